@@ -1,0 +1,58 @@
+"""The envelope: a zip with `job.json`, `env.json` and, for small inputs, `input/<name>`.
+
+    job.json   Job (below)
+    env.json   {"middleware": "builtin", "connection": {...}, "variables": {"NAME": "value"}}
+
+`connection` is what `remote_gpu.client` opens the session with; `variables` is what the middleware's
+unmodified client needs, filtered by its allow-list on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+JOB_NAME = "job.json"
+ENV_NAME = "env.json"
+INPUT_FOLDER = "input/"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the runner must know about the attempt it was started for."""
+
+    job_id: str
+    attempt: int  #: n, from 1
+    fence: int
+    function: str
+    input_bucket: str
+    input_key: str
+    input_version: str | None  #: versionId to pin a referenced read; None on unversioned buckets
+    input_etag: str
+    input_size: int  #: bytes
+    input_inline: bool  #: True: the zip holds it; False: read it from the input bucket, pinned
+    event: dict[str, Any]  #: the S3 event with this one record, for the script's EVENT variable
+    outputs: list[dict[str, Any]]  #: [{"bucket", "prefix", "suffix": [], "filter": []}], FDL order
+    intermediate_bucket: str
+    staged_at_s: float  #: wall clock; with connect_by_s lets a late delivery know it is late
+    connect_by_s: float  #: seconds after staged_at_s by which the session must be open
+    replace_etag: str | None = None  #: redriven job: the failed result that this run may replace
+    variables: dict[str, str] | None = None  #: the user's own variables from the FDL
+    version: int = VERSION
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Job:
+        """Raises ValueError on anything but a Job of a version we know."""
+        value = json.loads(data)
+        if not isinstance(value, dict) or value.get("version") != VERSION:
+            raise ValueError(f"{JOB_NAME}: not an envelope of version {VERSION}")
+        known = {f.name for f in fields(cls)}
+        try:
+            return cls(**{k: v for k, v in value.items() if k in known})
+        except TypeError as error:
+            raise ValueError(f"{JOB_NAME}: {error}") from None

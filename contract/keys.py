@@ -1,0 +1,66 @@
+"""Every object key and derived id, in one place.
+
+Layout of a function's intermediate bucket (below an optional prefix of the user's):
+
+    staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n; its creation starts Lambda
+    attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
+    results/<job_id>.json                          the one terminal record of a job
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+_STAGING = re.compile(r"staging/(?P<function>[^/]+)/(?P<job>[^/]+)/(?P<n>\d+)\.(?P<fence>\d+)\.zip")
+_RESULT = re.compile(r"results/(?P<job>[^/]+)\.json")
+
+
+def job_id(bucket: str, key: str, version: str, function: str) -> str:
+    """The identity of a job: 26 characters, equal for every event about the same object version.
+
+    `version` is the S3 versionId, else etag + LastModified of one HEAD. Sequencers are never part.
+    """
+    text = "\0".join((bucket, key, version, function))
+    return "j" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:25]
+
+
+def attempt_id(job: str, n: int) -> str:
+    """`<job_id>:<n>`, n from 1."""
+    return f"{job}:{n}"
+
+
+def staging_key(function: str, job: str, n: int, fence: int) -> str:
+    return f"staging/{function}/{job}/{n}.{fence}.zip"
+
+
+def report_key(job: str, n: int) -> str:
+    return f"attempts/{job}/{n}/report.json"
+
+
+def result_key(job: str) -> str:
+    return f"results/{job}.json"
+
+
+class StagingKey(NamedTuple):
+    """What a staging key says."""
+
+    function: str
+    job: str
+    n: int
+    fence: int
+
+
+def parse_staging_key(key: str) -> StagingKey | None:
+    """The inverse of `staging_key`, or None for any other key."""
+    match = _STAGING.fullmatch(key)
+    if match is None:
+        return None
+    return StagingKey(match["function"], match["job"], int(match["n"]), int(match["fence"]))
+
+
+def parse_result_key(key: str) -> str | None:
+    """The job id of a result key, or None for any other key."""
+    match = _RESULT.fullmatch(key)
+    return match["job"] if match else None

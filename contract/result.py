@@ -1,0 +1,74 @@
+"""The result, the one terminal record of a job, and the report of one failed attempt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+VERSION = 1
+#: A log tail longer than this is cut at its start; records stay small enough to read at once.
+LOG_TAIL_BYTES_MAX = 8192
+
+_T = TypeVar("_T", bound="_Record")
+
+
+class _Record:
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls: type[_T], data: bytes) -> _T:
+        """Raises ValueError on anything but a record of a version we know."""
+        value = json.loads(data)
+        if not isinstance(value, dict) or value.get("version") != VERSION:
+            raise ValueError(f"not a {cls.__name__} of version {VERSION}")
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        try:
+            return cls(**{k: v for k, v in value.items() if k in known})
+        except TypeError as error:
+            raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """One object in an output bucket."""
+
+    bucket: str
+    key: str
+    size: int  #: bytes
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Result(_Record):
+    """Written once with If-None-Match (a redriven job: If-Match on the failed one)."""
+
+    job_id: str
+    state: str  #: a terminal JobState
+    reason: str
+    attempt: int
+    nonce: str  #: of the session that committed it; "" when the orchestrator wrote it
+    exit_code: int | None
+    files: list[dict[str, Any]]  #: OutputFile as dicts
+    times: dict[str, float]  #: wall clock: EStart, EEnd, committed
+    log_tail: str
+    device: dict[str, Any] = field(default_factory=dict)  #: host, kind, model of the first share
+    detail: str = ""  #: one sentence for people
+    ended_at_s: float = 0.0  #: wall clock
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Report(_Record):
+    """Why one attempt failed, as seen from inside the function."""
+
+    job_id: str
+    attempt: int
+    nonce: str
+    reason: str
+    exit_code: int | None
+    detail: str
+    log_tail: str
+    times: dict[str, float]
+    version: int = VERSION

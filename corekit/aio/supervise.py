@@ -1,0 +1,79 @@
+"""Supervised tasks: nothing runs unnamed, unwatched or for ever after shutdown.
+
+A `Nursery` owns the tasks of one daemon. An eternal task that ends is an error; an error in any
+task is logged when it happens and ends the daemon; `close` cancels what is left and waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class Nursery:
+    """`async with Nursery("ssgmd") as nursery:` — tasks started in it end before the block does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._failure: asyncio.Future[None] | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Nursery:
+        self._failure = asyncio.get_running_loop().create_future()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `work` until it ends by itself; a failure of it fails the nursery."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.name}/{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def start_eternal(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `work` that must not end before the nursery closes."""
+        return self.start(self._eternal(work, name), name)
+
+    async def _eternal(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        await work
+        if not self._closing:
+            raise RuntimeError(f"{self.name}/{name} ended unexpectedly")
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("%s failed", task.get_name(), exc_info=error)
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def failed(self) -> None:
+        """Wait until a task fails; raises what it raised. For the daemon's main wait."""
+        assert self._failure is not None, "the nursery is not open"
+        await asyncio.shield(self._failure)
+
+    async def close(self) -> None:
+        """Cancel every task and wait for all of them; safe to call twice."""
+        self._closing = True
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._failure is not None and self._failure.done() and not self._failure.cancelled():
+            self._failure.exception()  # retrieved: close() is not where it is reported
+        elif self._failure is not None:
+            self._failure.cancel()

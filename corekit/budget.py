@@ -1,0 +1,107 @@
+"""All timings of the system in one frozen value, with the inequalities that must hold between them.
+
+`Budget()` is production; `Budget().scaled(1/20)` is what tests run. `check()` is called at start-up
+by every daemon: a configuration that breaks an inequality is refused with the one it broke.
+Sources of the AWS limits: SQS ChangeMessageVisibility (12 h cap), Lambda quotas (900 s function
+timeout), Lambda asynchronous invocation (event age >= 60 s).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from corekit.errors import invalid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Every deadline, beat and back-off; all in seconds unless the name says otherwise."""
+
+    # --- job queue (SQS)
+    visibility_s: float = 120.0  #: how long a received message stays hidden without a beat
+    visibility_beat_s: float = 30.0  #: the owner extends it this often, from the moment of receipt
+    receive_wait_s: float = 20.0  #: SQS long poll, the longest SQS allows
+    job_receipt_s_max: float = 39600.0  #: 11 h since receipt: hand back before SQS's 12 h cap
+    hand_back_after_s: float = 3600.0  #: a job that waited this long gives its message back
+    # --- lease
+    reserved_ttl_s: float = 60.0  #: a lease nobody staged ends after this
+    reserved_renew_s: float = 15.0  #: its owner renews it this often while it packs
+    accept_s: float = 5.0  #: a grant to a waiter that is not taken goes to the next one
+    cold_start_s: float = 90.0  #: a function may need this long from event to its first line
+    event_age_s: float = 60.0  #: Lambda drops an asynchronous event older than this
+    session_beat_s: float = 5.0  #: the runner's application-level beat on its session
+    session_silence_s: float = 30.0  #: a session this silent is lost
+    cap_slack_s: float = 30.0  #: remaining function time + this is a session's hard cap
+    install_wait_s: float = 5.0  #: a session for a lease not yet installed waits this long
+    # --- scheduler, its clients and hosts
+    client_beat_s: float = 3.0  #: an orchestrator session beats this often
+    client_gone_s: float = 10.0  #: and is gone after this silence
+    host_report_s: float = 2.0  #: a monitor reports this often
+    host_stale_s: float = 6.0  #: no promises on a host this silent
+    host_lost_s: float = 20.0  #: its leases end as HOST_LOST after this
+    host_reconcile_s: float = 10.0  #: full state exchange with each host
+    record_forget_s: float = 3600.0  #: a finished job record is kept this long
+    # --- orchestrator
+    adopt_every_s: float = 5.0  #: records without a live owner are looked for this often
+    registry_poll_s: float = 5.0  #: newly deployed functions are looked for this often
+    result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
+    result_check_s_max: float = 60.0
+    failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
+    retry_base_s: float = 5.0  #: back-off between attempts: base * 2^n, full jitter
+    retry_s_max: float = 300.0
+    drain_s: float = 10.0  #: SIGTERM to exit
+    reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
+    reconnect_s_max: float = 5.0
+    # --- function
+    function_timeout_s_max: float = 900.0  #: Lambda's own limit
+    wrapper_reserve_s: float = (
+        5.0  #: the runner stops the user's code this long before Lambda would
+    )
+    # --- counts
+    attempts_max: int = 3  #: tries of one job
+    strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON
+    max_receive_count: int = 1000  #: SQS's own backstop; the job record is the judge
+    inline_input_bytes_max: int = 8 * 2**20  #: a larger input travels by reference
+
+    @property
+    def connect_by_s(self) -> float:
+        """From staging to the first session: event age + cold start."""
+        return self.event_age_s + self.cold_start_s
+
+    def scaled(self, factor: float) -> Budget:
+        """Every time multiplied by `factor`; counts stay. Tests run at 1/20."""
+        times = {
+            f.name: getattr(self, f.name) * factor
+            for f in dataclasses.fields(self)
+            if f.name.endswith(("_s", "_s_max"))
+        }
+        return dataclasses.replace(self, **times)
+
+    def check(self) -> Budget:
+        """Return self, or raise INVALID naming every inequality that does not hold."""
+        broken = [text for text, holds in self._inequalities() if not holds]
+        if broken:
+            raise invalid("the timing budget contradicts itself: " + "; ".join(broken))
+        return self
+
+    def _inequalities(self) -> tuple[tuple[str, bool], ...]:
+        return (
+            ("visibility_beat_s <= visibility_s / 4", _le(self.visibility_beat_s, self.visibility_s / 4)),
+            ("reserved_renew_s <= reserved_ttl_s / 4", _le(self.reserved_renew_s, self.reserved_ttl_s / 4)),
+            ("reserved_ttl_s < visibility_s", self.reserved_ttl_s < self.visibility_s),
+            ("session_beat_s <= session_silence_s / 4", _le(self.session_beat_s, self.session_silence_s / 4)),
+            ("client_beat_s <= client_gone_s / 3", _le(self.client_beat_s, self.client_gone_s / 3)),
+            ("host_report_s <= host_stale_s / 3", _le(self.host_report_s, self.host_stale_s / 3)),
+            ("host_stale_s < host_lost_s", self.host_stale_s < self.host_lost_s),
+            ("result_check_s <= result_check_s_max", _le(self.result_check_s, self.result_check_s_max)),
+            ("hand_back_after_s < job_receipt_s_max", self.hand_back_after_s < self.job_receipt_s_max),
+            ("drain_s < visibility_s", self.drain_s < self.visibility_s),
+            ("accept_s < reserved_ttl_s", self.accept_s < self.reserved_ttl_s),
+            ("every time is positive", all(
+                getattr(self, f.name) > 0 for f in dataclasses.fields(self))),
+        )  # fmt: skip
+
+
+def _le(left: float, right: float) -> bool:
+    return left <= right * (1 + 1e-9)  # scaling must not break an equality by rounding

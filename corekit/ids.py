@@ -1,0 +1,40 @@
+"""One type per kind of id, and the seeded source that makes the random ones.
+
+A core never draws randomness itself: it is given an `IdSource`, one independent stream per kind, so
+that adding an id of one kind never changes the ids of another (a replay stays a replay).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NewType
+
+HostId = NewType("HostId", str)
+DeviceId = NewType("DeviceId", str)
+LeaseId = NewType("LeaseId", str)
+SessionId = NewType("SessionId", str)
+JobId = NewType("JobId", str)
+AttemptId = NewType("AttemptId", str)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
+
+
+class IdSource:
+    """Seeded ids: the same seed gives the same ids for ever, on every machine."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._seed = seed
+        self._streams: dict[str, random.Random] = {}
+
+    def stream(self, kind: str) -> random.Random:
+        """The independent random stream of one kind (also used for jitter)."""
+        if kind not in self._streams:
+            self._streams[kind] = random.Random(
+                f"{self._seed}/{kind}"
+            )  # seeded by a string: stable
+        return self._streams[kind]
+
+    def new(self, kind: str, length: int = 12) -> str:
+        """A new id like `lease-3v7k…`: 5 bits per character after the prefix."""
+        stream = self.stream(kind)
+        return kind + "-" + "".join(stream.choice(_ALPHABET) for _ in range(length))

@@ -1,0 +1,40 @@
+"""The contract of a core: events in; durable changes and actions out.
+
+A core is synchronous and deterministic. Time is `event.at_s`; a timer is an action that comes back
+as an event; ids come from a seeded `IdSource`; configuration is a frozen value; a refusal or a wait
+is data. The one driver (`corekit.aio.driver`) and the simulator call `handle` and nothing else:
+
+    event → handle → append *changes* to the journal, one sync per group → run the *actions*,
+    each of which ends in the next event.
+
+Recovery applies the journalled changes with `apply` and never asks a policy again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+EventT = TypeVar("EventT", contravariant=True)
+ChangeT = TypeVar("ChangeT")
+ActionT = TypeVar("ActionT")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[ChangeT, ActionT]):
+    """What one event led to."""
+
+    changes: tuple[ChangeT, ...] = ()  #: must be durable before any action runs
+    actions: tuple[ActionT, ...] = ()  #: what to do in the world, in this order
+
+
+class Machine(Protocol[EventT, ChangeT, ActionT]):
+    """A core. `handle` and `apply` are its only mutators; neither ever awaits."""
+
+    def handle(self, event: EventT) -> Decision[ChangeT, ActionT]:
+        """Decide; the returned changes are already applied to the machine's own state."""
+        ...
+
+    def apply(self, change: ChangeT) -> None:
+        """Replay one journalled change during recovery, without deciding anything."""
+        ...

@@ -1,0 +1,67 @@
+"""The only place that parses and prints units: durations in seconds, memory in MiB.
+
+Inside the system a duration is a float in seconds (`_s`), memory an int in MiB (`_mib`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from corekit.errors import invalid
+
+_DURATIONS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_MEMORY_MIB = {
+    "mib": 1.0, "m": 1.0, "mi": 1.0, "gib": 1024.0, "g": 1024.0, "gi": 1024.0,
+    "mb": 1e6 / 2**20, "gb": 1e9 / 2**20, "tib": 1024.0 * 1024.0,
+}  # fmt: skip
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def _quantity(text: str, units: dict[str, float], default: str, what: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match.group(2).lower() or default if match else ""
+    if match is None or unit not in units:
+        raise invalid(f"{text!r} is not a {what}; write a number and one of {', '.join(units)}")
+    return float(match.group(1)) * units[unit]
+
+
+def parse_duration_s(value: str | float) -> float:
+    """`"90"`, `90`, `"1.5m"`, `"250ms"` → seconds. Raises INVALID for anything else or negative."""
+    if isinstance(value, str):
+        return _quantity(value, _DURATIONS_S, "s", "duration")
+    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise invalid(f"{value!r} is not a duration in seconds")
+    return float(value)
+
+
+def parse_memory_mib(value: str | int) -> int:
+    """`4096`, `"4096"`, `"4GiB"` → MiB, rounded up. Raises INVALID for anything else or negative."""
+    if isinstance(value, str):
+        return math.ceil(_quantity(value, _MEMORY_MIB, "mib", "memory size"))
+    if isinstance(value, bool) or value < 0:
+        raise invalid(f"{value!r} is not a memory size in MiB")
+    return value
+
+
+def format_duration(seconds: float) -> str:
+    """For people: `0.8 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def format_bytes(count: int) -> str:
+    """For people: `512 B`, `3.2 KiB`, `1.5 GiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -1,0 +1,263 @@
+"""The public words of the scheduler: Device, Request, Lease, Record, Refusal, and their closed sets.
+
+All values are frozen and travel as JSON through `corekit.decode` (`encode` and `decode`).
+Sizes: memory in MiB, compute in percent of one device, times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from corekit.errors import invalid
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
+
+#: A block is a note, not a store: records of 100,000 jobs must stay small.
+BLOCK_BYTES_MAX = 4096
+COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
+
+
+class DeviceKind(StrEnum):
+    """What programs a device runs; an operation may have one implementation per kind."""
+
+    CUDA = "cuda"
+    OPENCL = "opencl"
+    CPU = "cpu"
+    VPU = "vpu"
+
+
+class Sharing(StrEnum):
+    SHARED = "shared"  #: other leases may use the rest of the device
+    EXCLUSIVE = "exclusive"  #: the whole device, whatever memory was asked
+
+
+class Placement(StrEnum):
+    """How the devices of one request with count > 1 may lie; PACK also guides single devices."""
+
+    PACK = "pack"  #: fill the fullest device that fits
+    SPREAD = "spread"  #: use the emptiest
+    SAME_HOST = "same_host"  #: all devices of the request on one host
+
+
+class Hold(StrEnum):
+    """What keeps a lease alive."""
+
+    SESSION = "session"  #: the session through the gateway (our functions)
+    DEADLINE = "deadline"  #: a fixed length (classic `ssgm -alloc`): weaker, documented as such
+
+
+class Door(StrEnum):
+    """How its holder reaches the device."""
+
+    GATEWAY = "gateway"  #: the host's one port, with proof of the secret
+    PORT = "port"  #: a port of its own, source addresses limited (classic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What an attempt asks for. Validated on construction (raises INVALID)."""
+
+    count: int = 1  #: devices
+    kinds: tuple[DeviceKind, ...] = ()  #: in order of preference; empty = any
+    models: tuple[str, ...] = ()  #: in order of preference; empty = any
+    memory_mib: int = (
+        0  #: per device; 0 = the whole memory of an exclusive device, none of a shared
+    )
+    compute_guarantee_pct: int = 0  #: of one device; promised shares never add up to more than 100
+    compute_limit_pct: int = 100  #: elastic upper bound; nothing is promised above the guarantee
+    sharing: Sharing = Sharing.SHARED
+    placement: Placement = Placement.PACK
+    priority: int = 0  #: higher goes first; −100…100
+    tenant: str = "default"
+    warm_key: str | None = None  #: model or module hash that should already be resident
+    advisory: bool = False  #: True: devices watched by ssgm-monitor alone (no gateway) will do
+    max_wait_s: float | None = None  #: a waiting request is refused as busy after this
+
+    def __post_init__(self) -> None:
+        checks = (
+            (1 <= self.count <= COUNT_MAX, f"count {self.count} must lie in 1…{COUNT_MAX}"),
+            (0 <= self.memory_mib < 2**31, f"memory_mib {self.memory_mib} must be 0 or more"),
+            (0 <= self.compute_guarantee_pct <= 100, "compute_guarantee_pct must lie in 0…100"),
+            (1 <= self.compute_limit_pct <= 100, "compute_limit_pct must lie in 1…100"),
+            (self.compute_guarantee_pct <= self.compute_limit_pct,
+             "compute_guarantee_pct must not exceed compute_limit_pct"),
+            (-100 <= self.priority <= 100, "priority must lie in -100…100"),
+            (self.max_wait_s is None or self.max_wait_s >= 0, "max_wait_s must be 0 or more"),
+        )  # fmt: skip
+        for holds, message in checks:
+            if not holds:
+                raise invalid(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator as its monitor describes it."""
+
+    id: DeviceId  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
+    index: int  #: on its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count
+    kind: DeviceKind
+    model: str
+    memory_mib: int  #: what may be promised: total less the host's own reserve
+    healthy: bool = True
+    detail: str = ""  #: for people: driver version, "one CPU shared with host b", why unhealthy
+    operations: tuple[str, ...] = ()  #: names of trusted operations implemented for its kind
+    resident: tuple[str, ...] = ()  #: warm keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A device's live figures in one report; facts for people and balance, never for admission."""
+
+    device: DeviceId
+    memory_used_mib: int
+    utilisation_pct: int
+    processes: int = 0
+
+
+class HostState(StrEnum):
+    UP = "UP"
+    STALE = "STALE"  #: silent for host_stale_s: no new promises there
+    LOST = "LOST"  #: silent for host_lost_s: its leases ended as HOST_LOST
+    DRAINED = "DRAINED"  #: an operator wants no new leases there
+
+
+class LeaseState(StrEnum):
+    RESERVED = "RESERVED"  #: promised; no session yet
+    ACTIVE = "ACTIVE"  #: its session is open
+    ENDING = "ENDING"  #: the device is given back, the session still open (outputs, result)
+    ENDED = "ENDED"
+
+
+class EndReason(StrEnum):
+    """Why a lease ended. A closed set."""
+
+    DONE = "DONE"  #: its session closed in order
+    RELEASED = "RELEASED"  #: its holder gave it back or finished
+    NOT_STARTED = "NOT_STARTED"  #: no session by connect_by
+    EXPIRED = "EXPIRED"  #: RESERVED and not renewed, or a deadline lease that reached its end
+    NOT_ACCEPTED = "NOT_ACCEPTED"  #: a waiter's grant that nobody took
+    SESSION_LOST = "SESSION_LOST"
+    CAP = "CAP"
+    REVOKED = "REVOKED"
+    HOST_LOST = "HOST_LOST"
+    HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
+    DEVICE_BAD = "DEVICE_BAD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of one device, promised to one lease."""
+
+    host: HostId
+    device: DeviceId
+    index: int
+    kind: DeviceKind
+    model: str
+    memory_mib: int
+    compute_guarantee_pct: int
+    compute_limit_pct: int
+    exclusive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Shares promised to one attempt."""
+
+    id: LeaseId
+    attempt: str  #: the idempotency key of the request it answers (attempt_id of a job, or ssgm's)
+    holder: JobId | None  #: the job record it belongs to, if any
+    fence: int  #: journal position of the grant; rises with every grant of the whole scheduler
+    state: LeaseState
+    shares: tuple[Share, ...]
+    tenant: str = "default"
+    hold: Hold = Hold.SESSION
+    door: Door = Door.GATEWAY
+    end_reason: EndReason | None = None
+    end_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedLease:
+    """A lease with what its holder needs to reach it; secrets appear here and nowhere else."""
+
+    lease: Lease
+    epoch: int
+    gateways: Mapping[str, str]  #: host id → "address:port" of its gateway
+    secrets: Mapping[str, str]  #: host id → hex of the 32-byte secret
+
+
+class Step(StrEnum):
+    """Where a job is, as its record knows it (the job states of `contract`, as opaque words)."""
+
+    RECEIVED = "RECEIVED"
+    WAITING = "WAITING"
+    RESERVED = "RESERVED"
+    STAGED = "STAGED"
+    RUNNING = "RUNNING"
+    COMMITTED = "COMMITTED"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The small durable note about one job, shared by all orchestrators; writes compare-and-set."""
+
+    holder: JobId
+    revision: int  #: rises with every write; 1 is the first
+    owner: str | None  #: orchestrator session that acts for it; None = up for adoption
+    attempt: int  #: n of the newest attempt; 0 = none opened yet
+    step: Step
+    strikes: int  #: owners that died while packing this attempt
+    waiting_since_s: float | None  #: scheduler's wall clock; keeps its place through hand-backs
+    handle: str  #: newest SQS receipt handle
+    block: Mapping[str, Any] = field(default_factory=dict)  #: the orchestrator's, ≤ BLOCK_BYTES_MAX
+    outcome: str | None = None  #: terminal job state, set by finish
+    reason: str | None = None
+    lease: LeaseId | None = None  #: of the newest attempt
+    updated_s: float = 0.0  #: scheduler's wall clock
+    times: Mapping[str, float] = field(default_factory=dict)  #: step name → wall clock of its entry
+
+
+class RefusalKind(StrEnum):
+    BUSY = "busy"  #: fits the inventory, not the moment
+    IMPOSSIBLE = "impossible"  #: fits no known device, whatever is freed
+
+
+class NoFit(StrEnum):
+    """Why one device does not take a request. A closed set; `explain` counts them."""
+
+    KIND = "KIND"
+    MODEL = "MODEL"
+    MEMORY = "MEMORY"
+    COMPUTE = "COMPUTE"
+    EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: somebody holds it exclusively
+    SHARED_TAKEN = "SHARED_TAKEN"  #: wanted exclusively, but shares are lent
+    HOST_STALE = "HOST_STALE"
+    HOST_LOST = "HOST_LOST"
+    DRAINED = "DRAINED"
+    UNHEALTHY = "UNHEALTHY"
+    ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
+    SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
+    RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: kept for a request bypassed too often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a request waits or was refused: data first, one sentence for people."""
+
+    devices_known: int
+    devices_fitting: int  #: of the `count` needed, right now
+    counts: Mapping[str, int]  #: NoFit → devices
+    position: int | None  #: in the queue, 1 = next; None when not queued
+    largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": the most one device could ever give
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that is not granted now (busy) or ever (impossible)."""
+
+    kind: RefusalKind
+    explanation: Explanation

@@ -1,0 +1,44 @@
+"""One deployed function as the orchestrator sees it: the registry record that `deploy` writes.
+
+Stored as JSON (`corekit.decode`) at `functions/<name>.json` in the state bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpu_scheduler.model import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where files that match go; empty filters match all (SCAR: OR inside a list, AND between)."""
+
+    bucket: str
+    prefix: str = ""  #: without a trailing slash
+    name_prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """What the orchestrator must know to serve one function."""
+
+    name: str
+    revision: str  #: hash of the plan that made it; a change makes orchestrators reload it
+    queue_url: str  #: job queue
+    dead_letter_url: str
+    completion_url: str  #: result events and Lambda's failure records
+    input_bucket: str
+    input_prefix: str = ""  #: without a trailing slash
+    input_suffixes: tuple[str, ...] = ()
+    intermediate_bucket: str
+    outputs: tuple[Output, ...] = ()
+    request: Request = field(default_factory=Request)
+    middleware: str = "builtin"
+    timeout_s: float = 300.0  #: the Lambda function's own timeout
+    attempts_max: int = 3
+    concurrency_max: int = 1000  #: jobs of this function in flight in one orchestrator
+    variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
+    image: str | None = None  #: container image, for people; None = zip function
