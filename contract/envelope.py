@@ -3,8 +3,8 @@
     job.json   Job (below)
     env.json   {"middleware": "builtin", "connection": {...}, "variables": {"NAME": "value"}}
 
-`connection` is what `remote_gpu.client` opens the session with; `variables` is what the middleware's
-unmodified client needs, filtered by its allow-list on both sides.
+`connection` is what `remote_gpu.client` opens the session with; `variables` is what the
+middleware's unmodified client needs, filtered by its allow-list on both sides.
 """
 
 from __future__ import annotations

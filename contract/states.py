@@ -59,9 +59,9 @@ class Reason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: the GPU host fell silent
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"  #: granted, but nobody staged in time
+    STAGING_ERROR = "STAGING_ERROR"  #: its envelope could not be stored
     # why a job ended without success
     IMPOSSIBLE = "IMPOSSIBLE"  #: no known device could ever hold the request
-    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"  #: details carry the last attempt's reason
     POISON = "POISON"  #: three orchestrators died while packing it
     BAD_EVENT = "BAD_EVENT"  #: the message is no event we can act on
     BAD_KEY = "BAD_KEY"  #: the object key cannot name an input

@@ -86,21 +86,24 @@ class Budget:
         return self
 
     def _inequalities(self) -> tuple[tuple[str, bool], ...]:
-        return (
-            ("visibility_beat_s <= visibility_s / 4", _le(self.visibility_beat_s, self.visibility_s / 4)),
-            ("reserved_renew_s <= reserved_ttl_s / 4", _le(self.reserved_renew_s, self.reserved_ttl_s / 4)),
-            ("reserved_ttl_s < visibility_s", self.reserved_ttl_s < self.visibility_s),
-            ("session_beat_s <= session_silence_s / 4", _le(self.session_beat_s, self.session_silence_s / 4)),
-            ("client_beat_s <= client_gone_s / 3", _le(self.client_beat_s, self.client_gone_s / 3)),
-            ("host_report_s <= host_stale_s / 3", _le(self.host_report_s, self.host_stale_s / 3)),
-            ("host_stale_s < host_lost_s", self.host_stale_s < self.host_lost_s),
-            ("result_check_s <= result_check_s_max", _le(self.result_check_s, self.result_check_s_max)),
-            ("hand_back_after_s < job_receipt_s_max", self.hand_back_after_s < self.job_receipt_s_max),
-            ("drain_s < visibility_s", self.drain_s < self.visibility_s),
-            ("accept_s < reserved_ttl_s", self.accept_s < self.reserved_ttl_s),
-            ("every time is positive", all(
-                getattr(self, f.name) > 0 for f in dataclasses.fields(self))),
+        at_most = (
+            ("visibility_beat_s", self.visibility_beat_s, "visibility_s / 4", self.visibility_s / 4),
+            ("reserved_renew_s", self.reserved_renew_s, "reserved_ttl_s / 4", self.reserved_ttl_s / 4),
+            ("session_beat_s", self.session_beat_s, "session_silence_s / 4", self.session_silence_s / 4),
+            ("client_beat_s", self.client_beat_s, "client_gone_s / 3", self.client_gone_s / 3),
+            ("host_report_s", self.host_report_s, "host_stale_s / 3", self.host_stale_s / 3),
+            ("result_check_s", self.result_check_s, "result_check_s_max", self.result_check_s_max),
+            ("reserved_ttl_s", self.reserved_ttl_s, "visibility_s", self.visibility_s),
+            ("host_stale_s", self.host_stale_s, "host_lost_s", self.host_lost_s),
+            ("hand_back_after_s", self.hand_back_after_s, "job_receipt_s_max", self.job_receipt_s_max),
+            ("drain_s", self.drain_s, "visibility_s", self.visibility_s),
+            ("accept_s", self.accept_s, "reserved_ttl_s", self.reserved_ttl_s),
         )  # fmt: skip
+        positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
+        return (
+            *((f"{left} <= {right}", _le(a, b)) for left, a, right, b in at_most),
+            ("every time and count is positive", positive),
+        )
 
 
 def _le(left: float, right: float) -> bool:

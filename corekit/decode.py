@@ -89,7 +89,7 @@ def _decoder(hint: Any) -> Decoder:
     if origin is not None and issubclass(origin, Mapping):
         return _mapping_of(_decoder(typing.get_args(hint)[1]))
     if dataclasses.is_dataclass(hint):
-        return _dataclass_decoder(hint)
+        return _dataclass_decoder(cast("Any", hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _enum(hint)
     return _scalar(hint)

@@ -36,7 +36,7 @@ def parse_duration_s(value: str | float) -> float:
 
 
 def parse_memory_mib(value: str | int) -> int:
-    """`4096`, `"4096"`, `"4GiB"` → MiB, rounded up. Raises INVALID for anything else or negative."""
+    """`4096`, `"4096"`, `"4GiB"` → MiB, rounded up. Raises INVALID for anything else."""
     if isinstance(value, str):
         return math.ceil(_quantity(value, _MEMORY_MIB, "mib", "memory size"))
     if isinstance(value, bool) or value < 0:

@@ -1,4 +1,4 @@
-"""The public words of the scheduler: Device, Request, Lease, Record, Refusal, and their closed sets.
+"""The public words of the scheduler: Device, Request, Lease, Record, Refusal, the closed sets.
 
 All values are frozen and travel as JSON through `corekit.decode` (`encode` and `decode`).
 Sizes: memory in MiB, compute in percent of one device, times in seconds.
