@@ -1,0 +1,171 @@
+"""The life of one attempt: opened, waiting, granted, staged, watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contract.states import JobState, Reason
+from corekit.budget import Budget
+from gpu_scheduler.model import LeaseState, Record
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.job import Job, Phase
+
+HAND_BACK = "hand_back"
+RENEW = "renew"
+CHECK = "check"
+GRACE = "grace"
+NEXT_ATTEMPT = "next_attempt"
+
+
+def remember(job: Job, record: Record) -> None:
+    """Take over what the record knows."""
+    job.revision = record.revision
+    job.attempt = record.attempt
+    first = record.block.get("first_attempt", 1)
+    job.first_attempt = first if isinstance(first, int) else 1
+    etag = record.block.get("replace_etag")
+    job.replace_etag = etag if isinstance(etag, str) else None
+
+
+def open_next(job: Job) -> Iterable[do.Action]:
+    """Open attempt n+1: one durable entry that is also the request."""
+    job.phase, job.state = Phase.OPENING, JobState.RECEIVED
+    job.end_reason, job.end_detail, job.staging_error = None, "", ""
+    job.graced, job.checks = False, 0
+    return [
+        do.OpenAttempt(
+            job=job.id, attempt=job.attempt + 1, revision=job.revision, block=job.block(),
+            handle=job.newest_handle, request=job.function.request,
+        )
+    ]  # fmt: skip
+
+
+def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
+    """A redriven job starts a new budget of attempts; their numbers go on rising."""
+    job.revision, job.attempt = event.record.revision, event.record.attempt
+    job.first_attempt = job.attempt + 1
+    return open_next(job)
+
+
+def waiting(job: Job, event: on.AttemptWaiting, budget: Budget) -> Iterable[do.Action]:
+    if job.phase is not Phase.OPENING:
+        return ()
+    job.revision, job.attempt = event.record.revision, event.record.attempt
+    return wait(job, budget)
+
+
+def wait(job: Job, budget: Budget) -> Iterable[do.Action]:
+    job.phase, job.state, job.reason = Phase.WAITING, JobState.WAITING, Reason.BUSY
+    return [do.ArmTimer(job=job.id, timer=HAND_BACK, in_s=budget.hand_back_after_s)]
+
+
+def granted(job: Job, event: on.AttemptGranted, budget: Budget) -> Iterable[do.Action]:
+    if job.phase not in (Phase.OPENING, Phase.WAITING):
+        return ()
+    if event.record is not None:
+        job.revision = event.record.revision
+    job.attempt, job.granted = event.attempt, event.granted
+    taking: list[do.Action] = []
+    if event.pushed:
+        taking.append(do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease))
+    return [*taking, *stage(job, budget)]
+
+
+def stage(job: Job, budget: Budget) -> list[do.Action]:
+    assert job.granted is not None, "only a granted attempt can be staged"
+    job.phase, job.state, job.reason = Phase.STAGING, JobState.RESERVED, Reason.NONE
+    return [
+        do.StageEnvelope(
+            job=job.id, attempt=job.attempt, function=job.function, input=job.input,
+            granted=job.granted, replace_etag=job.replace_etag,
+        ),
+        do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
+    ]  # fmt: skip
+
+
+def staged(job: Job, event: on.EnvelopeStaged, budget: Budget) -> Iterable[do.Action]:
+    if job.phase is not Phase.STAGING or event.attempt != job.attempt:
+        return ()
+    job.phase, job.state = Phase.RECORDING, JobState.STAGED
+    return [
+        do.RecordStaged(
+            job=job.id, attempt=job.attempt, lease=job.lease, connect_by_s=budget.connect_by_s
+        )
+    ]
+
+
+def recorded(job: Job, event: on.StagedRecorded, budget: Budget) -> Iterable[do.Action]:
+    if job.phase is not Phase.RECORDING or event.attempt != job.attempt:
+        return ()
+    return watch(job, budget, running=job.state is JobState.RUNNING)
+
+
+def watch(job: Job, budget: Budget, *, running: bool) -> Iterable[do.Action]:
+    """From here the scheduler's pushes lead; the check is only the backup."""
+    job.phase = Phase.RUNNING
+    job.state = JobState.RUNNING if running else JobState.STAGED
+    return [_check_timer(job, budget)]
+
+
+def lease_moved(job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
+    if event.state is LeaseState.ACTIVE and not job.state.terminal:
+        job.state = JobState.RUNNING
+    return ()
+
+
+def look_for_result(job: Job) -> Iterable[do.Action]:
+    if job.phase is not Phase.RUNNING:
+        return ()
+    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+
+
+def recheck(job: Job) -> Iterable[do.Action]:
+    """The last look before attempt n+1: an earlier one may have committed after all."""
+    job.phase = Phase.RECHECKING
+    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+
+
+def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]:
+    match event.timer, job.phase:
+        case "renew", Phase.STAGING | Phase.RECORDING:
+            return [
+                do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease),
+                do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
+            ]
+        case "check", Phase.RUNNING:
+            job.checks += 1
+            return [*look_for_result(job), _check_timer(job, budget)]
+        case "next_attempt", Phase.BACKOFF:
+            return _hand_back(job) if _too_old(job, event.at_s, budget) else recheck(job)
+        case "grace", Phase.GRACE:
+            job.phase = Phase.EXPLAINING
+            bucket = job.function.intermediate_bucket
+            return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+        case "hand_back", Phase.WAITING:
+            return _hand_back(job)
+    return ()
+
+
+def _too_old(job: Job, at_s: float, budget: Budget) -> bool:
+    """SQS hides a message for 12 h at most: an attempt that could pass that starts a new receipt."""
+    longest_s = budget.connect_by_s + job.function.timeout_s + budget.cap_slack_s
+    return at_s + longest_s - job.received_at_s > budget.job_receipt_s_max
+
+
+def _hand_back(job: Job) -> Iterable[do.Action]:
+    """After an hour of waiting the message starts a new 12 h; the job keeps its place.
+
+    The record stays ours until the scheduler has taken it back; redelivery then adopts it.
+    """
+    return [
+        do.HandBack(
+            job=job.id, queue_url=job.function.queue_url, handles=tuple(job.handles.values()),
+            revision=job.revision,
+        )
+    ]  # fmt: skip
+
+
+def _check_timer(job: Job, budget: Budget) -> do.ArmTimer:
+    pause_s = min(budget.result_check_s * 2 ** min(job.checks, 16), budget.result_check_s_max)
+    return do.ArmTimer(job=job.id, timer=CHECK, in_s=pause_s)

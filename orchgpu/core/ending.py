@@ -1,0 +1,266 @@
+"""How an attempt ends and how a job ends: result, report, failure, dead letter, finish, delete."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from contract.result import Report, Result
+from contract.states import JobState, Reason
+from corekit.budget import Budget
+from gpu_scheduler.model import EndReason
+from orchgpu.core import actions as do
+from orchgpu.core import attempt
+from orchgpu.core import events as on
+from orchgpu.core.job import Failure, Job, Phase
+
+#: Why a lease ended, as the reason of the attempt that held it.
+_REASON_OF_END = {
+    EndReason.NOT_STARTED: Reason.NOT_STARTED,
+    EndReason.EXPIRED: Reason.RESERVATION_EXPIRED,
+    EndReason.NOT_ACCEPTED: Reason.RESERVATION_EXPIRED,
+    EndReason.SESSION_LOST: Reason.SESSION_LOST,
+    EndReason.CAP: Reason.CAP,
+    EndReason.REVOKED: Reason.REVOKED,
+    EndReason.HOST_LOST: Reason.HOST_LOST,
+    EndReason.HOST_RESTARTED: Reason.HOST_LOST,
+    EndReason.DEVICE_BAD: Reason.DEVICE_BAD,
+}
+#: Ends after which Lambda's own failure record may still explain more than we know.
+_WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
+#: Outcomes that an operator may want to run again: they leave a dead-letter copy.
+_BURIED = ("FAILED", "REJECTED")
+DETAIL_CHARS_MAX = 1000
+
+_AFTER_STAGING = (Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
+
+
+# ---------------------------------------------------------------------- an attempt ends
+
+
+def lease_ended(
+    job: Job, attempt_n: int, reason: EndReason | None, detail: str
+) -> Iterable[do.Action]:
+    """The device is free again. Whether the job succeeded, only its result can say."""
+    if attempt_n != job.attempt or job.phase not in _AFTER_STAGING:
+        return ()
+    job.end_reason, job.end_detail = reason, detail
+    job.phase = Phase.CHECKING
+    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+
+
+def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
+    if event.result is not None and not _is_replaced_failure(job, event):
+        return finish_as(job, event.result)
+    if job.phase is Phase.CHECKING:
+        job.phase = Phase.EXPLAINING
+        bucket = job.function.intermediate_bucket
+        return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+    if job.phase is Phase.RECHECKING:
+        return attempt.open_next(job)
+    return ()
+
+
+def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
+    return job.replace_etag is not None and event.etag == job.replace_etag
+
+
+def report_read(
+    job: Job, event: on.ReportRead, budget: Budget, jitter: random.Random
+) -> Iterable[do.Action]:
+    if job.phase is not Phase.EXPLAINING or event.attempt != job.attempt:
+        return ()
+    if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
+        job.graced, job.phase = True, Phase.GRACE
+        return [do.ArmTimer(job=job.id, timer=attempt.GRACE, in_s=budget.failure_grace_s)]
+    return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
+
+
+def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
+    """No need to wait longer: the report is there now."""
+    if job.phase is not Phase.GRACE or event.attempt != job.attempt:
+        return ()
+    job.phase = Phase.EXPLAINING
+    bucket = job.function.intermediate_bucket
+    return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+
+
+def _failure(job: Job, report: Report | None) -> Failure:
+    if job.staging_error:
+        return Failure(reason=Reason.STAGING_ERROR, detail=job.staging_error)
+    if report is not None:
+        return Failure(
+            reason=_known(report.reason), detail=report.detail, exit_code=report.exit_code,
+            log_tail=report.log_tail, times=report.times,
+        )  # fmt: skip
+    if job.end_reason is None:
+        return Failure(reason=Reason.RESERVATION_EXPIRED, detail=job.end_detail)
+    reason = _REASON_OF_END.get(job.end_reason, Reason.SESSION_LOST)
+    return Failure(reason=reason, detail=job.end_detail)
+
+
+def _known(reason: str) -> Reason:
+    try:
+        return Reason(reason)
+    except ValueError:
+        return Reason.FUNCTION_ERROR
+
+
+def attempt_failed(
+    job: Job, failure: Failure, budget: Budget, jitter: random.Random, wall_s: float
+) -> Iterable[do.Action]:
+    """Another attempt after a pause, or the end of the job."""
+    used = job.attempt - job.first_attempt + 1
+    limit = min(job.function.attempts_max, budget.attempts_max)
+    if used >= limit:
+        return conclude(job, JobState.FAILED, failure, wall_s)
+    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
+    ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
+    return [
+        do.RecordAttemptFailure(
+            job=job.id, attempt=job.attempt, reason=failure.reason,
+            detail=failure.detail[:DETAIL_CHARS_MAX], pause_s=jitter.uniform(0.0, ceiling_s),
+        )
+    ]  # fmt: skip
+
+
+def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.Action]:
+    if job.phase is not Phase.FAILING:
+        return ()
+    job.revision, job.granted = event.record.revision, None
+    job.phase, job.reason = Phase.BACKOFF, Reason.RETRY_BACKOFF
+    pause_s = max(0.0, event.pause_s)
+    return [do.ArmTimer(job=job.id, timer=attempt.NEXT_ATTEMPT, in_s=pause_s)]
+
+
+def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+    """The envelope cannot be stored, for good: give the device back; the end goes its usual way."""
+    if job.phase is not Phase.STAGING or job.granted is None:
+        return ()
+    job.staging_error, job.graced = event.message, True
+    return [do.ReleaseLease(job=job.id, lease=job.lease)]
+
+
+# ---------------------------------------------------------------------- a job ends
+
+
+def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iterable[do.Action]:
+    """Commit a terminal result of ours, unless somebody committed first."""
+    job.phase = Phase.CONCLUDING
+    result = Result(
+        job_id=job.id, state=state.value, reason=failure.reason.value, attempt=job.attempt,
+        nonce="", exit_code=failure.exit_code, files=[], times=dict(failure.times),
+        log_tail=failure.log_tail, detail=failure.detail, ended_at_s=wall_s,
+        device=_device(job),
+    )  # fmt: skip
+    bucket = job.function.intermediate_bucket
+    return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
+
+
+def _device(job: Job) -> dict[str, Any]:
+    if job.granted is None or not job.granted.lease.shares:
+        return {}
+    share = job.granted.lease.shares[0]
+    return {"host": share.host, "kind": share.kind.value, "model": share.model}
+
+
+def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
+    """The input is not what the event spoke of any more."""
+    if isinstance(event, on.InputMissing):
+        failure = Failure(reason=Reason.INPUT_DELETED, detail="the input was deleted before use")
+        state = JobState.INPUT_GONE
+    elif isinstance(event, on.InputChanged):
+        failure = Failure(reason=Reason.INPUT_OVERWRITTEN, detail="a newer upload replaced it")
+        state = JobState.SUPERSEDED
+    else:
+        return ()
+    if job.phase not in (Phase.READING, Phase.STAGING):
+        return ()
+    return conclude(job, state, failure, event.wall_s)
+
+
+def impossible(job: Job, event: on.AttemptImpossible) -> Iterable[do.Action]:
+    if job.phase not in (Phase.OPENING, Phase.WAITING):
+        return ()
+    failure = Failure(reason=Reason.IMPOSSIBLE, detail=event.explanation.sentence)
+    return conclude(job, JobState.REJECTED, failure, event.wall_s)
+
+
+def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:
+    detail = f"{strikes} orchestrators ended while packing this job"
+    return conclude(job, JobState.FAILED, Failure(reason=Reason.POISON, detail=detail), wall_s)
+
+
+def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
+    if job.phase is not Phase.CONCLUDING:
+        return ()
+    return finish_as(job, event.result)
+
+
+def finish_as(job: Job, result: Result) -> Iterable[do.Action]:
+    """A result exists: that decides. Failures leave a dead-letter copy first."""
+    job.result, job.state = result, JobState.COMMITTED
+    if result.state in _BURIED:
+        job.phase = Phase.BURYING
+        body = dead_letter_body(
+            json.dumps(job.input.as_s3_event()), job.id, result.reason, result.detail,
+            result.ended_at_s,
+        )  # fmt: skip
+        return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
+    return _finish(job)
+
+
+def buried(job: Job) -> Iterable[do.Action]:
+    return _finish(job) if job.phase is Phase.BURYING else ()
+
+
+def _finish(job: Job) -> list[do.Action]:
+    assert job.result is not None, "a job finishes only with a result"
+    job.phase = Phase.FINISHING
+    return [
+        do.FinishJob(
+            job=job.id, outcome=job.result.state, reason=job.result.reason,
+            detail=job.result.detail[:DETAIL_CHARS_MAX],
+        )
+    ]  # fmt: skip
+
+
+def finished(job: Job) -> Iterable[do.Action]:
+    if job.phase is not Phase.FINISHING or job.result is None:
+        return ()
+    job.state = JobState(job.result.state)
+    return delete(job)
+
+
+def already_decided(job: Job, result: Result) -> Iterable[do.Action]:
+    """A message about a job whose result exists: usually a duplicate of its event.
+
+    A failure leaves its dead-letter copy exactly once, so what the record says decides: a record
+    still open is adopted and buried, a closed or forgotten one was buried before.
+    """
+    job.result = result
+    if result.state not in _BURIED:
+        return _finish(job)
+    job.phase = Phase.ADOPTING
+    return [do.ReadRecord(job=job.id)]
+
+
+def delete(job: Job) -> list[do.Action]:
+    job.phase = Phase.DELETING
+    handles = tuple(h for h in job.handles.values() if h)
+    return [do.DeleteMessages(job=job.id, queue_url=job.function.queue_url, handles=handles)]
+
+
+def dead_letter_body(body: str, job: str | None, reason: str, detail: str, dead_at_s: float) -> str:
+    """The original event plus why and when it was buried; a redrive sends it back verbatim."""
+    note = {"job_id": job, "reason": str(reason), "detail": detail[:DETAIL_CHARS_MAX],
+            "dead_at": dead_at_s}  # fmt: skip
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return json.dumps({"orchgpu": note, "body": body[:200_000]})
+    return json.dumps({**value, "orchgpu": note})

@@ -1,0 +1,121 @@
+"""One job in the memory of the replica that acts for it. The durable truth is its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from contract.result import Result
+from contract.states import JobState, Reason
+from gpu_scheduler.model import EndReason, GrantedLease
+from orchgpu.core.function import Function
+from orchgpu.core.routing import InputEvent
+
+#: Handles of one job are at most the duplicates of its event plus redeliveries; the newest count.
+HANDLES_MAX = 8
+
+
+class Phase(StrEnum):
+    """What this replica is doing for the job; finer than the public state."""
+
+    READING = "reading"  #: input and result
+    OPENING = "opening"  #: an attempt, the answer is due
+    ADOPTING = "adopting"
+    WAITING = "waiting"  #: for a grant
+    STAGING = "staging"
+    RECORDING = "recording"  #: the envelope is there, the scheduler is told
+    RUNNING = "running"  #: the function's turn, watched
+    CHECKING = "checking"  #: the lease ended: is there a result?
+    EXPLAINING = "explaining"  #: there is none: is there a report?
+    GRACE = "grace"  #: neither: Lambda's own record may still come
+    FAILING = "failing"  #: the attempt's failure is being recorded
+    BACKOFF = "backoff"  #: before the next attempt
+    RECHECKING = "rechecking"  #: the last look for a result before the next attempt
+    CONCLUDING = "concluding"  #: a terminal result of ours is being written
+    BURYING = "burying"  #: the dead-letter copy is being sent
+    FINISHING = "finishing"
+    DELETING = "deleting"
+
+
+#: Phases in which nothing of the current attempt runs yet: a drain hands these back.
+NOT_STARTED = frozenset({
+    Phase.READING, Phase.OPENING, Phase.ADOPTING, Phase.WAITING, Phase.BACKOFF, Phase.RECHECKING,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt failed."""
+
+    reason: Reason
+    detail: str = ""
+    exit_code: int | None = None
+    log_tail: str = ""
+    times: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """Mutable; only the machine touches it."""
+
+    id: str
+    function: Function
+    input: InputEvent
+    handles: dict[str, str]  #: message id → newest receipt handle, oldest first
+    received_at_s: float  #: monotonic, of the receipt whose 12 h run
+    phase: Phase = Phase.READING
+    state: JobState = JobState.RECEIVED
+    reason: Reason = Reason.NONE
+    revision: int = 0  #: newest known of the record; 0 = no record known
+    attempt: int = 0
+    first_attempt: int = 1  #: of the current budget; a redrive starts a new one
+    granted: GrantedLease | None = None
+    input_known: bool = False
+    result_known: bool = False
+    result: Result | None = None
+    replace_etag: str | None = None  #: of the failed result that a redriven job may replace
+    end_reason: EndReason | None = None  #: of the current attempt's lease
+    end_detail: str = ""
+    staging_error: str = ""  #: why the current attempt's envelope could not be stored
+    graced: bool = False  #: Lambda's failure record has been waited for
+    checks: int = 0  #: backup result checks of this attempt
+    failures: dict[str, int] = field(default_factory=dict)  #: action name → failed calls in a row
+
+    @property
+    def lease(self) -> str:
+        assert self.granted is not None, f"{self.id} has no lease in phase {self.phase}"
+        return self.granted.lease.id
+
+    @property
+    def newest_handle(self) -> str:
+        return next(reversed(self.handles.values()), "")
+
+    def add_handle(self, message_id: str, handle: str) -> None:
+        self.handles.pop(message_id, None)
+        self.handles[message_id] = handle
+        while len(self.handles) > HANDLES_MAX:
+            del self.handles[next(iter(self.handles))]
+
+    def block(self) -> dict[str, Any]:
+        """What any other replica needs to go on with this job; ≤ 4 KiB by S3's key limit."""
+        return {
+            "function": self.function.name,
+            "first_attempt": self.first_attempt,
+            "replace_etag": self.replace_etag,
+            "input": dataclasses.asdict(self.input),
+        }
+
+
+def input_from_block(block: Mapping[str, Any]) -> InputEvent | None:
+    """The inverse of `Job.block`'s input; None when an older or foreign version wrote it."""
+    value = block.get("input")
+    if not isinstance(value, Mapping):
+        return None
+    known = {f.name for f in dataclasses.fields(InputEvent)}
+    try:
+        return InputEvent(**{k: v for k, v in value.items() if k in known})
+    except TypeError:
+        return None

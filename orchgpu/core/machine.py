@@ -1,0 +1,384 @@
+"""The job machine: what one replica does for the jobs in its hands.
+
+Theory of operation
+-------------------
+Durable truth lives outside: the message in SQS, the record and the leases in the scheduler's
+journal, the result in the intermediate bucket. This machine holds only what one replica needs to act
+next, so its death loses nothing: any replica adopts the record and goes on at the step it names.
+
+    READING ─▶ OPENING ─▶ (WAITING) ─▶ STAGING ─▶ RECORDING ─▶ RUNNING ─▶ CHECKING ─┬─▶ FINISHING ─▶ DELETING
+       │                     ▲                                                      │
+       │                     └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀┤ no result
+       │                                                                 ▲ GRACE ◀──┘
+       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (BURYING) ─▶ FINISHING
+
+Rules that never bend:
+1. A message is deleted only after `FinishJob` was answered, and that only after a result exists.
+2. Attempt n+1 is opened only after attempt n's leases ended and the result was just read and absent.
+3. A failed call is an event; retryable ones are repeated with a back-off, nothing is given up.
+4. Whoever is not the owner keeps quiet: it passes on the receipt handle and forgets the job.
+"""  # noqa: E501 - a diagram
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, assert_never
+
+from contract.keys import job_id
+from corekit.budget import Budget
+from corekit.ids import IdSource
+from corekit.machine import Decision
+from gpu_scheduler.model import LeaseState, Record, Step
+from orchgpu.core import actions as do
+from orchgpu.core import attempt, ending
+from orchgpu.core import events as on
+from orchgpu.core.function import Function
+from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
+from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
+
+BEAT = "beat"  #: extends the visibility of the messages in our hands
+RETRY = "retry:"  #: + action name: repeats a failed call
+RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
+
+Handler = Callable[[Job, Any], Iterable[do.Action]]
+
+
+class OrchestratorMachine:
+    """Events in, actions out, for every job one replica acts for."""
+
+    def __init__(self, *, budget: Budget, session: str, ids: IdSource) -> None:
+        self._budget = budget
+        self._session = session  #: our name as owner of records
+        self._jitter: random.Random = ids.stream("jitter")
+        self._functions: dict[str, Function] = {}
+        self._retrying: dict[tuple[str, str], do.Action] = {}
+        self._draining = False
+        self._handlers = self._handler_table()
+        self.jobs: dict[str, Job] = {}
+
+    def set_functions(self, functions: Mapping[str, Function]) -> None:
+        """What is deployed now. Jobs under way keep the function they started with."""
+        self._functions = dict(functions)
+
+    def waiting_count(self, function: str) -> int:
+        """Jobs of a function in hand that hold no device yet: what bounds receiving."""
+        return sum(
+            j.function.name == function and j.phase in NOT_STARTED for j in self.jobs.values()
+        )
+
+    def apply(self, change: None) -> None:
+        """There are no changes to replay."""
+
+    def handle(self, event: on.Event) -> Decision[None, do.Action]:
+        return Decision(actions=tuple(self._route(event)))
+
+    # ------------------------------------------------------------------ routing of events
+
+    def _route(self, event: on.Event) -> Iterable[do.Action]:
+        match event:
+            case on.MessageReceived():
+                return self._message(event)
+            case on.DrainRequested():
+                return self._drain()
+            case on.Orphaned():
+                return self._orphan(event)
+            case on.FunctionFailed():
+                return self._function_failed(event)
+            case on.JobEvent():
+                job = self.jobs.get(event.job)
+                return () if job is None else self._job_event(job, event)
+        return ()
+
+    def _job_event(self, job: Job, event: on.JobEvent) -> Iterable[do.Action]:
+        if not isinstance(event, on.CallFailed | on.TimerFired):
+            job.failures.clear()
+        return self._handlers[type(event)](job, event)
+
+    def _handler_table(self) -> dict[type[on.JobEvent], Handler]:
+        budget, jitter = self._budget, self._jitter
+        return {
+            on.CallFailed: self._call_failed,
+            on.TimerFired: self._timer,
+            on.InputRead: self._input,
+            on.InputMissing: self._input,
+            on.InputChanged: self._input,
+            on.ResultRead: self._result,
+            on.RecordConflict: self._conflict,
+            on.Adopted: self._adopted,
+            on.Disowned: lambda job, _: self._forget(job),
+            on.HandedBack: lambda job, _: self._forget(job),
+            on.MessagesDeleted: lambda job, _: self._forget(job),
+            on.HandleRenewed: lambda job, event: job.add_handle("renewed", event.handle) or (),
+            on.Reopened: attempt.reopened,
+            on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
+            on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
+            on.AttemptImpossible: ending.impossible,
+            on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
+            on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
+            on.LeaseChanged: self._lease,
+            on.LeaseGone: lambda job, event: ending.lease_ended(job, event.attempt, None, ""),
+            on.ResultNoticed: lambda job, _: attempt.look_for_result(job),
+            on.ReportRead: lambda job, event: ending.report_read(job, event, budget, jitter),
+            on.FunctionFailureRecorded: ending.function_failure_recorded,
+            on.AttemptFailureRecorded: ending.failure_recorded,
+            on.ResultWritten: ending.result_written,
+            on.DeadLetterSent: lambda job, _: ending.buried(job),
+            on.Finished: lambda job, _: ending.finished(job),
+        }
+
+    # ------------------------------------------------------------------ intake
+
+    def _message(self, event: on.MessageReceived) -> list[do.Action]:
+        function = self._functions.get(event.function)
+        if function is None:
+            return []  # undeployed since it was received: it reappears when its visibility ends
+        verdict = classify(event.body, function)
+        token = event.message_id
+        match verdict:
+            case Ignored():
+                return [
+                    do.DeleteMessages(
+                        job=token, queue_url=function.queue_url, handles=(event.handle,)
+                    )
+                ]
+            case Rejected():
+                body = ending.dead_letter_body(
+                    event.body, None, verdict.reason, verdict.detail, event.wall_s
+                )
+                return [
+                    do.QuarantineMessage(
+                        job=token, queue_url=function.queue_url, body=body, handle=event.handle,
+                        dead_letter_url=function.dead_letter_url,
+                    )
+                ]  # fmt: skip
+            case Several():
+                return [
+                    do.SplitMessage(
+                        job=token, queue_url=function.queue_url, bodies=verdict.bodies,
+                        handle=event.handle,
+                    )
+                ]  # fmt: skip
+            case InputEvent():
+                return self._input_message(event, verdict, function)
+        assert_never(verdict)
+
+    def _input_message(
+        self, event: on.MessageReceived, source: InputEvent, function: Function
+    ) -> list[do.Action]:
+        if self._draining:
+            handles = (event.handle,)
+            return [do.HandBack(job="", queue_url=function.queue_url, handles=handles, revision=0)]
+        name = event.message_id  # until the version, and so the job, is known
+        if source.version_id is not None:
+            name = job_id(source.bucket, source.key, source.version_id, function.name)
+        known = self.jobs.get(name)
+        if known is not None:
+            known.add_handle(event.message_id, event.handle)
+            return []
+        job = Job(
+            id=name, function=function, input=source, received_at_s=event.at_s,
+            handles={event.message_id: event.handle},
+        )  # fmt: skip
+        self.jobs[name] = job
+        reads: list[do.Action] = [do.ReadInput(job=name, input=source)]
+        if source.version_id is not None:
+            reads.append(do.ReadResult(job=name, bucket=function.intermediate_bucket))
+        return [*reads, do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s)]
+
+    def _input(
+        self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
+    ) -> Iterable[do.Action]:
+        if job.phase is not Phase.READING:
+            return ending.input_lost(job, event)
+        if job.input.version_id is None and job.id in job.handles:
+            return self._identify(job, event)
+        if not isinstance(event, on.InputRead):
+            return ending.input_lost(job, event)
+        job.input_known = True
+        return self._read(job)
+
+    def _identify(
+        self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
+    ) -> Iterable[do.Action]:
+        """An object of an unversioned bucket is known by etag and LastModified of one read."""
+        version = f"{job.input.etag}@{job.input.event_time}"
+        if isinstance(event, on.InputRead):
+            version = f"{event.etag}@{event.last_modified}"
+        token, name = job.id, job_id(job.input.bucket, job.input.key, version, job.function.name)
+        del self.jobs[token]
+        known = self.jobs.get(name)
+        if known is not None:
+            for message, handle in job.handles.items():
+                known.add_handle(message, handle)
+            return [do.ForgetJob(job=token)]
+        job.id = name
+        self.jobs[name] = job
+        opening: list[do.Action] = [
+            do.ForgetJob(job=token),
+            do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s),
+        ]
+        if not isinstance(event, on.InputRead):
+            return [*opening, *ending.input_lost(job, event)]
+        job.input_known = True
+        return [*opening, do.ReadResult(job=name, bucket=job.function.intermediate_bucket)]
+
+    def _result(self, job: Job, event: on.ResultRead) -> Iterable[do.Action]:
+        if job.phase is not Phase.READING:
+            return ending.result_read(job, event)
+        job.result_known, job.result = True, event.result
+        if event.result is not None:
+            if not _may_replace(job, event):
+                return ending.already_decided(job, event.result)
+            job.replace_etag, job.result = event.etag, None
+        return self._read(job)
+
+    def _read(self, job: Job) -> Iterable[do.Action]:
+        if not (job.input_known and job.result_known):
+            return ()
+        return attempt.open_next(job)
+
+    # ------------------------------------------------------------------ ownership
+
+    def _conflict(self, job: Job, event: on.RecordConflict) -> Iterable[do.Action]:
+        record = event.record
+        if record is None:
+            return self._no_record(job)
+        if record.outcome is not None:
+            return self._terminal_conflict(job, record)
+        if record.owner is not None and record.owner != self._session:
+            passing = do.StoreHandle(job=job.id, handle=job.newest_handle)
+            return [passing, *self._forget(job)]
+        if record.owner == self._session and job.phase is Phase.OPENING and job.revision > 0:
+            job.revision = record.revision  # our own newer write: the scheduler moved the record
+            return attempt.open_next(job)
+        job.phase = Phase.ADOPTING
+        return [do.AdoptRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+
+    def _no_record(self, job: Job) -> Iterable[do.Action]:
+        """Never written, or forgotten long after its end."""
+        if job.result is not None:  # decided, buried and finished: only the message is left
+            return ending.delete(job)
+        job.revision = 0
+        return attempt.open_next(job) if job.phase is Phase.OPENING else self._forget(job)
+
+    def _terminal_conflict(self, job: Job, record: Record) -> Iterable[do.Action]:
+        if job.replace_etag is not None and job.phase is Phase.OPENING:
+            return [do.ReopenRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+        job.phase = Phase.DELETING
+        return ending.delete(job)
+
+    def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
+        function = self._functions.get(event.function)
+        source = input_from_block(event.record.block)
+        if self._draining or event.job in self.jobs or function is None or source is None:
+            return ()
+        job = Job(
+            id=event.job, function=function, input=source, received_at_s=event.at_s,
+            handles={"record": event.record.handle}, phase=Phase.ADOPTING,
+        )  # fmt: skip
+        self.jobs[job.id] = job
+        return [
+            do.AdoptRecord(job=job.id, revision=event.record.revision, handle=None),
+            # at once: the last owner may have died just before its beat
+            do.ExtendVisibility(
+                job=job.id, queue_url=function.queue_url, handles=tuple(job.handles.values())
+            ),
+            do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+        ]
+
+    def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
+        record = event.record
+        attempt.remember(job, record)
+        job.granted = event.granted
+        if job.result is not None:
+            return ending.finish_as(job, job.result)
+        match record.step:
+            case Step.ENDED:
+                return ending.delete(job)
+            case Step.WAITING:
+                return attempt.wait(job, self._budget)
+            case Step.RESERVED if record.strikes >= self._budget.strikes_max:
+                return ending.poison(job, record.strikes, event.wall_s)
+            case Step.RESERVED if event.granted is not None:
+                return attempt.stage(job, self._budget)
+            case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
+                return attempt.watch(job, self._budget, running=record.step is not Step.STAGED)
+            case Step.RECEIVED:
+                return attempt.recheck(job)
+        return ending.lease_ended(job, job.attempt, None, "it ended while the job had no owner")
+
+    def _lease(self, job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
+        if event.attempt != job.attempt:
+            return ()
+        if event.state is LeaseState.ENDED:
+            return ending.lease_ended(job, event.attempt, event.reason, event.detail)
+        return attempt.lease_moved(job, event)
+
+    def _function_failed(self, event: on.FunctionFailed) -> Iterable[do.Action]:
+        function = self._functions.get(event.function)
+        if function is None:
+            return ()
+        return [
+            do.RecordFunctionFailure(
+                job=event.job, function=function, attempt=event.attempt, reason=event.reason,
+                detail=event.detail,
+            )
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ time, failure, drain
+
+    def _timer(self, job: Job, event: on.TimerFired) -> Iterable[do.Action]:
+        if event.timer == BEAT:
+            return [
+                do.ExtendVisibility(
+                    job=job.id, queue_url=job.function.queue_url,
+                    handles=tuple(job.handles.values()),
+                ),
+                do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+            ]  # fmt: skip
+        if event.timer.startswith(RETRY):
+            action = self._retrying.pop((job.id, event.timer), None)
+            return () if action is None else [action]
+        return attempt.timer(job, event, self._budget)
+
+    def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+        name = type(event.action).__name__
+        job.failures[name] = tries = job.failures.get(name, 0) + 1
+        if not event.retryable and isinstance(event.action, do.StageEnvelope):
+            return ending.staging_failed(job, event)
+        pause_s = min(self._budget.reconnect_base_s * 2 ** min(tries, 16), self._budget.retry_s_max)
+        pause_s = min(pause_s, RETRY_S_MAX * self._budget.reconnect_s_max / 5.0)
+        timer = RETRY + name
+        self._retrying[job.id, timer] = event.action
+        return [do.ArmTimer(job=job.id, timer=timer, in_s=pause_s * self._jitter.uniform(0.5, 1.0))]
+
+    def _drain(self) -> Iterable[do.Action]:
+        self._draining = True
+        actions: list[do.Action] = []
+        for job in [j for j in self.jobs.values() if j.phase in NOT_STARTED]:
+            actions.append(
+                do.HandBack(
+                    job=job.id, queue_url=job.function.queue_url, revision=job.revision,
+                    handles=tuple(job.handles.values()),
+                )
+            )  # fmt: skip
+            actions.extend(self._forget(job))
+        return actions
+
+    def _forget(self, job: Job) -> Iterable[do.Action]:
+        self.jobs.pop(job.id, None)
+        for key in [k for k in self._retrying if k[0] == job.id]:
+            del self._retrying[key]
+        return [do.ForgetJob(job=job.id)]
+
+
+def _may_replace(job: Job, event: on.ResultRead) -> bool:
+    """A redriven copy may replace the failure it was buried with, and nothing newer."""
+    dead_at_s, result = job.input.dead_at_s, event.result
+    return (
+        dead_at_s is not None
+        and result is not None
+        and result.state in ("FAILED", "REJECTED")
+        and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
+    )

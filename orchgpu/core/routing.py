@@ -1,0 +1,204 @@
+"""From the body of a queue message to what it asks for. Classifies everything, raises nothing.
+
+S3 sends its events at least once, with keys `unquote_plus`-encoded, sometimes several records in a
+message, and an `s3:TestEvent` when a trigger is configured (AWS: "Event message structure").
+Messages forwarded by SNS or EventBridge are unwrapped; what we cannot act on is quarantined.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+from contract.states import Reason
+from orchgpu.core.function import Function
+
+#: A body larger than SQS itself allows is no message of SQS.
+BODY_BYTES_MAX = 1024 * 1024
+KEY_BYTES_MAX = 1024  #: S3's limit of a key, in UTF-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputEvent:
+    """One object version that an event speaks of."""
+
+    bucket: str
+    key: str  #: decoded exactly once
+    version_id: str | None  #: None on an unversioned bucket
+    etag: str  #: without quotes; "" when the event had none
+    size: int
+    event_name: str
+    event_time: str
+    sequencer: str = ""
+    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when it was buried
+
+    def as_s3_event(self) -> dict[str, Any]:
+        """The event with this one record, as the user's script finds it in EVENT."""
+        entry: dict[str, Any] = {
+            "key": quote(self.key, safe="/!-_.*'()"), "size": self.size, "eTag": self.etag,
+            "sequencer": self.sequencer,
+        }  # fmt: skip
+        if self.version_id is not None:
+            entry["versionId"] = self.version_id
+        record = {
+            "eventVersion": "2.1", "eventSource": "aws:s3", "eventTime": self.event_time,
+            "eventName": self.event_name,
+            "s3": {
+                "s3SchemaVersion": "1.0",
+                "bucket": {"name": self.bucket, "arn": f"arn:aws:s3:::{self.bucket}"},
+                "object": entry,
+            },
+        }  # fmt: skip
+        return {"Records": [record]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """Nothing to do and nothing wrong: delete the message."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """Not an event we can act on: quarantine the message with this reason."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """More than one record: each is sent again as a message of its own."""
+
+    bodies: tuple[str, ...]
+
+
+Classified = InputEvent | Ignored | Rejected | Several
+
+
+def classify(body: str, function: Function) -> Classified:
+    """What a message on this function's job queue is. Total: any string gives a verdict."""
+    if len(body) > BODY_BYTES_MAX:
+        return Rejected(reason=Reason.BAD_EVENT, detail="the message is larger than 1 MiB")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the message is not JSON")
+    return _classify_value(_unwrap(value), function)
+
+
+def _unwrap(value: Any) -> Any:
+    """Take an S3 event out of an SNS notification or an EventBridge event, once."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("Type") == "Notification" and isinstance(value.get("Message"), str):
+        try:
+            return json.loads(value["Message"])
+        except (ValueError, RecursionError):
+            return value
+    if value.get("source") == "aws.s3" and isinstance(value.get("detail"), Mapping):
+        return {"Records": [_from_event_bridge(value)]}
+    return value
+
+
+def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
+    detail = value["detail"]
+    entry = dict(detail["object"]) if isinstance(detail.get("object"), Mapping) else {}
+    created = value.get("detail-type") == "Object Created"
+    return {
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:" + str(detail.get("reason", "Put")) if created else "Other",
+        "eventTime": value.get("time", ""),
+        "s3": {
+            "bucket": detail.get("bucket"),
+            "object": {
+                "key": quote(str(entry.get("key", ""))),  # EventBridge keys come undecorated
+                "size": entry.get("size"),
+                "eTag": entry.get("etag"),
+                "versionId": entry.get("version-id"),
+                "sequencer": entry.get("sequencer"),
+            },
+        },
+    }
+
+
+def _classify_value(value: Any, function: Function) -> Classified:
+    if not isinstance(value, Mapping):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the message is not a JSON object")
+    if value.get("Event") == "s3:TestEvent":
+        return Ignored(why="s3:TestEvent")
+    records = value.get("Records")
+    if not isinstance(records, list):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the message has no list of Records")
+    if not records:
+        return Ignored(why="an event without records")
+    if len(records) > 1:
+        rest = {k: v for k, v in value.items() if k != "Records"}
+        return Several(bodies=tuple(json.dumps({**rest, "Records": [r]}) for r in records))
+    return _classify_record(records[0], _dead_at_s(value), function)
+
+
+def _dead_at_s(value: Mapping[str, Any]) -> float | None:
+    """When a dead-letter copy of ours was buried; None for a fresh event."""
+    ours = value.get("orchgpu")
+    dead_at = ours.get("dead_at") if isinstance(ours, Mapping) else None
+    if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
+        return None
+    return float(dead_at)
+
+
+def _classify_record(record: Any, dead_at_s: float | None, function: Function) -> Classified:
+    if not isinstance(record, Mapping) or not isinstance(record.get("s3"), Mapping):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the record is not an S3 event record")
+    name = record.get("eventName")
+    if not isinstance(name, str):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the record has no eventName")
+    if not name.removeprefix("s3:").startswith("ObjectCreated:"):
+        return Ignored(why=f"{name[:60]} creates no object")
+    bucket, entry = record["s3"].get("bucket"), record["s3"].get("object")
+    if not isinstance(bucket, Mapping) or not isinstance(entry, Mapping):
+        return Rejected(reason=Reason.BAD_EVENT, detail="the record names no bucket or no object")
+    if bucket.get("name") != function.input_bucket:
+        detail = f"bucket {str(bucket.get('name'))[:80]!r} is not the input of {function.name}"
+        return Rejected(reason=Reason.BAD_EVENT, detail=detail)
+    return _classify_object(entry, record, name, dead_at_s, function)
+
+
+def _classify_object(
+    entry: Mapping[str, Any],
+    record: Mapping[str, Any],
+    name: str,
+    dead_at_s: float | None,
+    function: Function,
+) -> Classified:
+    raw = entry.get("key")
+    if not isinstance(raw, str) or not raw:
+        return Rejected(reason=Reason.BAD_KEY, detail="the record has no object key")
+    key = unquote_plus(raw, errors="surrogateescape")
+    if "\0" in key or len(key.encode("utf-8", "surrogateescape")) > KEY_BYTES_MAX:
+        return Rejected(reason=Reason.BAD_KEY, detail="the object key is no key S3 could hold")
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in key):
+        return Rejected(reason=Reason.BAD_KEY, detail="the object key is not UTF-8")
+    if key.endswith("/"):
+        return Ignored(why="a folder marker")
+    size, version = entry.get("size"), entry.get("versionId")
+    return InputEvent(
+        bucket=function.input_bucket,
+        key=key,
+        version_id=version if isinstance(version, str) and version not in ("", "null") else None,
+        etag=_text(entry.get("eTag")).strip('"'),
+        size=size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else 0,
+        event_name=name,
+        event_time=_text(record.get("eventTime")),
+        sequencer=_text(entry.get("sequencer")),
+        dead_at_s=dead_at_s,
+    )
+
+
+def _text(value: Any) -> str:
+    """A string field of an event, bounded: events come from outside."""
+    return value[:128] if isinstance(value, str) else ""
