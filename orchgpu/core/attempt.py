@@ -48,6 +48,12 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     return open_next(job)
 
 
+def handle_renewed(job: Job, event: on.HandleRenewed) -> Iterable[do.Action]:
+    """The message was received again, elsewhere: both handles are kept, the newest wins."""
+    job.add_handle("renewed", event.handle)
+    return ()
+
+
 def waiting(job: Job, event: on.AttemptWaiting, budget: Budget) -> Iterable[do.Action]:
     if job.phase is not Phase.OPENING:
         return ()
@@ -148,7 +154,7 @@ def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]
 
 
 def _too_old(job: Job, at_s: float, budget: Budget) -> bool:
-    """SQS hides a message for 12 h at most: an attempt that could pass that starts a new receipt."""
+    """SQS hides a message for 12 h at most: what could pass that starts with a new receipt."""
     longest_s = budget.connect_by_s + job.function.timeout_s + budget.cap_slack_s
     return at_s + longest_s - job.received_at_s > budget.job_receipt_s_max
 

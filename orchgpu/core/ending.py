@@ -184,7 +184,8 @@ def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
 def impossible(job: Job, event: on.AttemptImpossible) -> Iterable[do.Action]:
     if job.phase not in (Phase.OPENING, Phase.WAITING):
         return ()
-    failure = Failure(reason=Reason.IMPOSSIBLE, detail=event.explanation.sentence)
+    reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
+    failure = Failure(reason=reason, detail=event.explanation.sentence)
     return conclude(job, JobState.REJECTED, failure, event.wall_s)
 
 

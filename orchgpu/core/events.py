@@ -81,7 +81,10 @@ class AttemptWaiting(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptImpossible(JobEvent):
+    """No known device could ever hold it, or it waited for `max_wait_s` (then `busy`)."""
+
     explanation: Explanation
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,3 +227,8 @@ class TimerFired(JobEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequested(Event):
     """SIGTERM: hand back what has not started, leave what runs to its records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerReturned(Event):
+    """The connection to the scheduler is back: pushes may have been lost."""

@@ -81,6 +81,8 @@ class OrchestratorMachine:
                 return self._message(event)
             case on.DrainRequested():
                 return self._drain()
+            case on.SchedulerReturned():
+                return self._resynchronise()
             case on.Orphaned():
                 return self._orphan(event)
             case on.FunctionFailed():
@@ -109,7 +111,7 @@ class OrchestratorMachine:
             on.Disowned: lambda job, _: self._forget(job),
             on.HandedBack: lambda job, _: self._forget(job),
             on.MessagesDeleted: lambda job, _: self._forget(job),
-            on.HandleRenewed: lambda job, event: job.add_handle("renewed", event.handle) or (),
+            on.HandleRenewed: attempt.handle_renewed,
             on.Reopened: attempt.reopened,
             on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
             on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
@@ -314,6 +316,11 @@ class OrchestratorMachine:
         if event.state is LeaseState.ENDED:
             return ending.lease_ended(job, event.attempt, event.reason, event.detail)
         return attempt.lease_moved(job, event)
+
+    def _resynchronise(self) -> list[do.Action]:
+        """Pushes were lost while the scheduler was away: ask what stands for all that waits on it."""
+        waiting = (Phase.WAITING, Phase.RUNNING)
+        return [do.ReadRecord(job=j.id) for j in self.jobs.values() if j.phase in waiting]
 
     def _function_failed(self, event: on.FunctionFailed) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
