@@ -1,0 +1,127 @@
+"""Frames over one blocking, connected stream: scatter/gather out, straight into place in.
+
+Needs only the three methods of `Stream`, which a `socket.socket` has; imports no socket itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import (
+    HEADER_BYTES,
+    Header,
+    Limits,
+    flat_views,
+    pack,
+    parse_header,
+    parse_meta,
+)
+
+#: Header, meta and the beginning of a small payload arrive in one call to the kernel.
+_READ_AHEAD_BYTES = 8192
+_DISCARD_BYTES = 1 << 16
+
+
+class Stream(Protocol):
+    """The part of a socket that a channel uses."""
+
+    def sendmsg(self, buffers: Iterable[Any], /) -> int: ...
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int: ...
+
+
+class Channel:
+    """One side of a connection; not thread-safe: one sender and one receiver at a time."""
+
+    def __init__(self, stream: Stream, limits: Limits) -> None:
+        self._stream = stream
+        self.limits = limits
+        self._ahead = memoryview(bytearray(_READ_AHEAD_BYTES))
+        self._from = 0  # what was read and not yet taken is self._ahead[self._from:self._to]
+        self._to = 0
+
+    def send(
+        self,
+        meta: Mapping[str, Any],
+        buffers: Sequence[Any] = (),
+        *,
+        call: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Send one frame whole. Raises OSError when the connection is gone."""
+        payload = flat_views(buffers)
+        size = sum(view.nbytes for view in payload)
+        head = pack(meta, call=call, flags=flags, payload_bytes=size)
+        self._send_all([memoryview(head), *(v for v in payload if v.nbytes)])
+
+    def receive(self) -> tuple[Header, dict[str, Any]] | None:
+        """The next header and meta; None when the peer closed between frames.
+
+        The payload, if any, must be taken next by `receive_payload` or `discard`. Raises WireError
+        for bytes that break the protocol, OSError when the connection is gone.
+        """
+        if not self._fill(HEADER_BYTES, eof_allowed=True):
+            return None
+        header = parse_header(self._ahead[self._from :], self.limits)
+        self._from += HEADER_BYTES
+        return header, parse_meta(self._take(header.meta_bytes))
+
+    def receive_payload(self, views: Sequence[memoryview]) -> None:
+        """Fill the views in order, straight from the kernel."""
+        for view in views:
+            self._receive_into(view)
+
+    def discard(self, count: int) -> None:
+        """Throw away `count` payload bytes, so that the next frame can be read."""
+        scratch = memoryview(bytearray(min(count, _DISCARD_BYTES)))
+        while count:
+            part = scratch[: min(count, len(scratch))]
+            self._receive_into(part)
+            count -= len(part)
+
+    def _send_all(self, views: list[memoryview]) -> None:
+        while views:
+            sent = self._stream.sendmsg(views)
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if sent:
+                views[0] = views[0][sent:]
+
+    def _fill(self, count: int, *, eof_allowed: bool = False) -> bool:
+        """Have at least `count` (≤ the read-ahead) bytes at hand."""
+        if self._to - self._from >= count:
+            return True
+        rest = self._ahead[self._from : self._to].tobytes()
+        self._ahead[: len(rest)] = rest
+        self._from, self._to = 0, len(rest)
+        while self._to < count:
+            read = self._stream.recv_into(self._ahead[self._to :])
+            if read == 0:
+                if eof_allowed and self._to == 0:
+                    return False
+                raise WireError("the connection ended inside a frame")
+            self._to += read
+        return True
+
+    def _take(self, count: int) -> bytes | bytearray:
+        if count <= _READ_AHEAD_BYTES:
+            self._fill(count)
+            self._from += count
+            return self._ahead[self._from - count : self._from].tobytes()
+        body = bytearray(count)
+        self._receive_into(memoryview(body))
+        return body
+
+    def _receive_into(self, view: memoryview) -> None:
+        ahead = min(self._to - self._from, len(view))
+        if ahead:
+            view[:ahead] = self._ahead[self._from : self._from + ahead]
+            self._from += ahead
+        done = ahead
+        while done < len(view):
+            read = self._stream.recv_into(view[done:])
+            if read == 0:
+                raise WireError("the connection ended inside a frame")
+            done += read

@@ -1,0 +1,128 @@
+"""One frame: a 20-byte header, a JSON object (meta), then raw payload.
+
+    magic u16 · version u8 · flags u8 · call id u32 · meta_len u32 · payload_len u64   (big endian)
+
+Every length is checked against `Limits` before anything of that length exists.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from remote_gpu.wire.errors import WireError
+
+HEADER = struct.Struct("!HBBIIQ")
+HEADER_BYTES = HEADER.size  #: 20
+MAGIC = 0x6F67  #: "og"
+VERSION = 1
+NO_REPLY = 0x01  #: flag: pipelined; an error is kept and answers the next call that wants a reply
+_KNOWN_FLAGS = NO_REPLY
+CALL_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one side is willing to receive in one frame."""
+
+    meta_bytes_max: int = 1 << 20
+    payload_bytes_max: int = 1 << 31
+    buffers_max: int = 64  #: segments of one payload; far below IOV_MAX (1,024)
+
+
+#: Before the proof: nothing but small metas. A hello is about 300 bytes.
+HANDSHAKE = Limits(meta_bytes_max=4096 - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
+#: On an open session: beats and ends.
+SESSION = Limits(meta_bytes_max=4096, payload_bytes_max=0, buffers_max=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The decoded fixed part."""
+
+    call: int
+    flags: int
+    meta_bytes: int
+    payload_bytes: int
+
+
+def pack(
+    meta: Mapping[str, Any], *, call: int = 0, flags: int = 0, payload_bytes: int = 0
+) -> bytes:
+    """Header and meta of one frame; the payload follows it on the wire."""
+    body = json.dumps(meta, separators=(",", ":"), allow_nan=False).encode()
+    return HEADER.pack(MAGIC, VERSION, flags, call, len(body), payload_bytes) + body
+
+
+def parse_header(data: bytes | bytearray | memoryview, limits: Limits) -> Header:
+    """Decode 20 bytes. Raises WireError for foreign bytes and for lengths over the limits."""
+    magic, version, flags, call, meta_bytes, payload_bytes = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(f"not our protocol: magic {magic:#06x}")
+    if version != VERSION:
+        raise WireError(f"version {version} of the protocol; this side speaks {VERSION}")
+    if flags & ~_KNOWN_FLAGS:
+        raise WireError(f"unknown flags {flags:#04x}")
+    if not 2 <= meta_bytes <= limits.meta_bytes_max:
+        raise WireError(f"meta of {meta_bytes} bytes; 2…{limits.meta_bytes_max} are taken")
+    if payload_bytes > limits.payload_bytes_max:
+        raise WireError(f"payload of {payload_bytes} bytes; at most {limits.payload_bytes_max}")
+    return Header(call, flags, meta_bytes, payload_bytes)
+
+
+def parse_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """Decode a meta. Raises WireError unless it is one JSON object of finite numbers."""
+    try:
+        value = json.loads(bytes(data), parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"meta is not JSON: {str(error)[:100]}") from None
+    if not isinstance(value, dict):
+        raise WireError("meta is not a JSON object")
+    return value
+
+
+def parse_sizes(meta: Mapping[str, Any], key: str, payload_bytes: int, limits: Limits) -> list[int]:
+    """The segment sizes of a payload. Raises WireError unless they add up to it."""
+    sizes = meta.get(key, [])
+    if not isinstance(sizes, list) or len(sizes) > limits.buffers_max:
+        raise WireError(f"{key!r} must list at most {limits.buffers_max} sizes")
+    if not all(type(n) is int and 0 <= n <= payload_bytes for n in sizes):
+        raise WireError(f"{key!r} holds what is not a size within the payload")
+    if sum(sizes) != payload_bytes:
+        raise WireError(f"{key!r} adds up to {sum(sizes)}, the payload has {payload_bytes} bytes")
+    return sizes
+
+
+def text_field(meta: Mapping[str, Any], key: str, length_max: int = 256) -> str:
+    """A string of a meta. Raises WireError for anything else or longer."""
+    value = meta.get(key)
+    if not isinstance(value, str) or len(value) > length_max:
+        raise WireError(f"{key!r} must be a string of at most {length_max} characters")
+    return value
+
+
+def int_field(meta: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
+    """A whole number of 0…most. Raises WireError for anything else."""
+    value = meta.get(key)
+    if type(value) is not int or not 0 <= value <= most:
+        raise WireError(f"{key!r} must be a whole number of 0…{most}")
+    return value
+
+
+def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
+    """Byte views of whatever has the buffer protocol. Raises TypeError for non-contiguous ones."""
+    views = []
+    for buffer in buffers:
+        view = memoryview(buffer)
+        if not view.c_contiguous:
+            raise TypeError("a buffer must be C-contiguous; copy it first")
+        # a view with a zero in its shape cannot be cast, and has no bytes anyway
+        views.append(view.cast("B") if view.nbytes else memoryview(b""))
+    return views
+
+
+def _not_finite(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a finite number")

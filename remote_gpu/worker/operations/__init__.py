@@ -1,0 +1,1 @@
+"""Trusted named operations, one module each; a module declares `OPERATIONS`."""

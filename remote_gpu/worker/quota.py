@@ -1,0 +1,45 @@
+"""The hard memory limit of a lease, checked before anything is allocated."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+
+
+class Quota:
+    """Bytes one lease may hold; safe to use from the threads of all its lanes."""
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes  #: None = no limit (Local, preparation)
+        self.used_bytes = 0
+        self._lock = threading.Lock()
+
+    def reserve(self, count: int) -> None:
+        """Take `count` bytes, or raise OpFailed(ENOMEM) and take none."""
+        with self._lock:
+            wanted = self.used_bytes + count
+            if self.limit_bytes is not None and wanted > self.limit_bytes:
+                raise OpFailed(
+                    OpCode.ENOMEM,
+                    f"{count} bytes more than the {self.used_bytes} in use exceed"
+                    f" the lease's {self.limit_bytes}; ask for more memory_mib",
+                )
+            self.used_bytes = wanted
+
+    def free(self, count: int) -> None:
+        """Give `count` reserved bytes back."""
+        with self._lock:
+            self.used_bytes -= count
+            assert self.used_bytes >= 0, "more bytes freed than were reserved"
+
+    @contextmanager
+    def held(self, count: int) -> Iterator[None]:
+        """`count` bytes for the length of a block."""
+        self.reserve(count)
+        try:
+            yield
+        finally:
+            self.free(count)
