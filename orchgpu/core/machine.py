@@ -318,7 +318,7 @@ class OrchestratorMachine:
         return attempt.lease_moved(job, event)
 
     def _resynchronise(self) -> list[do.Action]:
-        """Pushes were lost while the scheduler was away: ask what stands for all that waits on it."""
+        """Pushes may be lost while the scheduler is away: ask what stands for all that waits."""
         waiting = (Phase.WAITING, Phase.RUNNING)
         return [do.ReadRecord(job=j.id) for j in self.jobs.values() if j.phase in waiting]
 

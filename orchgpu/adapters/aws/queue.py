@@ -1,0 +1,95 @@
+"""`JobQueue` over SQS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.ports import Message
+
+BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)
+RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
+
+
+class SqsQueue:
+    """Uses one shared client; whole seconds only, as SQS does."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def receive(
+        self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
+    ) -> Sequence[Message]:
+        with translated("sqs:ReceiveMessage"):
+            answer = await self._client.receive_message(
+                QueueUrl=queue_url,
+                MaxNumberOfMessages=max(1, min(count_max, BATCH_MAX)),
+                WaitTimeSeconds=min(math.ceil(wait_s), RECEIVE_WAIT_S_MAX),
+                VisibilityTimeout=max(1, math.ceil(visibility_s)),
+            )
+        return [
+            Message(id=m["MessageId"], handle=m["ReceiptHandle"], body=m["Body"])
+            for m in answer.get("Messages", ())
+        ]
+
+    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
+        if len(handles) == 1:
+            with _stale_is_gone(), translated("sqs:DeleteMessage"):
+                await self._client.delete_message(QueueUrl=queue_url, ReceiptHandle=handles[0])
+            return
+        for some in _batches(handles):
+            entries = [{"Id": str(i), "ReceiptHandle": h} for i, h in enumerate(some)]
+            with translated("sqs:DeleteMessageBatch"):
+                answer = await self._client.delete_message_batch(
+                    QueueUrl=queue_url, Entries=entries
+                )
+            _raise_server_faults("sqs:DeleteMessageBatch", answer)
+
+    async def set_visibility(
+        self, queue_url: str, handles: Sequence[str], visibility_s: float
+    ) -> None:
+        for some in _batches(handles):
+            entries = [
+                {"Id": str(i), "ReceiptHandle": h, "VisibilityTimeout": math.ceil(visibility_s)}
+                for i, h in enumerate(some)
+            ]
+            with translated("sqs:ChangeMessageVisibilityBatch"):
+                answer = await self._client.change_message_visibility_batch(
+                    QueueUrl=queue_url, Entries=entries
+                )
+            _raise_server_faults("sqs:ChangeMessageVisibilityBatch", answer)
+
+    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+        for some in _batches(bodies):
+            entries = [{"Id": str(i), "MessageBody": b} for i, b in enumerate(some)]
+            with translated("sqs:SendMessageBatch"):
+                answer = await self._client.send_message_batch(QueueUrl=queue_url, Entries=entries)
+            failed = answer.get("Failed", ())
+            if failed:
+                raise AppError(ErrorCode.UNAVAILABLE, f"sqs:SendMessageBatch: {failed[0]}")
+
+
+def _batches(items: Sequence[str]) -> list[Sequence[str]]:
+    return [items[i : i + BATCH_MAX] for i in range(0, len(items), BATCH_MAX)]
+
+
+def _raise_server_faults(call: str, answer: Any) -> None:
+    """A handle that is too old is no error (the message is gone or somebody else's)."""
+    for failure in answer.get("Failed", ()):
+        if not failure.get("SenderFault", True):
+            raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {failure.get('Message')}")
+
+
+class _stale_is_gone:  # noqa: N801 - reads as a phrase in a with statement
+    """A single delete by a stale handle: AWS answers success, some emulators an error."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        return isinstance(error, AppError) and error.code in (
+            ErrorCode.INVALID,
+            ErrorCode.NOT_FOUND,
+        )

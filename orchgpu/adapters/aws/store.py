@@ -1,0 +1,71 @@
+"""`ObjectStore` over S3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.ports import StoredObject
+
+
+class S3Store:
+    """Uses one shared client. Nothing larger than the caller's limit is ever read into memory."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def get(
+        self,
+        bucket: str,
+        key: str,
+        *,
+        version_id: str | None = None,
+        if_match: str | None = None,
+        bytes_max: int,
+    ) -> StoredObject:
+        conditions: dict[str, str] = {}
+        if version_id is not None:
+            conditions["VersionId"] = version_id
+        if if_match:
+            conditions["IfMatch"] = f'"{if_match}"'
+        with translated(f"s3:GetObject {bucket}/{key}"):
+            answer = await self._client.get_object(Bucket=bucket, Key=key, **conditions)
+            async with answer["Body"] as stream:
+                size = int(answer["ContentLength"])
+                body = await stream.read() if size <= bytes_max else None
+                if body is None:
+                    stream.close()  # the rest of a large object stays where it is
+        version = answer.get("VersionId")
+        return StoredObject(
+            body=body,
+            etag=answer["ETag"].strip('"'),
+            version_id=version if version not in (None, "null") else None,
+            last_modified=answer["LastModified"].isoformat(),
+            size=size,
+        )
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> None:
+        conditions: dict[str, str] = {}
+        if if_absent:
+            conditions["IfNoneMatch"] = "*"
+        if if_match:
+            conditions["IfMatch"] = f'"{if_match}"'
+        with translated(f"s3:PutObject {bucket}/{key}"):
+            await self._client.put_object(Bucket=bucket, Key=key, Body=body, **conditions)
+
+    async def names(self, bucket: str, prefix: str) -> Sequence[str]:
+        found: list[str] = []
+        with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
+            pages = self._client.get_paginator("list_objects_v2")
+            async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                found.extend(entry["Key"] for entry in page.get("Contents", ()))
+        return found

@@ -1,0 +1,45 @@
+"""`Registry` over an object store: one small JSON object per deployed function."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode
+from orchgpu.core.function import Function
+from orchgpu.ports import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "functions/"
+RECORD_BYTES_MAX = 256 * 1024
+
+
+class StoreRegistry:
+    """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet."""
+
+    def __init__(self, store: ObjectStore, bucket: str) -> None:
+        self._store = store
+        self._bucket = bucket
+
+    async def functions(self) -> Mapping[str, Function]:
+        try:
+            names = await self._store.names(self._bucket, PREFIX)
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return {}
+            raise
+        found = [await self._read(name) for name in names if name.endswith(".json")]
+        return {function.name: function for function in found if function is not None}
+
+    async def _read(self, name: str) -> Function | None:
+        try:
+            stored = await self._store.get(self._bucket, name, bytes_max=RECORD_BYTES_MAX)
+            return decode(Function, json.loads(stored.body or b"null"), name)
+        except (AppError, ValueError) as error:
+            if isinstance(error, AppError) and error.retryable:
+                raise
+            logger.warning("skipping %s: %s", name, error, extra={"event": "registry_unreadable"})
+            return None

@@ -1,0 +1,89 @@
+"""What a message of a completion queue says: a result was written, or Lambda gave an event up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
+
+from contract.keys import parse_result_key, parse_staging_key
+from contract.states import Reason
+
+DETAIL_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultWasWritten:
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationFailed:
+    """Lambda's on-failure record of an asynchronous invocation (AWS: "Invocation record")."""
+
+    job: str
+    attempt: int
+    reason: Reason
+    detail: str
+
+
+Notice = ResultWasWritten | InvocationFailed
+
+
+def read_completion(body: str) -> list[Notice]:
+    """Every notice in a message; an unknown message is an empty list. Raises nothing."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(value, Mapping):
+        return []
+    if "requestPayload" in value:
+        return _failures(value)
+    keys = _object_keys(value)
+    return [ResultWasWritten(job=job) for job in map(parse_result_key, keys) if job is not None]
+
+
+def _failures(value: Mapping[str, Any]) -> list[Notice]:
+    reason, detail = _why(value)
+    staged = [parse_staging_key(key) for key in _object_keys(value["requestPayload"])]
+    return [
+        InvocationFailed(job=key.job, attempt=key.n, reason=reason, detail=detail)
+        for key in staged
+        if key is not None
+    ]
+
+
+def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
+    context = value.get("requestContext")
+    condition = context.get("condition") if isinstance(context, Mapping) else None
+    if condition == "EventAgeExceeded":
+        return Reason.NOT_STARTED, "Lambda dropped the event: it was too old"
+    payload = value.get("responsePayload")
+    kind, message = "", ""
+    if isinstance(payload, Mapping):
+        kind = str(payload.get("errorType", ""))
+        message = str(payload.get("errorMessage", ""))
+    detail = f"{kind}: {message}".strip(": ")[:DETAIL_CHARS_MAX]
+    if kind == "Sandbox.Timedout" or "Task timed out" in message:
+        return Reason.FUNCTION_TIMEOUT, detail
+    if kind == "Runtime.ExitError" or "exited" in message:
+        return Reason.FUNCTION_CRASHED, detail
+    return Reason.FUNCTION_ERROR, detail or "Lambda reports a failure without a reason"
+
+
+def _object_keys(value: Any) -> list[str]:
+    records = value.get("Records") if isinstance(value, Mapping) else None
+    if not isinstance(records, list):
+        return []
+    keys = []
+    for record in records:
+        try:
+            key = record["s3"]["object"]["key"]
+        except (TypeError, KeyError):
+            continue
+        if isinstance(key, str):
+            keys.append(unquote_plus(key))
+    return keys

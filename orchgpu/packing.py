@@ -1,0 +1,80 @@
+"""Builds the envelope of one attempt: the zip that starts the function."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+from contract import envelope
+from orchgpu.core import actions as do
+from orchgpu.ports import StoredObject
+
+#: A fixed time keeps the same attempt's envelope byte for byte the same, whoever packs it.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
+
+
+def pack(
+    action: do.StageEnvelope,
+    stored: StoredObject,
+    environment: Mapping[str, Any],
+    *,
+    staged_at_s: float,
+    connect_by_s: float,
+) -> bytes:
+    """The envelope's bytes. The input travels inside when `stored` has its body."""
+    job = _job(action, stored, staged_at_s, connect_by_s)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        _add(archive, envelope.JOB_NAME, job.to_json())
+        _add(archive, envelope.ENV_NAME, json.dumps(environment).encode())
+        if stored.body is not None:
+            _add(archive, envelope.INPUT_FOLDER + local_name(action.input.key), stored.body)
+    return buffer.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), data)
+
+
+def _job(
+    action: do.StageEnvelope, stored: StoredObject, staged_at_s: float, connect_by_s: float
+) -> envelope.Job:
+    function = action.function
+    return envelope.Job(
+        job_id=action.job,
+        attempt=action.attempt,
+        fence=action.granted.lease.fence,
+        function=function.name,
+        input_bucket=action.input.bucket,
+        input_key=action.input.key,
+        input_version=action.input.version_id,
+        input_etag=stored.etag,
+        input_size=stored.size,
+        input_inline=stored.body is not None,
+        event=action.input.as_s3_event(),
+        outputs=[
+            {
+                "bucket": output.bucket, "prefix": output.prefix,
+                "suffix": list(output.suffixes), "filter": list(output.name_prefixes),
+            }
+            for output in function.outputs
+        ],
+        intermediate_bucket=function.intermediate_bucket,
+        staged_at_s=staged_at_s,
+        connect_by_s=connect_by_s,
+        replace_etag=action.replace_etag,
+        variables=dict(function.variables),
+    )  # fmt: skip
+
+
+def local_name(key: str) -> str:
+    """The last part of a key as a safe local file name; never empty, `.` or `..`."""
+    name = key.rsplit("/", 1)[-1]
+    name = "".join("_" if c in "\\:" or ord(c) < 32 or ord(c) == 127 else c for c in name)
+    encoded = name.encode()[-NAME_BYTES_MAX:]
+    name = encoded.decode(errors="ignore")
+    return name if name.strip(". ") else "input"

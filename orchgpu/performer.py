@@ -1,0 +1,351 @@
+"""Carries out the machine's actions through the ports: one method per action, one event back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from contract.keys import report_key, result_key, staging_key
+from contract.result import Report, Result
+from corekit.aio.clock import Clock
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import GrantedLease, Record, Step
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.routing import InputEvent
+from orchgpu.packing import pack
+from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
+
+#: Inputs read early are kept for packing up to this much in total; beyond, they are read again.
+KEPT_BYTES_MAX = 64 * 2**20
+RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
+PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
+
+Render = Callable[[str, GrantedLease], Mapping[str, Any]]
+
+
+class Performer:
+    """Stateless but for the inputs it keeps between reading and packing."""
+
+    def __init__(
+        self,
+        *,
+        queue: JobQueue,
+        store: ObjectStore,
+        scheduler: Scheduler,
+        render: Render,
+        clock: Clock,
+        budget: Budget,
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._scheduler = scheduler
+        self._render = render
+        self._clock = clock
+        self._budget = budget
+        self._kept: dict[str, StoredObject] = {}
+        self._kept_bytes = 0
+        self._methods: dict[type[do.Action], Callable[[Any], Awaitable[on.Event | None]]] = {
+            do.ReadInput: self._read_input,
+            do.ReadResult: self._read_result,
+            do.ReadReport: self._read_report,
+            do.ReadRecord: self._read_record,
+            do.OpenAttempt: self._open_attempt,
+            do.AdoptRecord: self._adopt,
+            do.ReopenRecord: self._reopen,
+            do.StoreHandle: self._store_handle,
+            do.RenewLease: self._renew,
+            do.StageEnvelope: self._stage,
+            do.RecordStaged: self._record_staged,
+            do.ReleaseLease: self._release,
+            do.RecordFunctionFailure: self._record_function_failure,
+            do.RecordAttemptFailure: self._record_attempt_failure,
+            do.WriteResult: self._write_result,
+            do.SendDeadLetter: self._send_dead_letter,
+            do.FinishJob: self._finish,
+            do.DeleteMessages: self._delete,
+            do.ExtendVisibility: self._extend,
+            do.HandBack: self._hand_back,
+            do.SplitMessage: self._split,
+            do.QuarantineMessage: self._quarantine,
+        }
+
+    async def perform(self, action: do.Action) -> on.Event | None:
+        """Do it; an expected failure is an event like any other outcome."""
+        try:
+            return await self._methods[type(action)](action)
+        except AppError as error:
+            return on.CallFailed(
+                **self._about(action), action=action, retryable=error.retryable, message=str(error)
+            )
+
+    def forget(self, job: str) -> None:
+        """Drop what was kept for a job."""
+        kept = self._kept.pop(job, None)
+        if kept is not None and kept.body is not None:
+            self._kept_bytes -= len(kept.body)
+
+    def _about(self, action: do.Action) -> dict[str, Any]:
+        return {
+            "job": action.job,
+            "at_s": self._clock.monotonic_s(),
+            "wall_s": self._clock.wall_s(),
+        }
+
+    # ------------------------------------------------------------------ reading
+
+    async def _get_input(self, source: InputEvent) -> StoredObject:
+        return await self._store.get(
+            source.bucket,
+            source.key,
+            version_id=source.version_id,
+            if_match=source.etag if source.version_id is None else None,
+            bytes_max=self._budget.inline_input_bytes_max,
+        )
+
+    async def _read_input(self, action: do.ReadInput) -> on.Event:
+        try:
+            stored = await self._get_input(action.input)
+        except AppError as error:
+            return self._input_lost(action, error)
+        size = len(stored.body or b"")
+        if self._kept_bytes + size <= KEPT_BYTES_MAX:
+            self.forget(action.job)
+            self._kept[action.job] = stored
+            self._kept_bytes += size
+        return on.InputRead(
+            **self._about(action), etag=stored.etag, version_id=stored.version_id,
+            last_modified=stored.last_modified, size=stored.size,
+        )  # fmt: skip
+
+    def _input_lost(self, action: do.Action, error: AppError) -> on.Event:
+        if error.code is ErrorCode.NOT_FOUND:
+            return on.InputMissing(**self._about(action))
+        if error.code is ErrorCode.CONFLICT:
+            return on.InputChanged(**self._about(action))
+        raise error
+
+    async def _read_result(self, action: do.ReadResult) -> on.Event:
+        result, etag = await self._result(action.bucket, action.job)
+        return on.ResultRead(**self._about(action), result=result, etag=etag)
+
+    async def _result(self, bucket: str, job: str) -> tuple[Result | None, str]:
+        try:
+            stored = await self._store.get(bucket, result_key(job), bytes_max=RECORD_BYTES_MAX)
+            return Result.from_json(stored.body or b""), stored.etag
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None, ""
+            raise
+        except ValueError as error:
+            message = f"{bucket}/{result_key(job)} is no result: {error}"
+            raise AppError(ErrorCode.INVALID, message) from error
+
+    async def _read_report(self, action: do.ReadReport) -> on.Event:
+        key, report = report_key(action.job, action.attempt), None
+        try:
+            stored = await self._store.get(action.bucket, key, bytes_max=RECORD_BYTES_MAX)
+            report = Report.from_json(stored.body or b"")
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+        except ValueError:
+            report = None  # half a report explains nothing: the lease's end has to do
+        return on.ReportRead(**self._about(action), attempt=action.attempt, report=report)
+
+    # ------------------------------------------------------------------ records and leases
+
+    async def _read_record(self, action: do.ReadRecord) -> on.Event:
+        record = await self._scheduler.record(action.job)
+        return on.RecordConflict(**self._about(action), record=record)
+
+    def _conflict(self, action: do.Action, error: AppError) -> on.Event:
+        if error.code is ErrorCode.NOT_FOUND:
+            return on.RecordConflict(**self._about(action), record=None)
+        if error.code is ErrorCode.CONFLICT:
+            return on.RecordConflict(**self._about(action), record=error.details.get("record"))
+        raise error
+
+    async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
+        try:
+            answer = await self._scheduler.attempt(
+                action.job, action.attempt, action.revision, action.handle, action.block,
+                action.request,
+            )  # fmt: skip
+        except AppError as error:
+            return self._conflict(action, error)
+        about = self._about(action)
+        if answer.granted is not None:
+            return on.AttemptGranted(
+                **about, attempt=action.attempt, granted=answer.granted, record=answer.record
+            )
+        assert answer.explanation is not None, "an attempt is granted or explained"
+        if answer.outcome == "waiting" and answer.record is not None:
+            return on.AttemptWaiting(**about, record=answer.record, explanation=answer.explanation)
+        busy = answer.outcome == "busy"
+        return on.AttemptImpossible(**about, explanation=answer.explanation, busy=busy)
+
+    async def _adopt(self, action: do.AdoptRecord) -> on.Event:
+        try:
+            record, granted = await self._scheduler.adopt(
+                action.job, action.revision, action.handle
+            )
+        except AppError as error:
+            return self._conflict(action, error)
+        return on.Adopted(**self._about(action), record=record, granted=granted)
+
+    async def _reopen(self, action: do.ReopenRecord) -> on.Event:
+        try:
+            record = await self._scheduler.reopen(action.job, action.revision, action.handle)
+        except AppError as error:
+            return self._conflict(action, error)
+        return on.Reopened(**self._about(action), record=record)
+
+    async def _store_handle(self, action: do.StoreHandle) -> None:
+        await self._scheduler.store_handle(action.job, action.handle)
+
+    async def _renew(self, action: do.RenewLease) -> on.Event | None:
+        try:
+            await self._scheduler.renew(action.lease)
+        except AppError as error:
+            return self._lease_gone(action, action.attempt, error)
+        return None
+
+    def _lease_gone(self, action: do.Action, attempt: int, error: AppError) -> on.Event:
+        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
+            return on.LeaseGone(**self._about(action), attempt=attempt)
+        raise error
+
+    async def _record_staged(self, action: do.RecordStaged) -> on.Event:
+        try:
+            await self._scheduler.staged(action.job, action.lease, action.connect_by_s)
+        except AppError as error:
+            return self._lease_gone(action, action.attempt, error)
+        return on.StagedRecorded(**self._about(action), attempt=action.attempt)
+
+    async def _release(self, action: do.ReleaseLease) -> None:
+        await self._scheduler.release(action.lease, "RELEASED", "given back by the orchestrator")
+
+    async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
+        try:
+            record = await self._scheduler.record(action.job)
+            if record is None or record.attempt != action.attempt or record.outcome is not None:
+                return on.RecordConflict(**self._about(action), record=record)
+            record = await self._scheduler.fail_attempt(
+                action.job, record.revision, action.reason.value, action.detail,
+                self._clock.wall_s() + action.pause_s,
+            )  # fmt: skip
+        except AppError as error:
+            return self._conflict(action, error)
+        return on.AttemptFailureRecorded(
+            **self._about(action), record=record, pause_s=action.pause_s
+        )
+
+    async def _finish(self, action: do.FinishJob) -> on.Event:
+        await self._scheduler.finish(action.job, action.outcome, action.reason, action.detail)
+        return on.Finished(**self._about(action))
+
+    # ------------------------------------------------------------------ envelope, report, result
+
+    async def _stage(self, action: do.StageEnvelope) -> on.Event:
+        stored = self._kept.get(action.job)
+        if stored is None:
+            try:
+                stored = await self._get_input(action.input)
+            except AppError as error:
+                return self._input_lost(action, error)
+        body = await self._pack(action, stored)
+        fence = action.granted.lease.fence
+        key = staging_key(action.function.name, action.job, action.attempt, fence)
+        try:
+            await self._store.put(action.function.intermediate_bucket, key, body, if_absent=True)
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:  # CONFLICT: an earlier try of ours arrived
+                raise
+        self.forget(action.job)
+        return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
+
+    async def _pack(self, action: do.StageEnvelope, stored: StoredObject) -> bytes:
+        environment = self._render(action.function.middleware, action.granted)
+        times = {"staged_at_s": self._clock.wall_s(), "connect_by_s": self._budget.connect_by_s}
+        if stored.body is None or len(stored.body) <= PACK_INLINE_BYTES:
+            return pack(action, stored, environment, **times)
+        return await asyncio.to_thread(pack, action, stored, environment, **times)
+
+    async def _record_function_failure(self, action: do.RecordFunctionFailure) -> on.Event:
+        report = Report(
+            job_id=action.job, attempt=action.attempt, nonce="", reason=action.reason.value,
+            exit_code=None, detail=action.detail, log_tail="", times={},
+        )  # fmt: skip
+        key = report_key(action.job, action.attempt)
+        try:
+            await self._store.put(
+                action.function.intermediate_bucket, key, report.to_json(), if_absent=True
+            )
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:  # CONFLICT: the runner's own report is there
+                raise
+        record = await self._scheduler.record(action.job)
+        if record is not None and record.lease is not None and _never_opened(record, action):
+            await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
+        return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
+
+    async def _write_result(self, action: do.WriteResult) -> on.Event:
+        key = result_key(action.job)
+        try:
+            await self._store.put(
+                action.bucket, key, action.result.to_json(),
+                if_absent=action.replace_etag is None, if_match=action.replace_etag,
+            )  # fmt: skip
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            standing, _ = await self._result(action.bucket, action.job)
+            if standing is None:  # deleted between the two calls: write again
+                raise AppError(
+                    ErrorCode.UNAVAILABLE, f"{key} vanished while it was read"
+                ) from error
+            return on.ResultWritten(**self._about(action), result=standing, ours=False)
+        return on.ResultWritten(**self._about(action), result=action.result, ours=True)
+
+    # ------------------------------------------------------------------ messages
+
+    async def _send_dead_letter(self, action: do.SendDeadLetter) -> on.Event:
+        await self._queue.send(action.queue_url, [action.body])
+        return on.DeadLetterSent(**self._about(action))
+
+    async def _delete(self, action: do.DeleteMessages) -> on.Event:
+        if action.handles:
+            await self._queue.delete(action.queue_url, action.handles)
+        return on.MessagesDeleted(**self._about(action))
+
+    async def _extend(self, action: do.ExtendVisibility) -> None:
+        handles = [h for h in action.handles if h]
+        if handles:
+            visibility_s = self._budget.visibility_s
+            await self._queue.set_visibility(action.queue_url, handles, visibility_s)
+
+    async def _hand_back(self, action: do.HandBack) -> on.Event | None:
+        if action.revision > 0:
+            record = await self._scheduler.record(action.job)
+            if record is None or record.owner != self._scheduler.session:
+                return on.HandedBack(**self._about(action))
+            if record.step not in (Step.WAITING, Step.RECEIVED):
+                return None  # a grant came first
+            await self._scheduler.hand_back(action.job, record.revision)
+        await self._queue.set_visibility(action.queue_url, [h for h in action.handles if h], 0)
+        return on.HandedBack(**self._about(action))
+
+    async def _split(self, action: do.SplitMessage) -> None:
+        await self._queue.send(action.queue_url, action.bodies)
+        await self._queue.delete(action.queue_url, [action.handle])
+
+    async def _quarantine(self, action: do.QuarantineMessage) -> None:
+        await self._queue.send(action.dead_letter_url, [action.body])
+        await self._queue.delete(action.queue_url, [action.handle])
+
+
+def _never_opened(record: Record, action: do.RecordFunctionFailure) -> bool:
+    return record.step is Step.STAGED and record.attempt == action.attempt

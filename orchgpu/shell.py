@@ -1,0 +1,294 @@
+"""One replica: loops that bring events in, the driver that decides, timers, and the drain.
+
+    receivers (one per function)      ─▶ MessageReceived
+    completion receivers              ─▶ ResultNoticed, FunctionFailed
+    scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
+    look for orphans                  ─▶ Orphaned
+    timers                            ─▶ TimerFired
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from corekit.aio.clock import Clock
+from corekit.aio.driver import Driver, NoJournal
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.errors import AppError
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.completion import InvocationFailed, read_completion
+from orchgpu.core.function import Function
+from orchgpu.core.job import Phase
+from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.performer import Performer
+from orchgpu.ports import JobQueue, Message, Registry, Scheduler
+from orchgpu.pushes import event_of_push
+from orchgpu.story import Story
+
+logger = logging.getLogger(__name__)
+
+#: Jobs received beyond those running: enough that a freed device never waits for a receive.
+WINDOW_PER_DEVICE = 2
+WINDOW_MIN = 2
+WINDOW_MAX = 1000
+ORPHANS_PER_LOOK = 100
+#: Phases that a drain waits for: they end by themselves, in moments.
+_SOON_OVER = frozenset({
+    Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING, Phase.FAILING,
+    Phase.CONCLUDING, Phase.BURYING, Phase.FINISHING, Phase.DELETING,
+})  # fmt: skip
+_AWS_ACTIONS = (
+    do.ReadInput, do.ReadResult, do.ReadReport, do.StageEnvelope, do.WriteResult,
+    do.SendDeadLetter, do.DeleteMessages,
+)  # fmt: skip
+
+
+class Replica:
+    """Everything one orchestrator process does. `run` returns after `drain` is done."""
+
+    def __init__(
+        self,
+        *,
+        machine: OrchestratorMachine,
+        performer: Performer,
+        queue: JobQueue,
+        scheduler: Scheduler,
+        registry: Registry,
+        clock: Clock,
+        budget: Budget,
+        nursery: Nursery,
+    ) -> None:
+        self._machine = machine
+        self._performer = performer
+        self._queue = queue
+        self._scheduler = scheduler
+        self._registry = registry
+        self._clock = clock
+        self._budget = budget
+        self._nursery = nursery
+        self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._functions: dict[str, Function] = {}
+        self._loops: dict[str, list[asyncio.Task[Any]]] = {}
+        self._windows: dict[str, int] = {}
+        self._progress = asyncio.Event()  #: set whenever a job may have made room
+        self._stories: dict[str, Story] = {}
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Load what is deployed and start every loop."""
+        await self._load_functions()
+        self._nursery.start_eternal(self._driver.run(), "driver")
+        self._nursery.start_eternal(self._pushes(), "pushes")
+        self._nursery.start_eternal(self._every(self._budget.adopt_every_s, self._adopt), "adopt")
+        self._nursery.start_eternal(
+            self._every(self._budget.registry_poll_s, self._load_functions), "registry"
+        )
+
+    async def drain(self) -> None:
+        """SIGTERM: stop receiving, hand back what has not started, finish what is nearly done."""
+        for name in list(self._loops):
+            self._stop_loops(name)
+        self._driver.submit(on.DrainRequested(**self._now()))
+        deadline_s = self._clock.monotonic_s() + self._budget.drain_s * 0.8
+        while self._clock.monotonic_s() < deadline_s:
+            await self._driver.drained()
+            if not any(job.phase in _SOON_OVER for job in self._machine.jobs.values()):
+                return
+            await self._progressed(deadline_s)
+
+    async def _progressed(self, deadline_s: float) -> None:
+        self._progress.clear()
+        try:
+            async with asyncio.timeout(max(0.0, deadline_s - self._clock.monotonic_s())):
+                await self._progress.wait()
+        except TimeoutError:
+            return
+
+    def _now(self) -> dict[str, float]:
+        return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
+
+    async def _every(self, pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except AppError as error:
+                logger.warning("%s", error, extra={"event": "call_failed"})
+            await asyncio.sleep(pause_s)
+
+    # ------------------------------------------------------------------ what is deployed
+
+    async def _load_functions(self) -> None:
+        found = dict(await self._registry.functions())
+        for name in [n for n in self._functions if found.get(n) != self._functions[n]]:
+            self._stop_loops(name)
+        self._functions = found
+        self._machine.set_functions(found)
+        for name, function in found.items():
+            devices = await self._scheduler.device_count(function.request)
+            window = max(WINDOW_MIN, WINDOW_PER_DEVICE * devices)
+            self._windows[name] = min(window, WINDOW_MAX, function.concurrency_max)
+            if name not in self._loops:
+                logger.info("serving %s", name, extra={"event": "function_loaded"})
+                self._loops[name] = [
+                    self._nursery.start(self._receive(function), f"receive/{name}"),
+                    self._nursery.start(self._complete(function), f"complete/{name}"),
+                ]
+
+    def _stop_loops(self, name: str) -> None:
+        for task in self._loops.pop(name, ()):
+            task.cancel()
+
+    # ------------------------------------------------------------------ events in
+
+    async def _receive(self, function: Function) -> None:
+        while True:
+            room = self._windows[function.name] - self._machine.waiting_count(function.name)
+            if room <= 0:
+                self._progress.clear()
+                await self._progress.wait()
+                continue
+            for message in await self._poll(function.queue_url, room):
+                self._submit_message(function, message)
+
+    async def _poll(self, queue_url: str, count_max: int) -> tuple[Message, ...]:
+        try:
+            return tuple(
+                await self._queue.receive(
+                    queue_url, count_max=count_max, wait_s=self._budget.receive_wait_s,
+                    visibility_s=self._budget.visibility_s,
+                )
+            )  # fmt: skip
+        except AppError as error:
+            logger.warning("%s", error, extra={"event": "receive_failed"})
+            await asyncio.sleep(self._budget.reconnect_s_max / 5)
+            return ()
+
+    def _submit_message(self, function: Function, message: Message) -> None:
+        self._driver.submit(
+            on.MessageReceived(
+                **self._now(), function=function.name, message_id=message.id,
+                handle=message.handle, body=message.body,
+            )
+        )  # fmt: skip
+
+    async def _complete(self, function: Function) -> None:
+        while True:
+            messages = await self._poll(function.completion_url, 10)
+            for message in messages:
+                for notice in read_completion(message.body):
+                    about = {**self._now(), "job": notice.job}
+                    if isinstance(notice, InvocationFailed):
+                        self._driver.submit(
+                            on.FunctionFailed(
+                                **about, function=function.name, attempt=notice.attempt,
+                                reason=notice.reason, detail=notice.detail,
+                            )
+                        )  # fmt: skip
+                    else:
+                        self._driver.submit(on.ResultNoticed(**about))
+            if messages:
+                await self._forget_notices(function, [m.handle for m in messages])
+
+    async def _forget_notices(self, function: Function, handles: list[str]) -> None:
+        try:
+            await self._queue.delete(function.completion_url, handles)
+        except AppError as error:  # they come again and say nothing new
+            logger.warning("%s", error, extra={"event": "call_failed"})
+
+    async def _pushes(self) -> None:
+        async for push in self._scheduler.pushes():
+            event = event_of_push(push, self._now())
+            if event is not None:
+                self._note_end(event)
+                self._driver.submit(event)
+
+    async def _adopt(self) -> None:
+        for record in await self._scheduler.orphans(ORPHANS_PER_LOOK):
+            name = record.block.get("function")
+            if isinstance(name, str) and name in self._functions:
+                self._driver.submit(
+                    on.Orphaned(**self._now(), job=record.holder, function=name, record=record)
+                )
+
+    # ------------------------------------------------------------------ actions out
+
+    async def _perform(self, action: do.Action) -> on.Event | None:
+        if isinstance(action, do.ArmTimer):
+            self._arm(action)
+            return None
+        if isinstance(action, do.ForgetJob):
+            self._forget(action.job)
+            return None
+        started_s = self._clock.monotonic_s()
+        if isinstance(action, do.ReadInput):
+            self._stories.setdefault(action.job, Story(received_s=started_s))
+        event = await self._performer.perform(action)
+        self._progress.set()
+        self._note_call(action, event, started_s)
+        return event
+
+    def _arm(self, action: do.ArmTimer) -> None:
+        key = (action.job, action.timer)
+        self._cancel(key)
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(action.in_s, self._fire, key)
+
+    def _cancel(self, key: tuple[str, str]) -> None:
+        handle = self._timers.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _fire(self, key: tuple[str, str]) -> None:
+        self._timers.pop(key, None)
+        self._driver.submit(on.TimerFired(**self._now(), job=key[0], timer=key[1]))
+
+    def _forget(self, job: str) -> None:
+        for key in [k for k in self._timers if k[0] == job]:
+            self._cancel(key)
+        self._performer.forget(job)
+        self._stories.pop(job, None)
+        self._progress.set()
+
+    # ------------------------------------------------------------------ what people read
+
+    def _note_end(self, event: on.Event) -> None:
+        if isinstance(event, on.LeaseChanged) and event.state == "ENDED":
+            story = self._stories.get(event.job)
+            if story is not None:
+                story.ended_s = event.at_s
+
+    def _note_call(self, action: do.Action, event: on.Event | None, started_s: float) -> None:
+        now_s = self._clock.monotonic_s()
+        if isinstance(event, on.CallFailed):
+            logger.warning(
+                "%s: %s", type(action).__name__, event.message,
+                extra={"event": "call_failed", "job": action.job},
+            )  # fmt: skip
+        story = self._stories.get(action.job)
+        if story is None:
+            return
+        if isinstance(action, _AWS_ACTIONS):
+            story.aws_calls.append((started_s, now_s))
+        if isinstance(event, on.StagedRecorded):
+            story.staged_s = now_s
+        if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
+            self._log_finished(action, story, now_s)
+
+    def _log_finished(self, action: do.FinishJob, story: Story, now_s: float) -> None:
+        """The one canonical line of a job."""
+        logger.info(
+            "%s %s", action.job, action.outcome,
+            extra={
+                "event": "job_finished", "job": action.job, "outcome": action.outcome,
+                "reason": action.reason, "own_ms": round(story.own_s(now_s) * 1000, 3),
+                "in_hand_s": round(now_s - story.received_s, 4),
+            },
+        )  # fmt: skip
+
