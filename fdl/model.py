@@ -1,0 +1,284 @@
+"""What a file declares, frozen: SCAR's functions with our `gpu:` and `job:` beside them.
+
+Sizes in MiB, times in seconds. Paths of scripts and folders are as written, relative to the file's
+directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`) to where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.errors import invalid
+from fdl.nodes import Location, Source
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+
+#: The zip runtime used where a file names none, or one that AWS has retired.
+DEFAULT_RUNTIME = "python3.12"
+#: Runtimes AWS no longer lets anybody create functions with (Lambda's runtime deprecation table).
+RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
+#: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
+MIDDLEWARES = ("builtin", "rcuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """`bucket[/prefix…]` as SCAR writes places in S3."""
+
+    bucket: str
+    prefix: str = ""  #: without slashes at either end
+
+    def __str__(self) -> str:
+        return f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
+
+    @property
+    def key_prefix(self) -> str:
+        """The prefix of every key below: `""` or `prefix/`."""
+        return f"{self.prefix}/" if self.prefix else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """One entry of `input` or `output`."""
+
+    path: Path
+    storage_provider: str = "s3"  #: `<type>` or `<type>.<id>`
+    suffixes: tuple[str, ...] = ()  #: OR inside a list, AND between the two; empty = all
+    prefixes: tuple[str, ...] = ()  #: output only: of the path relative to TMP_OUTPUT_DIR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The image of a function and the variables of the user's script."""
+
+    image: str | None = None
+    image_file: str | None = None
+    create_image: bool | None = None
+    alpine: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    timeout_threshold_s: int = 10  #: kept back at the end for uploads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Where a package too large for a direct upload goes."""
+
+    bucket: str | None = None
+    max_payload_size: int = 52428800  #: bytes, AWS's limit of a direct upload
+    max_s3_payload_size: int = 262144000  #: bytes, AWS's limit unzipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vpc:
+    """Raw `VpcConfig`: the way to private GPU hosts."""
+
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystem:
+    """One raw entry of `FileSystemConfigs` (EFS)."""
+
+    arn: str
+    local_mount_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Percent of one device."""
+
+    guarantee_pct: int | None = None
+    limit_pct: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """The `gpu:` block: what each job of the function asks of the scheduler."""
+
+    count: int = 1
+    memory_mib: int = 0
+    kinds: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    compute: Compute = field(default_factory=Compute)
+    compute_guarantee_pct: int | None = None
+    compute_limit_pct: int | None = None
+    sharing: str = "shared"
+    placement: str = "pack"
+    priority: int = 0
+    tenant: str = "default"
+    warm_key: str | None = None
+    max_wait_s: float | None = None
+    middleware: str = "builtin"
+
+    def __post_init__(self) -> None:
+        twice = (
+            (self.compute.guarantee_pct, self.compute_guarantee_pct, "guarantee"),
+            (self.compute.limit_pct, self.compute_limit_pct, "limit"),
+        )
+        for nested, flat, name in twice:
+            if nested is not None and flat is not None:
+                raise invalid(f"compute.{name} and compute_{name} say the same; keep one")
+        self.request()  # a request that contradicts itself is refused where it is written
+
+    def request(self) -> Request:
+        """The same in the scheduler's words."""
+        guarantee = _first(self.compute.guarantee_pct, self.compute_guarantee_pct, 0)
+        return Request(
+            count=self.count,
+            kinds=tuple(DeviceKind(kind) for kind in self.kinds),
+            models=tuple(model for model in self.models if model != "any"),
+            memory_mib=self.memory_mib,
+            compute_guarantee_pct=guarantee,
+            compute_limit_pct=_first(self.compute.limit_pct, self.compute_limit_pct, 100),
+            sharing=Sharing(self.sharing),
+            placement=Placement(self.placement),
+            priority=self.priority,
+            tenant=self.tenant,
+            warm_key=self.warm_key,
+            max_wait_s=self.max_wait_s,
+        )
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Names of the queues; None = derived from the function's name."""
+
+    name: str | None = None
+    dead_letter: str | None = None
+    completion: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The `job:` block: how input becomes jobs."""
+
+    input: tuple[Storage, ...] = ()
+    intermediate: Storage | None = None
+    queue: Queue = field(default_factory=Queue)
+    attempts_max: int = 3
+    concurrency_max: int = 1000
+    completion: str = "result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lambda:
+    """The `lambda:` block, SCAR's words."""
+
+    name: str
+    memory_mib: int = 512
+    timeout_s: int = 300
+    runtime: str = DEFAULT_RUNTIME
+    architectures: tuple[str, ...] = ("x86_64",)
+    description: str = ""
+    region: str | None = None
+    boto_profile: str | None = None
+    execution_mode: str = "lambda"
+    log_level: str = "INFO"
+    layers: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)  #: of the Lambda process
+    init_script: str | None = None
+    run_script: str | None = None
+    container: Container = field(default_factory=Container)
+    input: tuple[Storage, ...] = ()
+    output: tuple[Storage, ...] = ()
+    deployment: Deployment = field(default_factory=Deployment)
+    extra_payload: str | None = None
+    vpc: Vpc = field(default_factory=Vpc)
+    file_system: tuple[FileSystem, ...] = ()
+    supervisor: Any = None
+    asynchronous: bool = False
+    invocation_type: str | None = None
+    log_type: str | None = None
+    preheat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iam:
+    """The role the function runs under; we never create roles on AWS."""
+
+    role: str | None = None
+    boto_profile: str | None = None
+    region: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One element of `functions.aws`."""
+
+    function: Lambda
+    iam: Iam = field(default_factory=Iam)
+    gpu: Gpu | None = None
+    job: Job | None = None
+    ecr: Any = None
+    cloudwatch: Any = None
+    api_gateway: Any = None
+    s3: Any = None
+    batch: Any = None
+    path: str = ""  #: `functions.aws[0]`
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def lends(self) -> bool:
+        """True: its jobs go through the queue and get a device; False: a plain SCAR function."""
+        return self.gpu is not None or self.job is not None
+
+    @property
+    def user_input(self) -> tuple[Storage, ...]:
+        """Where users upload: `job.input`, else SCAR's `input`."""
+        return self.job.input if self.job is not None and self.job.input else self.function.input
+
+    @property
+    def intermediate(self) -> Path:
+        """The bucket of envelopes and results: declared, or `<name>-intermediate`."""
+        if self.job is not None and self.job.intermediate is not None:
+            return self.job.intermediate.path
+        if self.job is not None and self.job.input and self.function.input:
+            return self.function.input[0].path  # SCAR's trigger, as in the paper's own file
+        stem = self.name.lower().replace("_", "-")[:50].strip("-") or "function"
+        return Path(bucket=f"{stem}-intermediate")
+
+    @property
+    def queues(self) -> tuple[str, str, str]:
+        """Names of the job queue, the dead-letter queue and the completion queue."""
+        declared = self.job.queue if self.job is not None else Queue()
+        return (
+            declared.name or f"{self.name}-jobs",
+            declared.dead_letter or f"{self.name}-dlq",
+            declared.completion or f"{self.name}-done",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """The `functions:` block."""
+
+    aws: tuple[Function, ...] = ()
+    oscar: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole file."""
+
+    functions: Functions
+    storage_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    scar: Any = None
+    source: Source = field(default_factory=lambda: Source(name="", text=""))
+    locations: Mapping[str, Location] = field(default_factory=dict)
+
+    def location(self, path: str) -> Location:
+        """Where a key stands, or its nearest ancestor."""
+        while path:
+            if path in self.locations:
+                return self.locations[path]
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return Location(1, 1)

@@ -1,0 +1,113 @@
+"""A YAML document as plain located nodes, and the error that points into its text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from corekit.errors import AppError, ErrorCode
+
+#: A longer source line is cut around the caret: an error must stay readable.
+EXCERPT_COLUMNS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in the source, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """A leaf as it was written; what it means is decided by the key that expects it."""
+
+    text: str
+    plain: bool  #: False when it was quoted or a block: then it is a string and nothing else
+    at: Location
+
+    @property
+    def is_null(self) -> bool:
+        """True for nothing, `~` and `null`."""
+        return self.plain and self.text in ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One `key: value` of a mapping; keys are unique within it."""
+
+    key: str
+    at: Location
+    value: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping:
+    """Entries in the order they were written."""
+
+    entries: tuple[Entry, ...]
+    at: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """Items in order."""
+
+    items: tuple[Node, ...]
+    at: Location
+
+
+Node: TypeAlias = Scalar | Mapping | Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The text and the name people know it by."""
+
+    name: str
+    text: str
+
+    def error(self, at: Location, message: str) -> AppError:
+        """INVALID with `file:line:column: message` and the line with a caret under the place."""
+        shown = f"{self.name}:{at.line}:{at.column}: {message}"
+        return AppError(
+            ErrorCode.INVALID,
+            shown + self._excerpt(at),
+            file=self.name,
+            line=at.line,
+            column=at.column,
+            problem=message,
+        )
+
+    def _excerpt(self, at: Location) -> str:
+        lines = self.text.splitlines()
+        if not 1 <= at.line <= len(lines):
+            return ""
+        line, column = lines[at.line - 1].replace("\t", " "), at.column - 1
+        start = max(0, column - EXCERPT_COLUMNS_MAX // 2)
+        part = line[start : start + EXCERPT_COLUMNS_MAX]
+        printable = "".join(c if c.isprintable() else "�" for c in part)
+        margin = " " * len(str(at.line))
+        return f"\n  {at.line} | {printable}\n  {margin} | {' ' * (column - start)}^"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'memory'?` when one known word is close, else nothing."""
+    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def kind_of(node: Node) -> str:
+    """What a node is, for people."""
+    match node:
+        case Mapping():
+            return "a mapping"
+        case Sequence():
+            return "a list"
+        case Scalar() if node.is_null:
+            return "nothing"
+        case Scalar():
+            return repr(node.text if len(node.text) <= 40 else node.text[:37] + "...")

@@ -1,0 +1,229 @@
+"""The cloud resources a function can need, as plain values that can be compared and shown.
+
+A resource has a key, `<kind>/<name>`, unique in one account and region. Two equal values need no
+step; a differing field is what a plan shows. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from corekit.decode import encode
+
+#: In a record's body, stands for the url of a queue until that queue exists.
+QUEUE_URL = "$queue_url"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a plan applies."""
+
+    account: str
+    region: str
+    partition: str = "aws"
+    local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack)
+
+    @property
+    def state_bucket(self) -> str:
+        return f"orchgpu-state-{self.account}-{self.region}"
+
+    def queue_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{name}"
+
+    def function_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:lambda:{self.region}:{self.account}:function:{name}"
+
+    def bucket_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:s3:::{name}"
+
+    def role_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:iam::{self.account}:role/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket; versioned when we create it, used as it is when it exists."""
+
+    kind: ClassVar[str] = "bucket"
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A function's zip in the state bucket."""
+
+    kind: ClassVar[str] = "package"
+    name: str  #: hex sha256 of the zip
+    bucket: str
+
+    @property
+    def object_key(self) -> str:
+        return f"packages/{self.name}.zip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueResource:
+    """A standard queue."""
+
+    kind: ClassVar[str] = "queue"
+    name: str
+    retention_s: int
+    visibility_s: int
+    dead_letter_arn: str = ""
+    receives_max: int = 0  #: of the redrive policy; 0 = none
+    policy: Mapping[str, Any] = field(default_factory=dict)  #: {} = none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionResource:
+    """A Lambda function, zip or image."""
+
+    kind: ClassVar[str] = "function"
+    name: str
+    role: str
+    memory_mib: int
+    timeout_s: int
+    runtime: str = ""  #: "" for images
+    handler: str = ""  #: "" for images
+    package: str = ""  #: hex sha256 of the zip; "" = an image without one
+    image: str = ""  #: image uri; "" = a zip function
+    code_key: str = ""  #: object key of the zip in the state bucket when it is too large to send
+    architectures: tuple[str, ...] = ("x86_64",)
+    description: str = ""
+    layers: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    file_systems: tuple[tuple[str, str], ...] = ()  #: (arn, mount path)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvokeConfig:
+    """What Lambda does with an asynchronous event that fails."""
+
+    kind: ClassVar[str] = "invoke-config"
+    name: str  #: the function's
+    retries: int
+    event_age_s: int
+    on_failure_arn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """One statement of a function's policy: this bucket may invoke it."""
+
+    kind: ClassVar[str] = "permission"
+    function: str
+    statement: str
+    source_arn: str
+    account: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}/{self.statement}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """One rule of a bucket's notification configuration."""
+
+    kind: ClassVar[str] = "notification"
+    bucket: str
+    id: str
+    target_arn: str
+    prefix: str = ""
+    suffix: str = ""
+    events: tuple[str, ...] = ("s3:ObjectCreated:*",)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bucket}/{self.id}"
+
+    def overlaps(self, other: Notification) -> bool:
+        """True when one object could match both: S3 refuses such a configuration."""
+        families = [{event.split(":")[1] for event in rule.events} for rule in (self, other)]
+        return (
+            self.bucket == other.bucket
+            and not families[0].isdisjoint(families[1])
+            and _one_starts(self.prefix, other.prefix)
+            and _one_starts(self.suffix[::-1], other.suffix[::-1])
+        )
+
+
+def _one_starts(left: str, right: str) -> bool:
+    return left.startswith(right) or right.startswith(left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The registry record that makes orchestrators serve the function."""
+
+    kind: ClassVar[str] = "record"
+    name: str  #: the function's
+    bucket: str
+    body: Mapping[str, Any]  #: of `orchgpu.core.function.Function`; urls may be {QUEUE_URL: name}
+
+    @property
+    def object_key(self) -> str:
+        return f"functions/{self.name}.json"
+
+    def resolved(self, urls: Mapping[str, str]) -> Record:
+        """The same with the urls of the queues that exist filled in."""
+        body = {key: _url(value, urls) for key, value in self.body.items()}
+        return Record(name=self.name, bucket=self.bucket, body=body)
+
+
+def _url(value: Any, urls: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping) and set(value) == {QUEUE_URL}:
+        return urls.get(value[QUEUE_URL], value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Deploy's own note: what it created for a function; nothing else is ever deleted."""
+
+    kind: ClassVar[str] = "ledger"
+    name: str  #: the function's
+    bucket: str
+    created: tuple[str, ...] = ()  #: keys of resources, sorted
+
+    @property
+    def object_key(self) -> str:
+        return f"deployments/{self.name}.json"
+
+
+Resource: TypeAlias = (
+    Bucket | Package | QueueResource | FunctionResource | InvokeConfig | Permission
+    | Notification | Record | Ledger
+)  # fmt: skip
+
+#: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
+#: before everything it will own, the record after everything it speaks of.
+ORDER = (
+    "ledger", "package", "bucket", "queue", "function", "invoke-config", "permission",
+    "notification", "record",
+)  # fmt: skip
+
+
+def key_of(resource: Resource) -> str:
+    """`<kind>/<name>`."""
+    return f"{resource.kind}/{resource.name}"
+
+
+def fields_of(resource: Resource) -> dict[str, Any]:
+    """The resource as plain data."""
+    plain = encode(resource)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def digest(value: Any) -> str:
+    """A short stable hash of plain data: the revision of a record."""
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
