@@ -1,10 +1,10 @@
 """One replica: loops that bring events in, the driver that decides, timers, and the drain.
 
-    receivers (one per function)      ─▶ MessageReceived
-    completion receivers              ─▶ ResultNoticed, FunctionFailed
-    scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
-    look for orphans                  ─▶ Orphaned
-    timers                            ─▶ TimerFired
+receivers (one per function)      ─▶ MessageReceived
+completion receivers              ─▶ ResultNoticed, FunctionFailed
+scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
+look for orphans                  ─▶ Orphaned
+timers                            ─▶ TimerFired
 """
 
 from __future__ import annotations
@@ -291,4 +291,3 @@ class Replica:
                 "in_hand_s": round(now_s - story.received_s, 4),
             },
         )  # fmt: skip
-

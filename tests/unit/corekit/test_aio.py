@@ -1,0 +1,111 @@
+"""Virtual time, supervision and the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from corekit.aio.clock import LoopClock
+from corekit.aio.driver import Driver
+from corekit.aio.supervise import Nursery
+from corekit.aio.vloop import Deadlock, run_virtual
+from corekit.machine import Decision
+
+
+def test_an_hour_passes_at_once_and_exactly() -> None:
+    async def main() -> tuple[float, float]:
+        clock = LoopClock(wall_at_zero_s=100.0)
+        await asyncio.gather(asyncio.sleep(3600), asyncio.sleep(1800))
+        return clock.monotonic_s(), clock.wall_s()
+
+    assert run_virtual(main()) == (3600.0, 3700.0)
+
+
+def test_waiting_for_nothing_is_a_deadlock_not_a_hang() -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock):
+        run_virtual(main())
+
+
+def test_an_eternal_task_that_ends_fails_the_nursery(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            nursery.start_eternal(asyncio.sleep(1), "short")
+            await nursery.failed()
+
+    with caplog.at_level(logging.CRITICAL), pytest.raises(RuntimeError, match="test/short ended"):
+        run_virtual(main())
+
+
+def test_closing_ends_every_task() -> None:
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            nursery.start(work(), "a")
+            nursery.start_eternal(work(), "b")
+            await asyncio.sleep(1)
+
+    run_virtual(main())
+    assert len(ended) == 2
+
+
+@dataclass
+class Doubler:
+    """A core: every number becomes a change; its double, while small, an action."""
+
+    applied: list[int] = field(default_factory=list)
+
+    def handle(self, event: int) -> Decision[int, int]:
+        self.apply(event)
+        return Decision(changes=(event,), actions=(event * 2,) if event < 50 else ())
+
+    def apply(self, change: int) -> None:
+        self.applied.append(change)
+
+
+@dataclass
+class GroupJournal:
+    groups: list[list[int]] = field(default_factory=list)
+
+    async def append(self, changes: Sequence[int]) -> None:
+        await asyncio.sleep(0.001)
+        self.groups.append(list(changes))
+
+
+def test_changes_are_durable_before_actions_run_and_synced_in_groups() -> None:
+    journal = GroupJournal()
+    seen: list[tuple[int, bool]] = []
+
+    async def perform(action: int) -> int | None:
+        durable = any(action // 2 in group for group in journal.groups)
+        seen.append((action, durable))
+        return action
+
+    async def main() -> list[int]:
+        machine = Doubler()
+        async with Nursery("test") as nursery:
+            driver = Driver(machine, journal, perform, nursery)
+            nursery.start_eternal(driver.run(), "driver")
+            for number in (1, 2, 3):
+                driver.submit(number)
+            await driver.drained()
+        return machine.applied
+
+    applied = run_virtual(main())
+    assert all(durable for _, durable in seen)
+    assert journal.groups[0] == [1, 2, 3]
+    assert sorted(applied) == sorted(n for group in journal.groups for n in group)
+    assert max(applied) == 96

@@ -1,0 +1,101 @@
+"""The timing budget, units and ids."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
+from corekit.budget import Budget
+from corekit.errors import AppError
+from corekit.ids import IdSource
+from corekit.units import format_bytes, format_duration, parse_duration_s, parse_memory_mib
+
+
+@given(st.floats(min_value=0.001, max_value=100))
+def test_every_scale_keeps_the_inequalities(factor: float) -> None:
+    assert Budget().scaled(factor).check()
+
+
+def test_scaling_leaves_counts_alone() -> None:
+    scaled = Budget().scaled(1 / 20)
+    assert scaled.visibility_s == pytest.approx(6.0)
+    assert scaled.attempts_max == 3
+    assert scaled.inline_input_bytes_max == 8 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("visibility_beat_s", 40.0, "visibility_beat_s <= visibility_s / 4"),
+        ("host_lost_s", 5.0, "host_stale_s <= host_lost_s"),
+        ("reserved_ttl_s", 121.0, "reserved_ttl_s <= visibility_s"),
+        ("retry_base_s", 0.0, "every time and count is positive"),
+    ],
+)
+def test_a_contradiction_is_named(field: str, value: float, named: str) -> None:
+    with pytest.raises(AppError) as caught:
+        dataclasses.replace(Budget(), **{field: value}).check()
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "101", "nan"])
+def test_a_bad_time_scale_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCALE_VARIABLE, text)
+    with pytest.raises(AppError, match=SCALE_VARIABLE):
+        budget_from_environment()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), (90, 90), ("1.5m", 90), ("250ms", 0.25), ("2 h", 7200), (0, 0)],
+)
+def test_durations(text: str | float, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5 parsecs", "-3", -3, float("nan"), True, "1e3"])
+def test_bad_durations(text: str | float) -> None:
+    with pytest.raises(AppError):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("4GiB", 4096), (4096, 4096), ("4096", 4096), ("1 GB", 954), ("16gi", 16384)]
+)
+def test_memory(text: str | int, mib: int) -> None:
+    assert parse_memory_mib(text) == mib
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", -1, True, "4 floppies"])
+def test_bad_memory(text: str | int) -> None:
+    with pytest.raises(AppError):
+        parse_memory_mib(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.004, "4 ms"), (0.84, "0.84 s"), (12.3, "12 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_bytes_for_people() -> None:
+    assert [format_bytes(n) for n in (0, 1023, 3277, 3 * 2**30)] == [
+        "0 B", "1023 B", "3.2 KiB", "3.0 GiB",
+    ]  # fmt: skip
+
+
+def test_one_kind_of_id_never_changes_another() -> None:
+    alone, mixed = IdSource(7), IdSource(7)
+    expected = [alone.new("lease") for _ in range(3)]
+    got = []
+    for _ in range(3):
+        mixed.new("session")
+        got.append(mixed.new("lease"))
+    assert got == expected
+    assert len(set(got)) == 3

@@ -1,0 +1,431 @@
+"""The job machine as event tables: what happened, and what is done about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import (
+    EXPLANATION,
+    FUNCTION,
+    JOB,
+    NOW,
+    Bench,
+    body,
+    granted,
+    input_read,
+    message,
+    record,
+    report,
+    result,
+    s3_record,
+)
+
+from contract.states import JobState, Reason
+from gpu_scheduler.model import EndReason, LeaseState, Step
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.job import Phase
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_received_message_reads_input_and_result_together(bench: Bench) -> None:
+    bench.received()
+    assert bench.kinds() == ["ReadInput", "ReadResult"]
+    assert bench.one(do.ArmTimer).timer == "beat"
+    assert bench.one(do.ReadInput).input.key == "seqs/a b.fasta"
+
+
+def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
+    bench.read()
+    opening = bench.one(do.OpenAttempt)
+    assert (opening.attempt, opening.revision, opening.handle) == (1, 0, "h1")
+    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
+    assert bench.kinds() == ["StageEnvelope"]
+    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
+    assert bench.one(do.RecordStaged).lease == "lease-1"
+    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=1))
+    assert bench.machine.jobs[JOB].state is JobState.STAGED
+    bench.tell(
+        on.LeaseChanged(**NOW, job=JOB, attempt=1, state=LeaseState.ACTIVE, reason=None, detail="")
+    )
+    assert bench.machine.jobs[JOB].state is JobState.RUNNING
+    bench.ended(EndReason.DONE)
+    assert bench.kinds() == ["ReadResult"]
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r1"))
+    assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
+    bench.tell(on.Finished(**NOW, job=JOB))
+    assert bench.one(do.DeleteMessages).handles == ("h1",)
+    bench.tell(on.MessagesDeleted(**NOW, job=JOB))
+    assert bench.kinds() == ["ForgetJob"]
+    assert not bench.machine.jobs
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "reason"),
+    [
+        (on.InputMissing(**NOW, job=JOB), "INPUT_GONE", Reason.INPUT_DELETED),
+        (on.InputChanged(**NOW, job=JOB), "SUPERSEDED", Reason.INPUT_OVERWRITTEN),
+    ],
+)
+def test_an_input_that_is_not_there_any_more_ends_the_job_without_a_reservation(
+    bench: Bench, event: on.JobEvent, state: str, reason: Reason
+) -> None:
+    bench.received()
+    bench.tell(event)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == (state, reason)
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    assert bench.kinds() == ["FinishJob"]  # no dead letter: nothing to run again
+
+
+def test_an_impossible_request_is_rejected_at_once_with_its_reason(bench: Bench) -> None:
+    bench.read()
+    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == ("REJECTED", "IMPOSSIBLE")
+    assert written.detail == "waits for memory"
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    letter = json.loads(bench.one(do.SendDeadLetter).body)
+    assert letter["orchgpu"]["reason"] == "IMPOSSIBLE"
+    assert letter["Records"][0]["s3"]["object"]["key"] == "seqs/a%20b.fasta"
+    bench.tell(on.DeadLetterSent(**NOW, job=JOB))
+    assert bench.kinds() == ["FinishJob"]
+
+
+def test_a_pushed_grant_is_taken_and_staged(bench: Bench) -> None:
+    bench.read()
+    waiting = record(Step.WAITING, revision=1, attempt=1)
+    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    assert bench.machine.jobs[JOB].state is JobState.WAITING
+    push = on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
+    bench.tell(push)
+    assert bench.kinds() == ["RenewLease", "StageEnvelope"]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (EndReason.NOT_STARTED, "NOT_STARTED"),
+        (EndReason.HOST_LOST, "HOST_LOST"),
+        (EndReason.REVOKED, "REVOKED"),
+        (EndReason.EXPIRED, "RESERVATION_EXPIRED"),
+        (EndReason.DEVICE_BAD, "DEVICE_BAD"),
+    ],
+)
+def test_an_ended_lease_without_result_fails_the_attempt_with_its_reason(
+    bench: Bench, end: EndReason, reason: str
+) -> None:
+    bench.running().ended(end)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.kinds() == ["ReadReport"]
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).reason == reason
+
+
+def test_a_lost_session_waits_a_moment_for_lambdas_own_record(bench: Bench) -> None:
+    bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.ArmTimer).timer == "grace"
+    bench.tell(on.FunctionFailureRecorded(**NOW, job=JOB, attempt=1))
+    assert bench.kinds() == ["ReadReport"]
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=report("FUNCTION_CRASHED")))
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.FUNCTION_CRASHED
+
+
+def test_without_any_explanation_the_lost_session_is_the_reason(bench: Bench) -> None:
+    bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="grace"))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    failure = bench.one(do.RecordAttemptFailure)
+    assert (failure.reason, failure.detail) == (Reason.SESSION_LOST, "reset by peer")
+
+
+def _fail(bench: Bench, n: int) -> None:
+    bench.tell(
+        on.LeaseChanged(
+            **NOW, job=JOB, attempt=n, state=LeaseState.ENDED, reason=EndReason.DONE, detail=""
+        )
+    )
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+
+
+def _next(bench: Bench, n: int) -> None:
+    pause_s = bench.one(do.RecordAttemptFailure).pause_s
+    failed = record(Step.RECEIVED, attempt=n - 1, revision=10 * n)
+    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
+    assert bench.one(do.ArmTimer).in_s == pause_s
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    assert bench.kinds() == ["ReadResult"]  # the last look before another attempt
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    opening = bench.one(do.OpenAttempt)
+    assert (opening.attempt, opening.revision) == (n, 10 * n)
+    opened = record(attempt=n, revision=10 * n + 1)
+    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=n, granted=granted(n), record=opened))
+    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=n))
+    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=n))
+
+
+def test_three_attempts_then_a_failed_result_a_dead_letter_and_the_end(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    for n in (2, 3):
+        _next(bench, n)
+        _fail(bench, n)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason, written.attempt) == ("FAILED", "EXIT_NONZERO", 3)
+    assert (written.exit_code, written.log_tail) == (3, "last words")
+    assert written.device == {"host": "gpu-a", "kind": "cpu", "model": "EPYC"}
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    assert json.loads(bench.one(do.SendDeadLetter).body)["orchgpu"]["dead_at"] == NOW["wall_s"]
+    bench.tell(on.DeadLetterSent(**NOW, job=JOB))
+    bench.tell(on.Finished(**NOW, job=JOB))
+    assert bench.kinds() == ["DeleteMessages"]
+
+
+def test_a_commit_that_came_first_wins_over_our_failure(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    for n in (2, 3):
+        _next(bench, n)
+        _fail(bench, n)
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=result(), ours=False))
+    assert bench.kinds() == ["FinishJob"]
+    assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
+
+
+def test_a_late_commit_is_seen_before_the_next_attempt_opens(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    failed = record(Step.RECEIVED, revision=9)
+    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    assert bench.kinds() == ["FinishJob"]
+
+
+def test_pushes_about_an_earlier_attempt_change_nothing(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    _next(bench, 2)
+    assert bench.ended(EndReason.SESSION_LOST).actions == ()
+
+
+def test_a_duplicate_event_adds_its_message_and_no_second_run(bench: Bench) -> None:
+    bench.running()
+    assert bench.tell(message(message_id="m2", handle="h2")) == ()
+    bench.ended(EndReason.DONE)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.tell(on.Finished(**NOW, job=JOB))
+    assert bench.one(do.DeleteMessages).handles == ("h1", "h2")
+
+
+def test_a_duplicate_after_success_is_finished_and_deleted(bench: Bench) -> None:
+    bench.received()
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r"))
+    assert bench.kinds() == ["FinishJob"]
+
+
+def test_a_duplicate_after_failure_sends_no_second_dead_letter(bench: Bench) -> None:
+    bench.received()
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r"))
+    assert bench.kinds() == ["ReadRecord"]
+    closed = record(Step.ENDED, outcome="FAILED", owner=None)
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=closed))
+    assert bench.kinds() == ["DeleteMessages"]
+
+
+def test_a_failure_nobody_buried_is_adopted_and_buried(bench: Bench) -> None:
+    bench.received()
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r"))
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, owner=None)))
+    assert bench.kinds() == ["AdoptRecord"]
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
+    assert bench.kinds() == ["SendDeadLetter"]
+
+
+def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench: Bench) -> None:
+    bench.read()
+    theirs = record(Step.RUNNING, owner="session-other")
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=theirs))
+    assert bench.kinds() == ["StoreHandle", "ForgetJob"]
+    assert bench.one(do.StoreHandle).handle == "h1"
+    assert not bench.machine.jobs
+
+
+@pytest.mark.parametrize(
+    ("step", "has_lease", "kinds"),
+    [
+        (Step.WAITING, False, []),
+        (Step.RESERVED, True, ["StageEnvelope"]),
+        (Step.RESERVED, False, ["ReadResult"]),
+        (Step.STAGED, True, []),
+        (Step.RUNNING, True, []),
+        (Step.RUNNING, False, ["ReadResult"]),
+        (Step.RECEIVED, False, ["ReadResult"]),
+        (Step.ENDED, False, ["DeleteMessages"]),
+    ],
+)
+def test_an_orphan_is_adopted_and_goes_on_at_its_step(
+    bench: Bench, step: Step, has_lease: bool, kinds: list[str]
+) -> None:
+    other = Bench()
+    other.read()
+    block = other.one(do.OpenAttempt).block
+    orphan = record(step, owner=None, block=block)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    assert bench.kinds() == ["AdoptRecord", "ExtendVisibility"]
+    lease = granted() if has_lease else None
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(step, block=block), granted=lease))
+    assert bench.kinds() == kinds
+
+
+def test_three_strikes_are_poison(bench: Bench) -> None:
+    block = Bench().read().one(do.OpenAttempt).block
+    orphan = record(owner=None, block=block)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(strikes=3), granted=granted()))
+    assert bench.one(do.WriteResult).result.reason == "POISON"
+
+
+def test_a_redriven_copy_replaces_the_failed_result_with_a_new_budget(bench: Bench) -> None:
+    bench.tell(message(body(s3_record(), orchgpu={"dead_at": 500.0})))
+    bench.tell(input_read())
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r1"))
+    bench.one(do.OpenAttempt)
+    closed = record(Step.ENDED, outcome="FAILED", owner=None, attempt=3, revision=20)
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=closed))
+    assert bench.one(do.ReopenRecord).revision == 20
+    reopened = record(Step.RECEIVED, attempt=3, revision=21)
+    bench.tell(on.Reopened(**NOW, job=JOB, record=reopened))
+    opening = bench.one(do.OpenAttempt)
+    assert (opening.attempt, opening.block["first_attempt"]) == (4, 4)
+    opened = record(attempt=4, revision=22)
+    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=4, granted=granted(4), record=opened))
+    assert bench.one(do.StageEnvelope).replace_etag == "r1"
+    bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=4))
+    bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=4))
+    # the old failed result is still there while attempt 4 runs: it decides nothing
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="check"))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r1"))
+    assert bench.kinds() == []
+    assert bench.machine.jobs[JOB].phase is Phase.RUNNING
+
+
+def test_a_stale_redriven_copy_does_not_run_again(bench: Bench) -> None:
+    bench.tell(message(body(s3_record(), orchgpu={"dead_at": 400.0})))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r2"))
+    assert bench.kinds() == ["ReadRecord"]
+
+
+def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
+    bench.read()
+    action = bench.one(do.OpenAttempt)
+    pauses = []
+    for _ in range(6):
+        bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="away"))
+        timer = bench.one(do.ArmTimer)
+        pauses.append(timer.in_s)
+        bench.tell(on.TimerFired(**NOW, job=JOB, timer=timer.timer))
+        assert bench.actions == (action,)
+    assert pauses[-1] > pauses[0]
+    assert max(pauses) <= 10.0
+
+
+def test_an_envelope_that_cannot_be_stored_gives_the_device_back(bench: Bench) -> None:
+    bench.reserved()
+    action = bench.one(do.StageEnvelope)
+    bench.tell(
+        on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="AccessDenied")
+    )
+    assert bench.kinds() == ["ReleaseLease"]
+    bench.ended(EndReason.RELEASED)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    failure = bench.one(do.RecordAttemptFailure)
+    assert (failure.reason, failure.detail) == (Reason.STAGING_ERROR, "AccessDenied")
+
+
+def test_a_drain_hands_back_what_has_not_started_and_leaves_the_rest(bench: Bench) -> None:
+    bench.running()
+    bench.tell(message(body(s3_record("other")), message_id="m2", handle="h2"))
+    bench.tell(on.DrainRequested(**NOW))
+    assert bench.kinds() == ["HandBack", "ForgetJob"]
+    assert bench.one(do.HandBack).handles == ("h2",)
+    assert list(bench.machine.jobs) == [JOB]
+    bench.tell(message(body(s3_record("third")), message_id="m3", handle="h3"))
+    assert bench.kinds() == ["HandBack"]
+
+
+def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
+    bench: Bench,
+) -> None:
+    bench.read()
+    waiting = record(Step.WAITING, revision=2)
+    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    assert bench.one(do.ArmTimer).in_s == 3600.0
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="hand_back"))
+    back = bench.one(do.HandBack)
+    assert (back.revision, back.handles) == (2, ("h1",))
+    bench.tell(on.HandedBack(**NOW, job=JOB))
+    assert not bench.machine.jobs
+
+
+def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
+    bench.received()
+    bench.tell(message(message_id="m1", handle="h1-again"))
+    bench.tell(on.HandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="beat"))
+    assert bench.one(do.ExtendVisibility).handles == ("h1-again", "h-elsewhere")
+    assert bench.one(do.ArmTimer).timer == "beat"
+
+
+def test_an_unversioned_object_is_known_by_what_one_read_says(bench: Bench) -> None:
+    text = body(s3_record(version=None))
+    bench.tell(message(text))
+    assert bench.kinds() == ["ReadInput"]
+    event = on.InputRead(**NOW, job="m1", etag="e1", version_id=None, last_modified="t1", size=1)
+    bench.tell(event)
+    assert bench.kinds() == ["ForgetJob", "ReadResult"]
+    (name,) = bench.machine.jobs
+    bench.tell(message(text, message_id="m2", handle="h2"))
+    bench.tell(
+        on.InputRead(**NOW, job="m2", etag="e1", version_id=None, last_modified="t1", size=1)
+    )
+    assert list(bench.machine.jobs) == [name]
+    assert list(bench.machine.jobs[name].handles.values()) == ["h1", "h2"]
+
+
+def test_after_the_scheduler_was_away_everything_that_waits_on_it_is_asked_for(
+    bench: Bench,
+) -> None:
+    bench.running()
+    bench.tell(on.SchedulerReturned(**NOW))
+    assert bench.kinds() == ["ReadRecord"]
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, revision=8)))
+    assert bench.one(do.AdoptRecord).revision == 8
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
+    assert bench.kinds() == ["ReadResult"]
+
+
+def test_lambdas_failure_record_is_stored_for_whoever_owns_the_job(bench: Bench) -> None:
+    failed = on.FunctionFailed(
+        **NOW, job="unknown-here", function="search", attempt=2, reason=Reason.FUNCTION_TIMEOUT,
+        detail="Task timed out",
+    )  # fmt: skip
+    bench.tell(failed)
+    action = bench.one(do.RecordFunctionFailure)
+    assert (action.function, action.attempt) == (FUNCTION, 2)
