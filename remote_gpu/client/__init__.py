@@ -1,0 +1,31 @@
+"""How a function reaches its device; standard library only, importing nothing but sockets' worth.
+
+    session = Session.open(connection, cap_s=120.0)      # the runner: this claims the attempt
+    environment |= session.environment()                 # the user's program …
+    device = connect()                                   # … opens a lane on that session
+    result = device.op("sgemm", a, b, m=64, n=64, k=64)  # values and buffers
+    session.give_back(); session.close()
+
+`Local()` has the interface of a device and no lease at all.
+"""
+
+from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
+from remote_gpu.client.entry import connect
+from remote_gpu.client.local import Local
+from remote_gpu.client.session import Session
+from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError
+
+__all__ = [
+    "Device",
+    "DeviceBuffer",
+    "Lane",
+    "Local",
+    "OpCode",
+    "OpFailed",
+    "OpResult",
+    "Refusal",
+    "Refused",
+    "RemoteError",
+    "Session",
+    "connect",
+]

@@ -1,0 +1,241 @@
+"""A device as a program uses it: named operations, buffers that stay there, pipelining."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from remote_gpu.client.handshake import open_connection
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.connection import Access, DeviceInfo
+from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
+from remote_gpu.wire.frames import CALL_MAX, NO_REPLY, Header, Limits, flat_views, parse_sizes
+from remote_gpu.wire.proof import Role
+
+#: How long the gateway may take to let a lane in.
+_LANE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpResult:
+    """What one operation gave back."""
+
+    values: dict[str, Any]  #: JSON values
+    buffers: list[memoryview] = field(default_factory=list)  #: bytes; `numpy.frombuffer` fits
+    implementation: str = ""  #: what ran: "numpy", "onnxruntime"
+
+
+class DeviceBuffer:
+    """Memory that stays on the device between calls; counted in the lease's quota."""
+
+    def __init__(self, device: Device, handle: int, size: int) -> None:
+        self._device = device
+        self.handle = handle
+        self.size = size  #: bytes
+
+    def write(self, data: Any, offset: int = 0) -> None:
+        """Copy bytes in; received straight into the device's memory."""
+        self._device.op("buffer.write", data, buffer=self.handle, offset=offset)
+
+    def read(self, offset: int = 0, size: int | None = None, out: Any = None) -> memoryview:
+        """Copy bytes out, into `out` when it is given."""
+        count = self.size - offset if size is None else size
+        result = self._device.op(
+            "buffer.read",
+            buffer=self.handle,
+            offset=offset,
+            size=count,
+            out=None if out is None else [out],
+        )
+        return result.buffers[0]
+
+    def free(self) -> None:
+        """Give the memory back; the handle must not be used again."""
+        self._device.op("buffer.free", buffer=self.handle)
+
+
+class Device(Protocol):
+    """What `connect()` and `Local()` have in common."""
+
+    info: DeviceInfo
+
+    def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> OpResult:
+        """Run a named operation and wait for its result.
+
+        `buffers`: anything contiguous with the buffer protocol, or a `DeviceBuffer`. `out`:
+        writable buffers to receive the results in place of new ones. Raises OpFailed when the
+        operation fails (the device stays usable), Refused when the lane or lease is gone.
+        """
+        ...
+
+    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+        """Run it without waiting. Its error, if any, is raised by the calls after it, up to and
+        including the next `sync`; results are dropped."""
+        ...
+
+    def sync(self) -> None:
+        """Wait for all that was posted; raises its first error, and clears it."""
+        ...
+
+    def buffer(self, size: int) -> DeviceBuffer:
+        """Allocate `size` bytes on the device. Raises OpFailed(ENOMEM) over the quota."""
+        ...
+
+    def operations(self) -> tuple[str, ...]:
+        """The names of the operations this device has."""
+        ...
+
+    def close(self) -> None:
+        """End the lane; buffers of it are freed. Safe to repeat."""
+        ...
+
+
+class Lane:
+    """A device through one connection; calls from several threads take turns."""
+
+    def __init__(
+        self,
+        stream: socket.socket,
+        channel: Channel,
+        info: DeviceInfo,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.info = info
+        self._stream = stream
+        self._channel = channel
+        self._on_close = on_close
+        self._lock = threading.Lock()
+        self._call = 0
+        self._gone: Refused | None = None
+
+    @classmethod
+    def open(
+        cls, access: Access, index: int = 0, on_close: Callable[[], None] | None = None
+    ) -> Lane:
+        """Open a lane to device number `index` of the lease. Raises Refused."""
+        devices = access.devices
+        if not 0 <= index < len(devices):
+            message = f"the lease has {len(devices)} devices; there is no number {index}"
+            raise Refused(Refusal.PROTOCOL, message)
+        host, info = devices[index]
+        stream, channel, _ = open_connection(
+            host,
+            role=Role.LANE,
+            lease=access.lease,
+            fence=access.fence,
+            session=access.session,
+            timeout_s=_LANE_S,
+            device=info.index,
+        )
+        stream.settimeout(None)  # operations take as long as they take; the session watches
+        channel.limits = Limits()
+        return cls(stream, channel, info, on_close)
+
+    def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> OpResult:
+        """See `Device.op`."""
+        with self._lock, self._losing():
+            call = self._send(name, buffers, args, 0)
+            received = self._channel.receive()
+            if received is None:
+                raise WireError("the lane was cut")
+            header, meta = received
+            if header.call != call:
+                raise WireError(f"answer to call {header.call} in place of {call}")
+            return self._result(header, meta, out)
+
+    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+        """See `Device.post`."""
+        with self._lock, self._losing():
+            self._send(name, buffers, args, NO_REPLY)
+
+    def sync(self) -> None:
+        """See `Device.sync`."""
+        self.op("sync")
+
+    def buffer(self, size: int) -> DeviceBuffer:
+        """See `Device.buffer`."""
+        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
+
+    def operations(self) -> tuple[str, ...]:
+        """See `Device.operations`."""
+        return tuple(self.op("operations").values["operations"])
+
+    def close(self) -> None:
+        """See `Device.close`."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
+        if self._on_close is not None:
+            on_close, self._on_close = self._on_close, None
+            on_close()
+
+    def __enter__(self) -> Lane:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, name: str, buffers: Sequence[Any], args: dict[str, Any], flags: int) -> int:
+        inputs: list[Any] = []
+        payload: list[memoryview] = []
+        for buffer in buffers:
+            if isinstance(buffer, DeviceBuffer):
+                inputs.append({"buffer": buffer.handle})
+            else:
+                view = flat_views([buffer])[0]
+                inputs.append(view.nbytes)
+                payload.append(view)
+        self._call = self._call % CALL_MAX + 1
+        meta: dict[str, Any] = {"op": name}
+        if args:
+            meta["args"] = args
+        if inputs:
+            meta["in"] = inputs
+        self._channel.send(meta, payload, call=self._call, flags=flags)
+        return self._call
+
+    def _result(self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None) -> OpResult:
+        if isinstance(error := meta.get("error"), dict):
+            raise OpFailed(str(error.get("code")), str(error.get("message")))
+        sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
+        views = _fitting(out, sizes) if out is not None else _new(sizes)
+        if views is None:
+            self._channel.discard(header.payload_bytes)
+            raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
+        self._channel.receive_payload(views)
+        values = meta.get("ok")
+        return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
+
+    @contextlib.contextmanager
+    def _losing(self) -> Any:
+        """A broken connection is final: this and all later calls raise Refused(ENDED)."""
+        if self._gone is not None:
+            raise self._gone
+        try:
+            yield
+        except (OSError, WireError) as error:
+            self._gone = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
+            self._stream.close()
+            raise self._gone from None
+
+
+def _new(sizes: Sequence[int]) -> list[memoryview]:
+    return [memoryview(bytearray(size)) for size in sizes]
+
+
+def _fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview] | None:
+    """Views of the caller's buffers cut to the sizes of the results; None if they do not fit."""
+    views = flat_views(out)
+    if len(views) != len(sizes):
+        return None
+    if any(v.nbytes < size or v.readonly for v, size in zip(views, sizes, strict=True)):
+        return None
+    return [view[:size] for view, size in zip(views, sizes, strict=True)]

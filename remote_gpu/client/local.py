@@ -1,0 +1,79 @@
+"""`Local()`: the same operations in this very process, for a function without a lease.
+
+The implementations live in `remote_gpu.worker` with its libraries, which function packages leave
+out. They are looked up when a `Local` is made, so the client itself stays standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remote_gpu.client.device import DeviceBuffer, OpResult
+from remote_gpu.wire.connection import DeviceInfo
+from remote_gpu.wire.errors import OpFailed, Refusal, Refused
+from remote_gpu.wire.frames import flat_views
+
+
+class Local:
+    """A device that is this process's own CPU; no quota, no isolation. See `Device`."""
+
+    def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
+        """`data`: what `gpud --data NAME=PATH` would name. Raises Refused(NOT_INSTALLED) where
+        the operations' package is not present."""
+        try:
+            module = importlib.import_module("remote_gpu.worker.lane")
+        except ImportError as error:
+            message = f"no operations in this installation: {error}"
+            raise Refused(Refusal.NOT_INSTALLED, message) from None
+        self._runner = module.local_runner({k: Path(v) for k, v in (data or {}).items()})
+        self._sticky: OpFailed | None = None
+        self.info = DeviceInfo(0, "cpu", "this process", 0)
+
+    def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> OpResult:
+        """See `Device.op`."""
+        sticky = self._sticky
+        if name == "sync":
+            self._sticky = None
+        if sticky is not None:
+            raise sticky
+        inputs = [b.handle if isinstance(b, DeviceBuffer) else flat_views([b])[0] for b in buffers]
+        values, results, implementation = self._runner.run(name, args, inputs)
+        views = [memoryview(bytearray(view)) for view in flat_views(results)]
+        if out is not None:
+            for target, view in zip(flat_views(out), views, strict=True):
+                target[: view.nbytes] = view
+        return OpResult(values, views, implementation)
+
+    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+        """See `Device.post`."""
+        try:
+            self.op(name, *buffers, **args)
+        except OpFailed as error:
+            self._sticky = self._sticky or error
+
+    def sync(self) -> None:
+        """See `Device.sync`."""
+        self.op("sync")
+
+    def buffer(self, size: int) -> DeviceBuffer:
+        """See `Device.buffer`."""
+        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
+
+    def operations(self) -> tuple[str, ...]:
+        """See `Device.operations`."""
+        return tuple(self.op("operations").values["operations"])
+
+    def close(self) -> None:
+        """See `Device.close`."""
+        self._runner.close()
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
