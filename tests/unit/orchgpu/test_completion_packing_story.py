@@ -1,0 +1,143 @@
+"""Completion messages, the envelope's bytes, and the time a job cost us."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import FUNCTION, JOB, granted
+
+from contract.envelope import Job
+from contract.keys import (
+    job_id,
+    parse_result_key,
+    parse_staging_key,
+    result_key,
+    staging_key,
+)
+from contract.states import Reason
+from orchgpu.core import actions as do
+from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
+from orchgpu.core.routing import InputEvent
+from orchgpu.packing import local_name, pack
+from orchgpu.ports import StoredObject
+from orchgpu.story import Story
+
+INPUT = InputEvent(
+    bucket="in", key="seqs/a b.fasta", version_id="v1", etag="e1", size=3,
+    event_name="ObjectCreated:Put", event_time="t",
+)  # fmt: skip
+
+
+def _failure(kind: str, message: str, condition: str = "RetriesExhausted") -> str:
+    key = staging_key("search", JOB, 2, 9)
+    return json.dumps({
+        "version": "1.0",
+        "requestContext": {"condition": condition, "approximateInvokeCount": 1},
+        "requestPayload": {"Records": [{"s3": {"object": {"key": key}}}]},
+        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+        "responsePayload": {"errorType": kind, "errorMessage": message},
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (_failure("Sandbox.Timedout", "Task timed out after 3.00 seconds"),
+         Reason.FUNCTION_TIMEOUT),
+        (_failure("Runtime.ExitError", "RequestId: x Error: Runtime exited"),
+         Reason.FUNCTION_CRASHED),
+        (_failure("Runtime.ImportModuleError", "no module"), Reason.FUNCTION_ERROR),
+        (_failure("", "", "EventAgeExceeded"), Reason.NOT_STARTED),
+    ],
+)  # fmt: skip
+def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Reason) -> None:
+    (notice,) = read_completion(body)
+    assert isinstance(notice, InvocationFailed)
+    assert (notice.job, notice.attempt, notice.reason) == (JOB, 2, reason)
+
+
+def test_result_events_name_their_job() -> None:
+    body = json.dumps({"Records": [
+        {"s3": {"object": {"key": result_key(JOB)}}},
+        {"s3": {"object": {"key": "results/other%2Fdeep.json"}}},
+        {"s3": {}},
+    ]})  # fmt: skip
+    assert read_completion(body) == [ResultWasWritten(job=JOB)]
+
+
+@given(st.text())
+def test_any_completion_message_is_read_without_raising(text: str) -> None:
+    assert isinstance(read_completion(text), list)
+
+
+@given(
+    st.text(st.characters(exclude_categories=("Cs",))),
+    st.text(st.characters(exclude_categories=("Cs",))),
+)
+def test_job_ids_are_stable_short_and_differ_by_version(key: str, version: str) -> None:
+    name = job_id("b", key, version, "f")
+    assert name == job_id("b", key, version, "f")
+    assert len(name) == 26
+    assert name != job_id("b", key, version + "x", "f")
+
+
+def test_keys_are_parsed_back() -> None:
+    assert parse_staging_key(staging_key("f", "j", 3, 12)) == ("f", "j", 3, 12)
+    assert parse_staging_key("staging/f/j/x.zip") is None
+    assert parse_result_key(result_key("j")) == "j"
+    assert parse_result_key("results/a/b.json") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("a/b c.fasta", "b c.fasta"), ("..", "input"), ("a/..", "input"), ("x/ü.png", "ü.png"),
+        ("a\nb", "a_b"), ("C:\\x", "C__x"), ("d/" + "n" * 300 + ".gz", "n" * 197 + ".gz"),
+    ],
+)  # fmt: skip
+def test_local_names_are_safe_and_keep_the_ending(key: str, name: str) -> None:
+    assert local_name(key) == name
+
+
+def _pack(body: bytes | None) -> zipfile.ZipFile:
+    action = do.StageEnvelope(
+        job=JOB, attempt=1, function=FUNCTION, input=INPUT, granted=granted(), replace_etag=None
+    )
+    stored = StoredObject(
+        body=body, etag="e1", version_id="v1", last_modified="t", size=len(body or b"x" * 99)
+    )
+    data = pack(action, stored, {"middleware": "builtin"}, staged_at_s=5.0, connect_by_s=150.0)
+    again = pack(action, stored, {"middleware": "builtin"}, staged_at_s=5.0, connect_by_s=150.0)
+    assert data == again
+    return zipfile.ZipFile(io.BytesIO(data))
+
+
+def test_a_small_input_travels_inside() -> None:
+    with _pack(b"abc") as archive:
+        assert archive.namelist() == ["job.json", "env.json", "input/a b.fasta"]
+        job = Job.from_json(archive.read("job.json"))
+    assert (job.input_inline, job.input_size, job.fence) == (True, 3, 7)
+    assert job.outputs == [{"bucket": "out", "prefix": "hits", "suffix": [], "filter": []}]
+
+
+def test_a_large_input_travels_by_reference() -> None:
+    with _pack(None) as archive:
+        assert archive.namelist() == ["job.json", "env.json"]
+        job = Job.from_json(archive.read("job.json"))
+    assert (job.input_inline, job.input_version) == (False, "v1")
+
+
+def test_own_time_leaves_out_aws_and_the_function() -> None:
+    story = Story(received_s=0.0, staged_s=1.0, ended_s=10.0)
+    story.aws_calls = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
+    assert story.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))

@@ -1,0 +1,173 @@
+"""Classifying queue messages: the corpus of events and keys, and any string at all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from jobs import FUNCTION, body, s3_record
+
+from contract.states import Reason
+from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
+
+TEST_EVENT = {
+    "Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-01-01T00:00:00.000Z",
+    "Bucket": "in", "RequestId": "R", "HostId": "H",
+}  # fmt: skip
+SNS = {"Type": "Notification", "MessageId": "x", "Message": body()}
+EVENT_BRIDGE = {
+    "version": "0", "source": "aws.s3", "detail-type": "Object Created",
+    "time": "2026-01-01T00:00:00Z",
+    "detail": {
+        "bucket": {"name": "in"}, "reason": "PutObject",
+        "object": {"key": "a b+c.fa", "size": 5, "etag": "e", "version-id": "v9"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "key"),
+    [
+        ("a+b.fa", "a b.fa"),
+        ("a%2Bb.fa", "a+b.fa"),
+        ("100%25.fa", "100%.fa"),
+        ("a%252Fb", "a%2Fb"),
+        ("in%2Fa.zip", "in/a.zip"),
+        ("in/a.zip", "in/a.zip"),
+        ("%C3%BC%F0%9F%A7%AC.fa", "ü🧬.fa"),
+        ("noextension", "noextension"),
+        ("many.dots.in.name.tar.gz", "many.dots.in.name.tar.gz"),
+        ("../../etc/passwd", "../../etc/passwd"),
+        ("%0Anewline", "\nnewline"),
+        ("$(reboot);`x`.fa", "$(reboot);`x`.fa"),
+    ],
+)
+def test_keys_are_decoded_exactly_once(raw: str, key: str) -> None:
+    verdict = classify(body(s3_record(raw)), FUNCTION)
+    assert isinstance(verdict, InputEvent)
+    assert verdict.key == key
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1))
+def test_every_key_comes_back(key: str) -> None:
+    verdict = classify(body(s3_record(quote_plus(key))), FUNCTION)
+    if len(key.encode()) > 1024:
+        assert isinstance(verdict, Rejected)
+    elif key.endswith("/"):
+        assert isinstance(verdict, Ignored)
+    else:
+        assert isinstance(verdict, InputEvent)
+        assert verdict.key == key
+        again = classify(json.dumps(verdict.as_s3_event()), FUNCTION)
+        assert isinstance(again, InputEvent)
+        assert again.key == key
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (TEST_EVENT, "s3:TestEvent"),
+        ({"Records": []}, "an event without records"),
+        (json.loads(body({**s3_record(), "eventName": "ObjectRemoved:Delete"})),
+         "ObjectRemoved:Delete creates no object"),
+        (json.loads(body(s3_record("folder/"))), "a folder marker"),
+        ({**EVENT_BRIDGE, "detail-type": "Object Deleted"}, "Other creates no object"),
+    ],
+)  # fmt: skip
+def test_what_asks_for_nothing_is_ignored(value: Any, why: str) -> None:
+    assert classify(json.dumps(value), FUNCTION) == Ignored(why=why)
+
+
+def _with(**changes: Any) -> Any:
+    return {"Records": [{**s3_record(), **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({}, Reason.BAD_EVENT),
+        ([], Reason.BAD_EVENT),
+        (None, Reason.BAD_EVENT),
+        (7, Reason.BAD_EVENT),
+        ("text", Reason.BAD_EVENT),
+        ({"Records": {}}, Reason.BAD_EVENT),
+        ({"Records": [None]}, Reason.BAD_EVENT),
+        ({"Records": [{}]}, Reason.BAD_EVENT),
+        (_with(eventName=None), Reason.BAD_EVENT),
+        (_with(s3={}), Reason.BAD_EVENT),
+        (_with(s3={"bucket": {"name": "foreign"}, "object": {"key": "k"}}), Reason.BAD_EVENT),
+        (_with(s3={"bucket": {"name": "in"}, "object": {}}), Reason.BAD_KEY),
+        (_with(s3={"bucket": {"name": "in"}, "object": {"key": 5}}), Reason.BAD_KEY),
+        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "a%00b"}}), Reason.BAD_KEY),
+        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "%FF%FE"}}), Reason.BAD_KEY),
+        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "x" * 1025}}), Reason.BAD_KEY),
+        ({"Type": "Notification", "Message": "not json"}, Reason.BAD_EVENT),
+    ],
+)
+def test_what_is_no_event_of_ours_is_rejected_with_a_reason(value: Any, reason: Reason) -> None:
+    verdict = classify(json.dumps(value), FUNCTION)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason is reason
+    assert verdict.detail
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "x" * (1024 * 1024 + 1), "NaN"])
+def test_broken_bodies_are_rejected(text: str) -> None:
+    assert isinstance(classify(text, FUNCTION), Rejected)
+
+
+def test_forwarded_events_are_unwrapped() -> None:
+    assert isinstance(classify(json.dumps(SNS), FUNCTION), InputEvent)
+    verdict = classify(json.dumps(EVENT_BRIDGE), FUNCTION)
+    assert isinstance(verdict, InputEvent)
+    assert (verdict.key, verdict.version_id) == ("a b+c.fa", "v9")
+
+
+def test_several_records_become_several_messages() -> None:
+    verdict = classify(body(s3_record("a"), s3_record("b"), extra=1), FUNCTION)
+    assert isinstance(verdict, Several)
+    parts = [classify(text, FUNCTION) for text in verdict.bodies]
+    assert [part.key for part in parts if isinstance(part, InputEvent)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("version", [None, "", "null"])
+def test_an_unversioned_object_has_no_version(version: str | None) -> None:
+    verdict = classify(body(s3_record(version=version)), FUNCTION)
+    assert isinstance(verdict, InputEvent)
+    assert verdict.version_id is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["Records", "s3", "object", "key", "bucket", "name", "eventName"])
+            | st.text(),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=30,
+)
+
+
+@given(_JSON)
+def test_any_json_gets_a_verdict(value: Any) -> None:
+    assert isinstance(
+        classify(json.dumps(value), FUNCTION), InputEvent | Ignored | Rejected | Several
+    )
+
+
+@given(st.text())
+def test_any_text_gets_a_verdict(text: str) -> None:
+    assert classify(text, FUNCTION) is not None
