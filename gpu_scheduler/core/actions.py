@@ -1,0 +1,299 @@
+"""What the scheduler asks the daemon to do. Actions of one decision are performed in their order.
+
+Values named `…Answer`, `…Welcome` and `…Push` encode (`corekit.decode.encode`) to the JSON of the
+scheduler protocol, but for secrets: the daemon turns `Granted` into `GrantedLease` and adds the
+secret to `Install`. All lengths of time are relative seconds: no clock is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from corekit.errors import ErrorCode
+from corekit.ids import HostId, JobId, LeaseId, SessionId
+from gpu_scheduler.model import (
+    Device,
+    Door,
+    EndReason,
+    Explanation,
+    Hold,
+    HostState,
+    Lease,
+    LeaseState,
+    Record,
+    Request,
+    Share,
+    Usage,
+)
+
+
+class Outcome(StrEnum):
+    """How an attempt was answered."""
+
+    GRANTED = "granted"
+    WAITING = "waiting"
+    BUSY = "busy"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A lease for its holder, without secrets: those are the daemon's."""
+
+    lease: Lease
+    epoch: int
+    gateways: Mapping[str, str]  #: host id → "address:port"; advisory hosts have none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """A lease as one host must know it, without its secret."""
+
+    lease: LeaseId
+    fence: int
+    state: LeaseState  #: ENDING: the session goes on, its shares are given back
+    shares: tuple[Share, ...]  #: on this host only
+    tenant: str
+    hold: Hold
+    door: Door
+    cap_s: float | None  #: a deadline lease ends this long from now
+    connect_by_s: float | None  #: staged: the first session must come this long from now
+
+
+# --- answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """`{}`: done, or it was already so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWelcome:
+    epoch: int
+    now_s: float  #: wall clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWelcome:
+    """The full state of one host; what is not in it, the host cuts."""
+
+    epoch: int
+    installs: tuple[Install, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptAnswer:
+    """Exactly one of `granted` and `explanation` is there; `record` is None for `reserve`."""
+
+    outcome: Outcome
+    granted: Granted | None = None
+    explanation: Explanation | None = None
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptAnswer:
+    record: Record
+    granted: Granted | None  #: None: no live lease (record.reason says why it ended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordAnswer:
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsAnswer:
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainAnswer:
+    outcome: Outcome  #: what stands; for a dry run, what would be answered
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceView:
+    """One device with what is promised of it."""
+
+    device: Device
+    memory_free_mib: int
+    compute_free_pct: int
+    leases: tuple[LeaseId, ...]
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostView:
+    host: HostId
+    state: HostState
+    gateway: str | None
+    incarnation: str
+    silent_s: float  #: since its last message
+    devices: tuple[DeviceView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryAnswer:
+    hosts: tuple[HostView, ...]
+    declared: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesAnswer:
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedView:
+    """One waiting request."""
+
+    attempt: str
+    holder: JobId | None
+    request: Request
+    position: int | None  #: 1 = next; None = parked
+    waiting_since_s: float  #: wall clock
+    session: SessionId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAnswer:
+    queue: tuple[QueuedView, ...]
+
+
+Answer = (
+    Done | SessionWelcome | HostWelcome | AttemptAnswer | AdoptAnswer | RecordAnswer
+    | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
+)  # fmt: skip
+
+
+# --- pushes to requester sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedPush:
+    """push `granted`: a waiting request got its lease; `renew` it within accept_s."""
+
+    holder: JobId | None
+    attempt: str
+    granted: Granted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpossiblePush:
+    """push `impossible`: the inventory shrank, the request is withdrawn."""
+
+    holder: JobId | None
+    attempt: str
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyPush:
+    """push `busy`: it waited max_wait_s, the request is withdrawn."""
+
+    holder: JobId | None
+    attempt: str
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasePush:
+    """push `lease`: a lease changed its state."""
+
+    holder: JobId | None
+    attempt: str
+    lease: LeaseId
+    state: LeaseState
+    reason: EndReason | None
+    detail: str
+    device: str  #: of its first share, for people: "host/index kind model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlePush:
+    """push `handle`: somebody received the same message again."""
+
+    holder: JobId
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisownedPush:
+    """push `disowned`: the session does not own this record any more."""
+
+    holder: JobId
+
+
+Push = GrantedPush | ImpossiblePush | BusyPush | LeasePush | HandlePush | DisownedPush
+
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    reply_to: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyError:
+    """The `error` of an answer; details hold plain values or a `Record` (encode them)."""
+
+    reply_to: str
+    code: ErrorCode
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushToSession:
+    """Dropped when the session is not connected: it asks again when it returns."""
+
+    session: SessionId
+    push: Push
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallOnHost:
+    """Dropped, like the next two, when the host is away: its hello brings the full state."""
+
+    host: HostId
+    install: Install
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOnHost:
+    host: HostId
+    lease: LeaseId
+    fence: int  #: 0: a lease the scheduler no longer knows
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedOnHost:
+    host: HostId
+    lease: LeaseId
+    connect_by_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAt:
+    """Send `Ticked` at this monotonic moment. The newest replaces all earlier ones."""
+
+    at_s: float
+
+
+Action = Reply | ReplyError | PushToSession | InstallOnHost | EndOnHost | StagedOnHost | WakeAt
+
+#: Names of pushes on the wire.
+PUSH_NAMES: Mapping[type[Push], str] = {
+    GrantedPush: "granted", ImpossiblePush: "impossible", BusyPush: "busy", LeasePush: "lease",
+    HandlePush: "handle", DisownedPush: "disowned",
+}  # fmt: skip

@@ -1,0 +1,154 @@
+"""What the journal stores: one `Entry` per event that changed something durable.
+
+An entry is one line of the journal (`encode_entry`, `decode_entry`), so a torn tail never splits a
+lease's end from its record's change. Replaying entries rebuilds the state without asking a policy.
+Not durable, and rebuilt from life: beats, usage, warm keys, host silence, parked and bypass counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.decode import decode, encode
+from corekit.errors import invalid
+from corekit.ids import HostId, JobId, LeaseId, SessionId
+from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStarted:
+    """One run of ssgmd. `position` is the journal position after this part: it never goes back."""
+
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryDeclared:
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRegistered:
+    """A host said hello with something new, or its devices changed."""
+
+    host: HostId
+    incarnation: str
+    gateway: str | None
+    devices: tuple[Device, ...]  #: all ever seen there; `resident` left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDrained:
+    host: HostId
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostForgotten:
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A request in the queue."""
+
+    attempt: str
+    holder: JobId | None
+    request: Request
+    session: SessionId | None  #: whom it belongs to; None = parked
+    waiting_since_s: float  #: wall clock: its place
+    hold: Hold = Hold.SESSION
+    lease_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestQueued:
+    """Also when it changes its session."""
+
+    waiting: Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDropped:
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseGranted:
+    """A lease exists; a waiting request of its attempt is answered by it."""
+
+    lease: Lease
+    request: Request  #: kept to ask again when nobody takes the grant
+    session: SessionId | None  #: of a `reserve`; a job's lease follows its record's owner
+    waiting_since_s: float
+    lease_s: float | None
+    granted_s: float  #: wall clock
+    accepted: bool  #: False: granted to a waiter that has yet to take it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseChanged:
+    """Taken, staged, opened, freed or ended. An ENDED lease leaves the state."""
+
+    lease: LeaseId
+    state: LeaseState
+    accepted: bool = True
+    connect_by_s: float | None = None  #: staged: length from then to the first session
+    active_s: float | None = None  #: wall clock of the begin of a deadline lease
+    reason: EndReason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordWritten:
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordForgotten:
+    holder: JobId
+
+
+Part = (
+    EpochStarted | InventoryDeclared | HostRegistered | HostDrained | HostForgotten
+    | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
+    | RecordForgotten
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The durable effect of one event."""
+
+    parts: tuple[Part, ...]
+
+
+_PARTS: Mapping[str, type[Part]] = {
+    cls.__name__: cls
+    for cls in (
+        EpochStarted, InventoryDeclared, HostRegistered, HostDrained, HostForgotten,
+        RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
+    )
+}  # fmt: skip
+
+
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """JSON-like form of an entry; `decode_entry` is its inverse."""
+    return {"parts": [[type(part).__name__, encode(part)] for part in entry.parts]}
+
+
+def decode_entry(value: Mapping[str, Any]) -> Entry:
+    """Raises INVALID for anything `encode_entry` did not write."""
+    parts = value.get("parts")
+    if not isinstance(parts, list):
+        raise invalid("journal entry: no list of parts")
+    return Entry(parts=tuple(_decode_part(part) for part in parts))
+
+
+def _decode_part(value: Any) -> Part:
+    if not isinstance(value, list) or len(value) != 2 or value[0] not in _PARTS:
+        raise invalid("journal entry: a part is [name, fields] with a known name")
+    return decode(_PARTS[value[0]], value[1], value[0])

@@ -1,0 +1,301 @@
+"""Everything that can happen to the scheduler, one class per thing that happened.
+
+Every op of the scheduler protocol is one class. `at_s` is monotonic and the only clock of
+deadlines; `wall_s` is written into records for people and for order across restarts. `reply_to` is
+the daemon's opaque token of the request: exactly one `Reply` or `ReplyError` carries it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from corekit.ids import HostId, JobId, LeaseId, SessionId
+from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """What every event knows."""
+
+    at_s: float  #: monotonic seconds
+    wall_s: float  #: seconds since 1970, for records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBegan(Happened):
+    """Recovery is complete: first event of every run. Hosts and sessions have time to return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked(Happened):
+    """The moment of a `WakeAt` has come; a spurious or doubled one does no harm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityDeclared(Happened):
+    """Configuration names devices that may register later; replaces what was declared before."""
+
+    devices: tuple[Device, ...]
+
+
+# --- requester sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Happened):
+    """A request of a requester session; any of them proves that the session lives."""
+
+    session: SessionId
+    reply_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHello(Asked):
+    """op `hello` of a requester → SessionWelcome. Also after each reconnect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBeat(Asked):
+    """op `beat` → Done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchAsked(Asked):
+    """op `watch` → Done. With `all_leases` the session gets every push of every lease."""
+
+    all_leases: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptAsked(Asked):
+    """op `attempt` → AttemptAnswer | CONFLICT with details.record."""
+
+    holder: JobId
+    n: int
+    revision: int
+    handle: str
+    block: Mapping[str, Any]
+    request: Request
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptAsked(Asked):
+    """op `adopt` → AdoptAnswer | CONFLICT with details.record | NOT_FOUND."""
+
+    holder: JobId
+    revision: int
+    handle: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansAsked(Asked):
+    """op `orphans` → RecordsAnswer, longest ownerless first."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordAsked(Asked):
+    """op `record` → RecordAnswer."""
+
+    holder: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsAsked(Asked):
+    """op `records` → RecordsAnswer, newest first; the page after holder `after`."""
+
+    limit: int
+    after: JobId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandleGiven(Asked):
+    """op `handle` → Done; unknown holder = success."""
+
+    holder: JobId
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandBackAsked(Asked):
+    """op `hand_back` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
+
+    holder: JobId
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewAsked(Asked):
+    """op `renew` → Done | NOT_FOUND when the lease is over."""
+
+    lease: LeaseId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTold(Asked):
+    """op `staged` → RecordAnswer | NOT_FOUND when the lease is over."""
+
+    holder: JobId
+    lease: LeaseId
+    connect_by_s: float  #: seconds from now to the first session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAsked(Asked):
+    """op `release` → Done; unknown lease = success."""
+
+    lease: LeaseId
+    reason: EndReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed(Asked):
+    """op `fail_attempt` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
+
+    holder: JobId
+    revision: int
+    reason: str
+    detail: str
+    retry_at_s: float | None  #: wall clock; kept in record.times["RETRY_AT"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishAsked(Asked):
+    """op `finish` → RecordAnswer (None when the holder is unknown); repeating it is success."""
+
+    holder: JobId
+    outcome: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenAsked(Asked):
+    """op `reopen` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
+
+    holder: JobId
+    revision: int
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveAsked(Asked):
+    """op `reserve` → AttemptAnswer with record None. `lease_s` is needed with Hold.DEADLINE."""
+
+    attempt: str
+    request: Request
+    wait: bool
+    hold: Hold
+    lease_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainAsked(Asked):
+    """op `explain` → ExplainAnswer | NOT_FOUND. Exactly one of the three is given."""
+
+    attempt: str | None = None
+    holder: JobId | None = None
+    request: Request | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryAsked(Asked):
+    """op `inventory` → InventoryAnswer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesAsked(Asked):
+    """op `leases` → LeasesAnswer: all that are not ENDED, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAsked(Asked):
+    """op `queue` → QueueAnswer in the order of service, parked ones last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked(Asked):
+    """ops `drain` and `undrain` → Done | NOT_FOUND."""
+
+    host: HostId
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetAsked(Asked):
+    """op `forget` → Done | NOT_FOUND | CONFLICT while the host is up. Ends its leases."""
+
+    host: HostId
+
+
+# --- host sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSaid(Happened):
+    """A message of a host; any of them proves that the host lives."""
+
+    host: HostId
+    reply_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostHello(HostSaid):
+    """op `hello` of a host → HostWelcome | CONFLICT (it has seen a later epoch) | INVALID."""
+
+    incarnation: str
+    gateway: str | None
+    devices: tuple[Device, ...]
+    epoch_seen: int
+    installed: tuple[LeaseId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReported(HostSaid):
+    """op `report` → Done | NOT_FOUND: the host is not known, it must say hello."""
+
+    devices: tuple[Device, ...]
+    usage: tuple[Usage, ...]
+
+
+class SessionChange(StrEnum):
+    """What a gateway says about the session of a lease."""
+
+    OPENED = "opened"
+    FREED = "freed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSessionTold(HostSaid):
+    """op `session` → Done; about a lease that is over it is answered by EndOnHost."""
+
+    lease: LeaseId
+    change: SessionChange
+    nonce: str
+    reason: EndReason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutTold(HostSaid):
+    """op `cut` → Done. A fact for people: promises never wait for it."""
+
+    lease: LeaseId
+
+
+Event = (
+    EpochBegan | Ticked | CapacityDeclared
+    | SessionHello | SessionBeat | WatchAsked
+    | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
+    | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked | AttemptFailed | FinishAsked
+    | ReopenAsked | ReserveAsked | ExplainAsked | InventoryAsked | LeasesAsked | QueueAsked
+    | DrainAsked | ForgetAsked
+    | HostHello | HostReported | LeaseSessionTold | CutTold
+)  # fmt: skip
