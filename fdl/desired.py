@@ -1,0 +1,344 @@
+"""Function → the cloud resources it means. Pure and total for a document that `lint` passed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.decode import encode
+from fdl.model import DEFAULT_RUNTIME, RETIRED_RUNTIMES, Function, Storage
+from fdl.resources import (
+    QUEUE_URL,
+    Bucket,
+    FunctionResource,
+    InvokeConfig,
+    Ledger,
+    Notification,
+    Package,
+    Permission,
+    Place,
+    QueueResource,
+    Record,
+    Resource,
+    digest,
+    key_of,
+)
+
+HANDLER = "lambda_functions.gpu_runner.handler.handle"
+#: Role of functions on a cloud that is not AWS and whose file names none.
+LOCAL_ROLE = "orchgpu-function"
+PACKAGE_TAG = "orchgpu:package"
+#: SQS's longest retention: a job must not expire while no orchestrator runs.
+JOB_RETENTION_S = 14 * 86400
+#: A completion message only wakes somebody; the result itself is in the bucket.
+COMPLETION_RETENTION_S = 86400
+#: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
+EVENT_AGE_S = 60
+#: Lambda takes 50 MB directly, base64 and request included; above this the zip goes through S3.
+DIRECT_BYTES_MAX = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """The built package of one function."""
+
+    sha256: str  #: hex
+    size: int  #: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredFunction:
+    """All resources of one function, in the order of `resources.ORDER` without ledger."""
+
+    name: str
+    resources: tuple[Resource, ...]
+    notices: tuple[str, ...] = ()  #: what people must know about this deployment
+
+
+def desired(function: Function, place: Place, code: Code, budget: Budget) -> DesiredFunction:
+    """What must exist for `function` to work at `place`."""
+    lambda_function = _function(function, place, code)
+    parts: list[Resource] = list(_packages(function, place, code))
+    parts += [Bucket(name=name) for name in buckets_of(function)]
+    if function.lends:
+        parts += _queues(function, place, budget)
+        parts += [lambda_function, _invoke_config(function, place)]
+    else:
+        parts.append(lambda_function)
+    parts += _permissions(function, place)
+    parts += notifications_of(function, place)
+    if function.lends:
+        parts.append(_record(function, place, digest(parts)))
+    return DesiredFunction(
+        name=function.name, resources=tuple(parts), notices=_notices(function, place)
+    )
+
+
+def buckets_of(function: Function) -> tuple[str, ...]:
+    """Names of the buckets of input, intermediate and output, each once, in this order."""
+    names = [storage.path.bucket for storage in function.user_input]
+    names += [function.intermediate.bucket] if function.lends else []
+    names += [storage.path.bucket for storage in function.function.output]
+    return tuple(dict.fromkeys(names))
+
+
+def runs_here(function: Function, place: Place) -> bool:
+    """True when an image is declared, but the script will run on this machine's own files."""
+    return place.local and function.function.container.image is not None
+
+
+def runtime_of(function: Function) -> str:
+    """The zip runtime; a retired one is replaced."""
+    runtime = function.function.runtime
+    return DEFAULT_RUNTIME if runtime in (*RETIRED_RUNTIMES, "image") else runtime
+
+
+def outputs_of(function: Function) -> list[dict[str, Any]]:
+    """In the form of `contract.envelope.Job.outputs`."""
+    return [
+        {
+            "bucket": storage.path.bucket,
+            "prefix": storage.path.prefix,
+            "suffix": list(storage.suffixes),
+            "filter": list(storage.prefixes),
+        }
+        for storage in function.function.output
+    ]
+
+
+def variables_of(function: Function) -> dict[str, str]:
+    """The Lambda process's environment: the declared one and what the runner needs."""
+    declared = function.function
+    variables = dict(declared.variables)
+    variables["ORCHGPU_MODE"] = "job" if function.lends else "plain"
+    variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
+    variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
+    if declared.init_script is not None:
+        variables["ORCHGPU_SCRIPT"] = "script/" + declared.init_script.rsplit("/", 1)[-1]
+    if not function.lends:
+        variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
+        variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
+    return dict(sorted(variables.items()))
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
+    state = Bucket(name=place.state_bucket)
+    package = Package(name=code.sha256, bucket=place.state_bucket)
+    by_bucket = _is_image(function) or code.size > DIRECT_BYTES_MAX
+    return (state, package) if by_bucket and _has_package(function, place) else (state,)
+
+
+def _is_image(function: Function) -> bool:
+    return function.function.runtime == "image"
+
+
+def _has_package(function: Function, place: Place) -> bool:
+    return place.local or not _is_image(function)
+
+
+def _function(function: Function, place: Place, code: Code) -> FunctionResource:
+    declared = function.function
+    image = _is_image(function)
+    package = code.sha256 if _has_package(function, place) else ""
+    stored = Package(name=code.sha256, bucket=place.state_bucket)
+    tags = {"createdby": "orchgpu"}
+    if image and package:
+        tags[PACKAGE_TAG] = f"s3://{place.state_bucket}/{stored.object_key}"
+    return FunctionResource(
+        name=function.name,
+        role=function.iam.role or place.role_arn(LOCAL_ROLE),
+        memory_mib=declared.memory_mib,
+        timeout_s=declared.timeout_s,
+        runtime="" if image else runtime_of(function),
+        handler="" if image else HANDLER,
+        package="" if image else package,
+        image=(declared.container.image or "") if image else "",
+        code_key=stored.object_key if not image and code.size > DIRECT_BYTES_MAX else "",
+        architectures=declared.architectures[:1] or ("x86_64",),
+        description=declared.description,
+        layers=() if image else declared.layers,
+        variables=variables_of(function),
+        subnet_ids=declared.vpc.subnet_ids,
+        security_group_ids=declared.vpc.security_group_ids,
+        file_systems=tuple((fs.arn, fs.local_mount_path) for fs in declared.file_system),
+        tags=tags,
+    )
+
+
+def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
+    jobs, dead, done = function.queues
+    visibility_s = max(1, round(budget.visibility_s))
+    dead_letter = QueueResource(name=dead, retention_s=JOB_RETENTION_S, visibility_s=visibility_s)
+    job_queue = QueueResource(
+        name=jobs,
+        retention_s=JOB_RETENTION_S,
+        visibility_s=visibility_s,
+        dead_letter_arn=place.queue_arn(dead),
+        receives_max=budget.max_receive_count,
+        policy=_policy(_from_s3(place, jobs, function.user_input[0].path.bucket)),
+    )
+    role = function.iam.role or place.role_arn(LOCAL_ROLE)
+    completion = QueueResource(
+        name=done,
+        retention_s=COMPLETION_RETENTION_S,
+        visibility_s=visibility_s,
+        policy=_policy(
+            _from_s3(place, done, function.intermediate.bucket), _from_role(place, done, role)
+        ),
+    )
+    return [dead_letter, job_queue, completion]
+
+
+def _policy(*statements: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def _from_s3(place: Place, queue: str, bucket: str) -> dict[str, Any]:
+    return {
+        "Sid": "events",
+        "Effect": "Allow",
+        "Principal": {"Service": "s3.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": place.queue_arn(queue),
+        "Condition": {
+            "ArnEquals": {"aws:SourceArn": place.bucket_arn(bucket)},
+            "StringEquals": {"aws:SourceAccount": place.account},
+        },
+    }
+
+
+def _from_role(place: Place, queue: str, role: str) -> dict[str, Any]:
+    return {
+        "Sid": "failures",
+        "Effect": "Allow",
+        "Principal": {"AWS": role},
+        "Action": "sqs:SendMessage",
+        "Resource": place.queue_arn(queue),
+    }
+
+
+def _invoke_config(function: Function, place: Place) -> InvokeConfig:
+    return InvokeConfig(
+        name=function.name,
+        retries=0,
+        event_age_s=EVENT_AGE_S,
+        on_failure_arn=place.queue_arn(function.queues[2]),
+    )
+
+
+def _permissions(function: Function, place: Place) -> list[Resource]:
+    sources = [function.intermediate] if function.lends else [s.path for s in function.user_input]
+    return [
+        Permission(
+            function=function.name,
+            statement="orchgpu-s3-" + bucket.replace(".", "_"),
+            source_arn=place.bucket_arn(bucket),
+            account=place.account,
+        )
+        for bucket in dict.fromkeys(path.bucket for path in sources)
+    ]
+
+
+def notifications_of(function: Function, place: Place) -> list[Notification]:
+    """Rules with stable ids; one per suffix, because an S3 rule takes only one."""
+    name = function.name
+    if not function.lends:
+        target = place.function_arn(name)
+        return _rules(f"orchgpu-{name}-invoke", function.user_input, target)
+    jobs, _, done = function.queues
+    bucket = function.intermediate.bucket
+    return [
+        *_rules(f"orchgpu-{name}-jobs", function.user_input, place.queue_arn(jobs)),
+        Notification(
+            bucket=bucket,
+            id=f"orchgpu-{name}-staging",
+            target_arn=place.function_arn(name),
+            prefix=f"staging/{name}/",
+            suffix=".zip",
+        ),
+        Notification(
+            bucket=bucket,
+            id=f"orchgpu-{name}-results",
+            target_arn=place.queue_arn(done),
+            prefix="results/",
+            suffix=".json",
+        ),
+    ]
+
+
+def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[Notification]:
+    wanted = [(s.path, suffix) for s in inputs for suffix in (s.suffixes or ("",))]
+    return [
+        Notification(
+            bucket=path.bucket,
+            id=stem if n == 0 else f"{stem}-{n + 1}",
+            target_arn=target,
+            prefix=path.key_prefix,
+            suffix=suffix,
+        )
+        for n, (path, suffix) in enumerate(wanted)
+    ]
+
+
+def _record(function: Function, place: Place, revision: str) -> Record:
+    assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
+    source = function.user_input[0]
+    jobs, dead, done = function.queues
+    gpu, job = function.gpu, function.job
+    body: dict[str, Any] = {
+        "name": function.name,
+        "queue_url": {QUEUE_URL: jobs},
+        "dead_letter_url": {QUEUE_URL: dead},
+        "completion_url": {QUEUE_URL: done},
+        "input_bucket": source.path.bucket,
+        "input_prefix": source.path.prefix,
+        "input_suffixes": list(source.suffixes),
+        "intermediate_bucket": function.intermediate.bucket,
+        "outputs": [_output(storage) for storage in function.function.output],
+        "middleware": gpu.middleware if gpu is not None else "builtin",
+        "timeout_s": float(function.function.timeout_s),
+        "attempts_max": job.attempts_max if job is not None else 3,
+        "concurrency_max": job.concurrency_max if job is not None else 1000,
+        "variables": dict(function.function.container.variables),
+        "image": function.function.container.image,
+    }
+    if gpu is not None:
+        body["request"] = encode(gpu.request())
+    body["revision"] = digest([revision, body])
+    return Record(name=function.name, bucket=place.state_bucket, body=body)
+
+
+def _output(storage: Storage) -> dict[str, Any]:
+    return {
+        "bucket": storage.path.bucket,
+        "prefix": storage.path.prefix,
+        "name_prefixes": list(storage.prefixes),
+        "suffixes": list(storage.suffixes),
+    }
+
+
+def _notices(function: Function, place: Place) -> tuple[str, ...]:
+    if not runs_here(function, place):
+        return ()
+    image = function.function.container.image
+    where = f"the script runs on this machine's files, not in {image}"
+    return (f"{function.name}: this cloud starts no containers; {where}",)
+
+
+def ledger_of(name: str, place: Place, created: tuple[str, ...]) -> Ledger:
+    """The note of what deploy made for a function."""
+    return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
+
+
+def owned_keys(wanted: DesiredFunction, place: Place) -> tuple[str, ...]:
+    """Keys a deployment may own: all its resources but the state bucket and the record."""
+    state = key_of(Bucket(name=place.state_bucket))
+    keys = (key_of(resource) for resource in wanted.resources)
+    return tuple(key for key in keys if key != state and not key.startswith("record/"))
