@@ -1,0 +1,119 @@
+"""The host session: what a GPU host says to the scheduler, and what it is told.
+
+A host speaks ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`,
+`End` and `Staged` over one ordered channel. Every op is idempotent: the host repeats what was not
+acknowledged after a reconnect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corekit.errors import invalid
+from corekit.ids import HostId, LeaseId
+from gpu_scheduler.model import Device, Door, EndReason, Hold, Share, Usage
+
+#: A host has at most this many devices in one message; the largest single hosts have 16.
+DEVICES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """A lease made known to one host; only then its doors open there."""
+
+    lease: LeaseId
+    attempt: str  #: for logs and people: the attempt_id the lease answers
+    fence: int  #: rises with every grant of the whole scheduler
+    secret: str  #: hex of the 32 bytes HMAC-SHA256(master key, lease ‖ fence ‖ host)
+    shares: tuple[Share, ...]  #: only those on this host
+    tenant: str
+    hold: Hold
+    door: Door
+    cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
+    connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The lease is over: close its doors, kill what runs on it, then answer `cut`."""
+
+    lease: LeaseId
+    fence: int
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The envelope is out: from now on a first session must come within `connect_by_s`."""
+
+    lease: LeaseId
+    connect_by_s: float  #: seconds from receipt
+
+
+HostPush = Install | End | Staged
+
+#: Wire name of every push to a host.
+HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {Install: "install", End: "end", Staged: "staged"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostHello:
+    """First request of a host session (`role: "host"`); answered by `HostWelcome`."""
+
+    host: HostId
+    incarnation: str  #: new at each start of the host's program: its old leases are gone with it
+    gateway: str | None  #: "address:port"; None = watched only, its devices are advisory
+    devices: tuple[Device, ...]
+    epoch_seen: int  #: highest scheduler epoch this host obeyed
+    installed: tuple[LeaseId, ...]
+    version: int
+
+    def __post_init__(self) -> None:
+        if not self.host or len(self.host) > 200:
+            raise invalid("host must be a name of 1 to 200 characters")
+        if len(self.devices) > DEVICES_MAX:
+            raise invalid(f"{len(self.devices)} devices; a host may have {DEVICES_MAX}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWelcome:
+    """The full state: what is not in `installs` the host cuts. A host refuses a lower epoch."""
+
+    epoch: int
+    installs: tuple[Install, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Every `host_report_s`; a silent host is stale, then lost."""
+
+    devices: tuple[Device, ...]
+    usage: tuple[Usage, ...] = ()
+
+
+class SessionState(StrEnum):
+    """How far a lease's session is, as its host sees it."""
+
+    OPENED = "opened"  #: the lease is ACTIVE
+    FREED = "freed"  #: the device is given back, the session lives: the lease is ENDING
+    CLOSED = "closed"  #: the lease is ENDED with `reason`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """Op `session`: one step of a lease's session."""
+
+    lease: LeaseId
+    state: SessionState
+    nonce: str  #: of the session that claimed the lease
+    reason: EndReason | None = None  #: of `closed`; None means DONE
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The processes of an ended lease are gone from this host and its memory is back."""
+
+    lease: LeaseId
