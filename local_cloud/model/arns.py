@@ -1,0 +1,55 @@
+"""Names: the account and region of this cloud, and the ARNs built from them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FUNCTION = re.compile(
+    r"(?:arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:|\d{12}:function:|\d{12}:)?"
+    r"(?P<name>[A-Za-z0-9_-]{1,64})(?::(?P<qualifier>\$LATEST|[A-Za-z0-9_-]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where this cloud says it is."""
+
+    account: str = "000000000000"
+    region: str = "us-east-1"
+
+    def queue_arn(self, name: str) -> str:
+        return f"arn:aws:sqs:{self.region}:{self.account}:{name}"
+
+    def function_arn(self, name: str) -> str:
+        return f"arn:aws:lambda:{self.region}:{self.account}:function:{name}"
+
+    def role_arn(self, name: str) -> str:
+        return f"arn:aws:iam::{self.account}:role/{name}"
+
+    @staticmethod
+    def bucket_arn(name: str) -> str:
+        return f"arn:aws:s3:::{name}"
+
+
+def is_queue_name(name: str) -> bool:
+    """SQS: 1 to 80 of letters, digits, `-` and `_`."""
+    return _QUEUE_NAME.fullmatch(name) is not None
+
+
+def function_name(reference: str) -> str | None:
+    """The name in a function's name, partial ARN or ARN (with or without a qualifier)."""
+    match = _FUNCTION.fullmatch(reference)
+    return match["name"] if match else None
+
+
+def arn_service(arn: str) -> str:
+    """`sqs`, `lambda`, `sns`, …; empty when it is no ARN."""
+    fields = arn.split(":", 5)
+    return fields[2] if len(fields) == 6 and fields[0] == "arn" else ""
+
+
+def arn_name(arn: str) -> str:
+    """The last component of an ARN: a queue's or a function's name."""
+    return arn.rsplit(":", 1)[-1]

@@ -1,0 +1,92 @@
+"""Object contents by reference: a version is a list of segments of stored bodies.
+
+So a copy and the end of a multipart upload move no bytes. A body store counts references and
+deletes a body with its last one; the simulator's is in memory, the server's a folder of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of one stored body, in bytes."""
+
+    body: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Bytes that lie in a body store and belong to nobody yet."""
+
+    segments: tuple[Segment, ...]
+    size: int
+    md5: str  #: hex digest of all bytes
+
+
+class BodyStore(Protocol):
+    """Counts who uses which body; what a new body holds is the adapter's own business."""
+
+    def retain(self, segments: Iterable[Segment]) -> None:
+        """One more user of these segments' bodies."""
+        ...
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        """One user less; a body without users is deleted."""
+        ...
+
+
+@dataclass(slots=True)
+class MemoryBodies:
+    """A body store in memory, for the simulator and the memory adapter."""
+
+    _bodies: dict[str, bytes] = field(default_factory=dict)
+    _users: dict[str, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def add(self, data: bytes) -> Content:
+        """Store bytes; they are deleted when their last user releases them."""
+        self._count += 1
+        name = f"body-{self._count}"
+        self._bodies[name] = data
+        segment = Segment(body=name, offset=0, size=len(data))
+        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return Content(segments=(segment,), size=len(data), md5=digest)
+
+    def read(self, segments: Iterable[Segment]) -> bytes:
+        """The bytes of segments, in order."""
+        return b"".join(self._bodies[s.body][s.offset : s.offset + s.size] for s in segments)
+
+    def retain(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self._users[segment.body] = self._users.get(segment.body, 0) + 1
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            left = self._users.get(segment.body, 0) - 1
+            if left > 0:
+                self._users[segment.body] = left
+            else:
+                self._users.pop(segment.body, None)
+                self._bodies.pop(segment.body, None)
+
+
+def cut(segments: Iterable[Segment], start: int, stop: int) -> tuple[Segment, ...]:
+    """The segments that make up bytes `start` to `stop` (exclusive) of the whole."""
+    found: list[Segment] = []
+    at = 0
+    for segment in segments:
+        first = max(start - at, 0)
+        last = min(stop - at, segment.size)
+        if first < last:
+            found.append(
+                Segment(body=segment.body, offset=segment.offset + first, size=last - first)
+            )
+        at += segment.size
+    return tuple(found)

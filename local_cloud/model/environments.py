@@ -1,0 +1,90 @@
+"""Execution environments: who runs what, warm reuse last in first out, and the limits.
+
+One environment serves one invocation at a time. A function may use its reserved concurrency, or
+what the account has left beside all reservations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Environment:
+    """One execution environment."""
+
+    id: int
+    function: str
+    revision: str  #: of the code and settings it was started with; an older one is never reused
+    busy: bool = True
+    idle_since_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class EnvironmentPool:
+    """Every environment of an account. `concurrency_max` is the account's limit."""
+
+    concurrency_max: int = 1000
+    idle_s_max: float = 600.0  #: an idle environment is ended after this (AWS: minutes, unsaid)
+    reserved: dict[str, int] = field(default_factory=dict)  #: by function
+    _environments: dict[int, Environment] = field(default_factory=dict)
+    _idle: dict[str, list[int]] = field(default_factory=dict)  #: by function, newest last
+    _made: int = 0
+
+    def acquire(self, function: str, revision: str) -> tuple[Environment, bool] | None:
+        """A warm environment and False, a new one and True, or None: throttled."""
+        if self.busy(function) >= self._limit(function):
+            return None
+        idle = self._idle.get(function, [])
+        for at in range(len(idle) - 1, -1, -1):
+            environment = self._environments[idle[at]]
+            if environment.revision == revision:
+                del idle[at]
+                environment.busy = True
+                return environment, False
+        self._made += 1
+        environment = Environment(id=self._made, function=function, revision=revision)
+        self._environments[environment.id] = environment
+        return environment, True
+
+    def release(self, now_s: float, environment: int) -> None:
+        """Its invocation is over; it may be reused."""
+        found = self._environments[environment]
+        found.busy = False
+        found.idle_since_s = now_s
+        self._idle.setdefault(found.function, []).append(environment)
+
+    def discard(self, environment: int) -> None:
+        """It crashed, timed out, or was ended. Unknown = already discarded."""
+        found = self._environments.pop(environment, None)
+        if found is not None and not found.busy:
+            self._idle[found.function].remove(environment)
+
+    def outdated(self, now_s: float, revisions: Mapping[str, str]) -> list[int]:
+        """Idle environments that nothing may use any more: too old, of old code, function gone."""
+        return [
+            e.id
+            for e in self._environments.values()
+            if not e.busy
+            and (
+                now_s - e.idle_since_s >= self.idle_s_max or revisions.get(e.function) != e.revision
+            )
+        ]
+
+    def busy(self, function: str) -> int:
+        """Invocations of the function that run now."""
+        return sum(1 for e in self._environments.values() if e.busy and e.function == function)
+
+    def __len__(self) -> int:
+        return len(self._environments)
+
+    def _limit(self, function: str) -> int:
+        own = self.reserved.get(function)
+        if own is not None:
+            return own
+        others = sum(1 for e in self._environments.values() if e.busy and self._shares(e, function))
+        return max(self.concurrency_max - sum(self.reserved.values()) - others, 0)
+
+    def _shares(self, environment: Environment, function: str) -> bool:
+        return environment.function != function and environment.function not in self.reserved

@@ -1,0 +1,81 @@
+"""The small part of IAM that event delivery depends on: may S3 do this to that resource?
+
+Evaluates resource policies for a service principal: Allow statements with matching principal,
+action, resource and conditions on aws:SourceArn and aws:SourceAccount; an explicit Deny wins.
+An unknown condition never holds, so a policy we do not understand grants nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LIKE = frozenset({"arnlike", "arnequals", "stringlike"})
+_EQUAL = frozenset({"stringequals"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A service's call to a resource."""
+
+    service: str  #: principal, `s3.amazonaws.com`
+    action: str  #: `sqs:SendMessage`
+    resource: str  #: ARN
+    source_arn: str
+    source_account: str
+
+
+def allows(policy: str, access: Access) -> bool:
+    """Whether the policy (JSON text, empty = none) lets `access` through."""
+    try:
+        statements = _many(json.loads(policy)["Statement"]) if policy else []
+    except (ValueError, KeyError, TypeError):
+        return False
+    verdicts = {s.get("Effect") for s in statements if isinstance(s, dict) and _applies(s, access)}
+    return "Allow" in verdicts and "Deny" not in verdicts
+
+
+def _applies(statement: Mapping[str, Any], access: Access) -> bool:
+    actions = [str(a).lower() for a in _many(statement.get("Action", []))]
+    resources = [str(r) for r in _many(statement.get("Resource", []))]
+    return (
+        _principal_matches(statement.get("Principal"), access.service)
+        and any(fnmatch.fnmatchcase(access.action.lower(), a) for a in actions)
+        and any(fnmatch.fnmatchcase(access.resource, r) for r in resources)
+        and _conditions_hold(statement.get("Condition", {}), access)
+    )
+
+
+def _principal_matches(principal: Any, service: str) -> bool:
+    if principal == "*":
+        return True
+    if not isinstance(principal, dict):
+        return False
+    return service in _many(principal.get("Service", [])) or "*" in _many(principal.get("AWS", []))
+
+
+def _conditions_hold(conditions: Any, access: Access) -> bool:
+    if not isinstance(conditions, dict):
+        return False
+    values = {"aws:sourcearn": access.source_arn, "aws:sourceaccount": access.source_account}
+    for operator, tests in conditions.items():
+        if not isinstance(tests, dict):
+            return False
+        for name, wanted in tests.items():
+            actual = values.get(str(name).lower())
+            if actual is None or not _holds(str(operator).lower(), actual, _many(wanted)):
+                return False
+    return True
+
+
+def _holds(operator: str, actual: str, wanted: Iterable[Any]) -> bool:
+    if operator in _LIKE:
+        return any(fnmatch.fnmatchcase(actual, str(w)) for w in wanted)
+    return operator in _EQUAL and any(actual == str(w) for w in wanted)
+
+
+def _many(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

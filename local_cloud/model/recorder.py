@@ -1,0 +1,32 @@
+"""How the model tells what must outlive the process: last value per key wins."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Recorder(Protocol):
+    """Where durable state goes. The calls of one request are made before it is answered."""
+
+    def put(self, key: str, value: Any) -> None:
+        """Remember plain JSON data under `key`, replacing what was there."""
+        ...
+
+    def drop(self, key: str) -> None:
+        """Forget `key`; forgetting an unknown one is no error."""
+        ...
+
+
+class Forgetful:
+    """Keeps nothing: for the simulator and for the memory adapter."""
+
+    def put(self, key: str, value: Any) -> None:
+        """Nothing outlives this process."""
+
+    def drop(self, key: str) -> None:
+        """Nothing outlives this process."""
+
+
+def part(text: str) -> str:
+    """One component of a record key; `/` and `%` inside names are escaped."""
+    return text.replace("%", "%25").replace("/", "%2F")
