@@ -1,0 +1,146 @@
+"""Style rules as a test: what reviewers should not have to say."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+CONTRACT_CODE_LINES_MAX = 200
+BANNED_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
+#: Calls a linter for imports cannot see; in a core they would make a replay differ.
+IMPURE_CALLS = {"now", "utcnow", "today", "uuid4", "uuid1", "urandom", "token_hex", "getenv"}
+CORES = ("gpu_scheduler/core", "orchgpu/core", "local_cloud/model", "fdl")
+
+
+def _tracked(pattern: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+SOURCES = [p for p in _tracked("*.py") if "fdl/examples/" not in str(p)]
+PRODUCT = [p for p in SOURCES if not str(p.relative_to(ROOT)).startswith("tests/")]
+
+
+def _functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node, node.end_lineno - node.lineno + 1
+
+
+def test_files_stay_short() -> None:
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in SOURCES
+        if (n := p.read_text().count("\n")) > FILE_LINES_MAX
+    }
+    assert not long
+
+
+def test_functions_stay_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines}"
+        for path in SOURCES
+        for node, lines in _functions(path)
+        if lines > FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+def test_most_functions_are_small() -> None:
+    lengths = [lines for path in PRODUCT for _, lines in _functions(path)]
+    assert statistics.median(lengths) <= 12
+    assert sum(n <= 20 for n in lengths) / len(lengths) >= 0.75
+
+
+def test_the_contract_stays_small() -> None:
+    code = [line for path in sorted((ROOT / "contract").glob("*.py")) for line in _code_lines(path)]
+    assert len(code) <= CONTRACT_CODE_LINES_MAX
+
+
+def _code_lines(path: Path) -> list[str]:
+    """Lines that hold code: no blanks, comments or docstrings."""
+    tree = ast.parse(path.read_text())
+    documented = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    return [
+        text
+        for number, text in enumerate(path.read_text().splitlines(), 1)
+        if text.strip() and not text.strip().startswith("#") and number not in documented
+    ]
+
+
+def test_no_junk_drawers() -> None:
+    assert not [p for p in SOURCES if p.name in BANNED_NAMES]
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_cores_call_nothing_impure_and_iterate_over_no_set(core: str) -> None:
+    faults = []
+    for path in PRODUCT:
+        if not str(path.relative_to(ROOT)).startswith(core + "/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in IMPURE_CALLS:
+                    faults.append(f"{path.name}:{node.lineno} {node.func.attr}()")
+            if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
+                faults.append(f"{path.name}:{node.iter.lineno} iterates over a set")
+    assert not faults
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"set", "frozenset"}
+    )
+
+
+def test_every_package_says_what_it_owns() -> None:
+    silent = [
+        str(p.relative_to(ROOT))
+        for p in PRODUCT
+        if p.name == "__init__.py" and not ast.get_docstring(ast.parse(p.read_text()))
+    ]
+    assert not silent
+
+
+def test_every_module_has_a_docstring() -> None:
+    silent = [
+        str(p.relative_to(ROOT))
+        for p in PRODUCT
+        if p.name != "__main__.py" and not ast.get_docstring(ast.parse(p.read_text()))
+    ]
+    assert not silent
+
+
+def test_no_mocks_of_our_own_code_and_no_real_sleep_in_unit_tests() -> None:
+    faults = []
+    for path in SOURCES:
+        name = str(path.relative_to(ROOT))
+        if not name.startswith("tests/unit"):
+            continue
+        text = path.read_text()
+        faults += [
+            f"{name}: {word}" for word in ("Mock(", "mock.patch", "time.sleep(") if word in text
+        ]
+    assert not faults
