@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId
-from gpu_scheduler.model import Device, Door, EndReason, Hold, Share, Usage
+from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
+from gpu_scheduler.model import Device, Door, EndReason, Hold, LeaseState, Share, Usage
 
 #: A host has at most this many devices in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
@@ -24,9 +24,9 @@ class Install:
     """A lease made known to one host; only then its doors open there."""
 
     lease: LeaseId
-    attempt: str  #: for logs and people: the attempt_id the lease answers
     fence: int  #: rises with every grant of the whole scheduler
     secret: str  #: hex of the 32 bytes HMAC-SHA256(master key, lease ‖ fence ‖ host)
+    state: LeaseState  #: ENDING: the session goes on, its shares are given back
     shares: tuple[Share, ...]  #: only those on this host
     tenant: str
     hold: Hold
@@ -40,7 +40,7 @@ class End:
     """The lease is over: close its doors, kill what runs on it, then answer `cut`."""
 
     lease: LeaseId
-    fence: int
+    fence: int  #: 0: a lease the scheduler no longer knows
     reason: EndReason
 
 
@@ -93,14 +93,6 @@ class Report:
     usage: tuple[Usage, ...] = ()
 
 
-class SessionState(StrEnum):
-    """How far a lease's session is, as its host sees it."""
-
-    OPENED = "opened"  #: the lease is ACTIVE
-    FREED = "freed"  #: the device is given back, the session lives: the lease is ENDING
-    CLOSED = "closed"  #: the lease is ENDED with `reason`
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
     """Op `session`: one step of a lease's session."""
@@ -117,3 +109,10 @@ class Cut:
     """The processes of an ended lease are gone from this host and its memory is back."""
 
     lease: LeaseId
+
+
+#: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
+__all__ = [
+    "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "End", "HostHello", "HostPush", "HostWelcome",
+    "Install", "Report", "SessionChange", "SessionState", "Staged",
+]  # fmt: skip
