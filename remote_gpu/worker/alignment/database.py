@@ -1,0 +1,117 @@
+"""A protein database on the host: parsed and indexed once, searched with SIMD, held by content."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopal
+from scoring_matrices import ScoringMatrix
+
+from remote_gpu.worker.alignment import scoring
+from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
+from remote_gpu.worker.alignment.locate import Placement, locate
+
+#: What computes the scores and what the positions; travels with every result.
+IMPLEMENTATION = f"pyopal {pyopal.__version__} (scores), numpy {np.__version__} (positions)"
+#: A larger file is refused before it is read: its index would take several times as much memory.
+FILE_BYTES_MAX = 2**30
+#: Databases held at once by one `Shelf`; the one used longest ago goes first.
+DATABASES_MAX = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """The best alignment of a query with one subject."""
+
+    subject: str
+    placement: Placement
+
+
+class Database:
+    """Proteins in the order of their file, ready to be searched. Immutable and thread-safe."""
+
+    def __init__(self, proteins: tuple[Protein, ...], *, sha256: str) -> None:
+        self.sha256 = sha256  #: of the file it came from
+        self.proteins = proteins
+        self.residues = sum(len(p.residues) for p in proteins)
+        self._aligner = _aligner()
+        letters = [scoring.scored_letters(p.residues) for p in proteins]
+        self._index = pyopal.Database(letters, alphabet=self._aligner.alphabet)
+
+    @classmethod
+    def from_fasta(cls, data: bytes, *, file: str) -> Database:
+        """Raises FastaError (`file:line: …`)."""
+        proteins = parse_fasta(data, file=file)
+        return cls(proteins, sha256=hashlib.sha256(data).hexdigest())
+
+    def scores(self, query: bytes) -> list[int]:
+        """Smith-Waterman score of the query with every subject, in their order."""
+        found = self._aligner.align(scoring.scored_letters(query), self._index, mode="score")
+        scores = [0] * len(self.proteins)
+        for result in found:
+            scores[result.target_index] = int(result.score)
+        return scores
+
+    def search(self, query: bytes, *, top: int) -> Iterator[Hit]:
+        """At most `top` hits: best score first, then lowest subject index.
+
+        One alignment per subject (`locate` says which); subjects without any are left out.
+        """
+        scores = self.scores(query)
+        ranked = sorted((i for i, s in enumerate(scores) if s > 0), key=lambda i: (-scores[i], i))
+        codes = scoring.encode(query)
+        for index in ranked[:top]:
+            protein = self.proteins[index]
+            placement = locate(codes, scoring.encode(protein.residues))
+            if placement is None or placement.score != scores[index]:
+                raise AssertionError(
+                    f"{protein.name}: {scores[index]} by pyopal, {placement} by our own programme"
+                )
+            yield Hit(subject=protein.name, placement=placement)
+
+
+class Shelf:
+    """Databases by content: a file is read again only when it changed, indexed only when new."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_file: dict[Path, tuple[tuple[int, int, int], str]] = {}
+        self._by_content: dict[str, Database] = {}
+
+    def open(self, path: Path) -> Database:
+        """The database in a file. Raises FastaError, OSError, or ValueError if it is too large."""
+        with self._lock:
+            status = path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+            known = self._by_file.get(path)
+            if known is not None and known[0] == stamp and known[1] in self._by_content:
+                return self._used(known[1])
+            if status.st_size > FILE_BYTES_MAX:
+                raise ValueError(
+                    f"{path.name}: {status.st_size} bytes, at most {FILE_BYTES_MAX} are searched"
+                )
+            data = path.read_bytes()
+            digest = hashlib.sha256(data).hexdigest()
+            if digest not in self._by_content:
+                self._by_content[digest] = Database.from_fasta(data, file=path.name)
+            self._by_file[path] = (stamp, digest)
+            return self._used(digest)
+
+    def _used(self, digest: str) -> Database:
+        database = self._by_content.pop(digest)
+        self._by_content[digest] = database  # last in the dict = used last
+        while len(self._by_content) > DATABASES_MAX:
+            del self._by_content[next(iter(self._by_content))]
+        return database
+
+
+def _aligner() -> Any:
+    """One with our matrix: pyopal's default is another."""
+    matrix = ScoringMatrix(scoring.BLOSUM62.astype(float).tolist(), scoring.ALPHABET)
+    return pyopal.Aligner(matrix, gap_open=scoring.GAP_OPEN, gap_extend=scoring.GAP_EXTEND)

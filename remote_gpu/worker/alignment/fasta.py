@@ -1,0 +1,86 @@
+"""Reads protein sequences in FASTA, strictly: every fault is named with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: What may stand in a sequence, in upper case; lower case is raised first. `*` is a stop.
+LETTERS = b"ABCDEFGHIKLMNPQRSTVWXYZUOJ*"
+#: Proteins end well below this (the longest known has some 45,000 residues).
+RESIDUES_MAX = 100_000
+_FOREIGN = bytes(c for c in range(256) if bytes([c]).upper() not in set(map(bytes, zip(LETTERS))))
+
+
+class FastaError(ValueError):
+    """The text is no FASTA of proteins; the message is `file:line: what to mend`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protein:
+    """One sequence."""
+
+    name: str  #: the first word of its header, as in `sp|P02654|APOC1_HUMAN`
+    residues: bytes  #: upper case, letters of `LETTERS` only, never empty
+
+
+def parse_fasta(data: bytes, *, file: str, residues_max: int = RESIDUES_MAX) -> tuple[Protein, ...]:
+    """All sequences, in order of the file. `file` names the text in errors.
+
+    Upper and lower case, LF or CRLF, blank lines and lines of any length are taken. Raises
+    FastaError for no sequence at all, an empty one, one above `residues_max`, a nameless or
+    repeated header, text before the first header, and letters that are no residue.
+    """
+    proteins: list[Protein] = []
+    seen: dict[str, int] = {}
+    for line, header, chunks in _records(data, file):
+        name = _name(header, file, line)
+        if name in seen:
+            raise FastaError(f"{file}:{line}: {name!r} was already given in line {seen[name]}")
+        seen[name] = line
+        residues = b"".join(chunks)
+        if not residues:
+            raise FastaError(f"{file}:{line}: {name!r} has no residues")
+        if len(residues) > residues_max:
+            raise FastaError(
+                f"{file}:{line}: {name!r} has {len(residues)} residues, more than {residues_max}"
+            )
+        proteins.append(Protein(name=name, residues=residues))
+    if not proteins:
+        raise FastaError(f"{file}:1: no sequence; a sequence begins with a line '>name'")
+    return tuple(proteins)
+
+
+def _records(data: bytes, file: str) -> Iterator[tuple[int, bytes, list[bytes]]]:
+    """Line of the header, header without `>`, the lines of residues."""
+    start, header, chunks = 0, b"", list[bytes]()
+    for number, line in enumerate(data.split(b"\n"), 1):
+        text = line.strip()
+        if text.startswith(b">"):
+            if start:
+                yield start, header, chunks
+            start, header, chunks = number, text[1:], []
+        elif text and not start:
+            raise FastaError(f"{file}:{number}: expected a header line '>name' first")
+        elif text:
+            chunks.append(_residues(text, file, number))
+    if start:
+        yield start, header, chunks
+
+
+def _name(header: bytes, file: str, line: int) -> str:
+    try:
+        words = header.decode("utf-8").split(None, 1)
+    except UnicodeDecodeError:
+        raise FastaError(f"{file}:{line}: the header is not UTF-8") from None
+    if not words or not words[0].isprintable():
+        raise FastaError(f"{file}:{line}: a header needs a name after '>'")
+    return words[0]
+
+
+def _residues(text: bytes, file: str, line: int) -> bytes:
+    if len(text) != len(text.translate(None, _FOREIGN)):
+        at = next(i for i, c in enumerate(text) if c in _FOREIGN)
+        shown = chr(text[at]) if 32 < text[at] < 127 else f"\\x{text[at]:02x}"
+        raise FastaError(f"{file}:{line}: {shown!r} (column {at + 1}) is no residue of a protein")
+    return text.upper()
