@@ -1,0 +1,173 @@
+"""The one function that decides where S3, SQS, Lambda, STS and IAM are, and with which keys.
+
+Precedence, first match wins:
+
+1. an endpoint given explicitly (`--endpoint-url`);
+2. `AWS_ENDPOINT_URL_<SERVICE>` or `AWS_ENDPOINT_URL` (unless `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`);
+3. `LOCALSTACK_HOST`: `localstack_client` knows its rules (default port, `USE_SSL`);
+4. the local system that runs in `$ORCHGPU_HOME` or `./.orchgpu`;
+5. real AWS.
+
+Whatever is not AWS itself gets path-style addresses, and the keys test/test when the caller has
+none. Real AWS never gets fake keys, and nothing is created there without being told so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.local.home import Home, default_home
+
+#: What every emulator accepts, and what must never reach AWS.
+FAKE_KEY = "test"
+_FAKE_KEYS = frozenset({"test", "testing", "fake", "dummy", "mock", "local", "foo", "x"})
+LOCAL_REGION = "us-east-1"
+#: Says for a whole shell session what `--yes-real-aws` says for one command.
+REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How to make a client; the same for boto3 and aioboto3. None is left to botocore."""
+
+    service: str
+    endpoint_url: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    profile: str | None = None
+    s3_addressing: Literal["auto", "path"] = "auto"
+    local: bool = False  #: True: not AWS itself
+    source: str = "AWS"  #: which rule decided, for people
+
+    def client_arguments(self, **config: Any) -> dict[str, Any]:
+        """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
+        from botocore.config import Config  # heavy: only where a client is really made
+
+        settings = Config(s3={"addressing_style": self.s3_addressing}, **config)
+        return {
+            "endpoint_url": self.endpoint_url,
+            "region_name": self.region,
+            "aws_access_key_id": self.access_key_id,
+            "aws_secret_access_key": self.secret_access_key,
+            "config": settings,
+        }
+
+
+def resolve(
+    service: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Home | None = None,
+) -> ClientSettings:
+    """Where `service` is. Raises INVALID for an endpoint that is none and for fake keys on AWS."""
+    environ = os.environ if environ is None else environ
+    url, source = _endpoint(service, endpoint_url, environ, home)
+    if url is None or _is_aws(url):
+        _refuse_fake_keys(environ, profile)
+        return ClientSettings(
+            service=service, endpoint_url=url, region=region, profile=profile, source=source
+        )
+    keys = profile is not None or any(
+        environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+    )
+    named = region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    return ClientSettings(
+        service=service,
+        endpoint_url=None if source.startswith("AWS_ENDPOINT_URL") else url,
+        region=named or LOCAL_REGION,
+        access_key_id=None if keys else FAKE_KEY,
+        secret_access_key=None if keys else FAKE_KEY,
+        profile=profile,
+        s3_addressing="path",
+        local=True,
+        source=source,
+    )
+
+
+def boto3_client(service: str, settings: ClientSettings, **config: Any) -> Any:
+    """A synchronous boto3 client; botocore is imported here and not before."""
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session = boto3.session.Session(profile_name=settings.profile)
+        return session.client(service, **settings.client_arguments(**config))
+    except (BotoCoreError, ValueError) as error:
+        raise invalid(f"cannot make a client for {service}: {error}") from error
+
+
+def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:
+    """Raise DENIED when resources would be made on real AWS without being told so."""
+    if settings.local or allowed or os.environ.get(REAL_AWS_VARIABLE) == "1":
+        return
+    message = (
+        "this would create resources on real AWS, which may cost money; say --yes-real-aws (or"
+        f" {REAL_AWS_VARIABLE}=1), start a local system with `orchgpu up`, or give --endpoint-url"
+    )
+    raise AppError(ErrorCode.DENIED, message)
+
+
+def _endpoint(
+    service: str, explicit: str | None, environ: Mapping[str, str], home: Home | None
+) -> tuple[str | None, str]:
+    if explicit:
+        return _checked(explicit, "--endpoint-url"), "--endpoint-url"
+    if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
+        for name in (f"AWS_ENDPOINT_URL_{service.upper()}", "AWS_ENDPOINT_URL"):
+            if environ.get(name):
+                return _checked(environ[name], name), name
+    if environ.get("LOCALSTACK_HOST"):
+        return _localstack(service, environ["LOCALSTACK_HOST"]), "LOCALSTACK_HOST"
+    system = (home or _home(environ)).read_system()
+    if system is not None:
+        return system.endpoint, "the local system"
+    return None, "AWS"
+
+
+def _home(environ: Mapping[str, str]) -> Home:
+    named = environ.get("ORCHGPU_HOME")
+    return Home(Path(named)) if named else default_home()
+
+
+def _localstack(service: str, host: str) -> str:
+    from localstack_client.config import get_service_endpoint
+
+    url = get_service_endpoint(service, localstack_host=host)
+    if url is None:
+        raise invalid(f"localstack_client knows no service {service!r}")
+    return _checked(str(url), "LOCALSTACK_HOST")
+
+
+def _checked(url: str, source: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise invalid(f"{source}: {url!r} is no endpoint; write http://host:port")
+    return url
+
+
+def _is_aws(url: str) -> bool:
+    host = (urlsplit(url).hostname or "").lower()
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
+
+
+def _refuse_fake_keys(environ: Mapping[str, str], profile: str | None) -> None:
+    key = environ.get("AWS_ACCESS_KEY_ID", "")
+    if profile is None and key.lower() in _FAKE_KEYS:
+        raise invalid(
+            f"AWS_ACCESS_KEY_ID={key!r} is a key of emulators, but no endpoint is set: give"
+            " --endpoint-url, set AWS_ENDPOINT_URL or LOCALSTACK_HOST, or run `orchgpu up`"
+        )
