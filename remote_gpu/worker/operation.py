@@ -46,6 +46,10 @@ class Warm:
             self._entries[key] = load()
         return cast("T", self._entries[key])
 
+    def find(self, key: str) -> Any | None:
+        """The resource of `key` if it is resident."""
+        return self._entries.get(key)
+
     def keys(self) -> tuple[str, ...]:
         """What is resident, in order of loading: the warm keys a request may name."""
         return tuple(self._entries)

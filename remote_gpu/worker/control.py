@@ -1,0 +1,67 @@
+"""What gpud, the spawner and the workers say to each other over SOCK_SEQPACKET sockets.
+
+One packet is one JSON object, with at most one file descriptor. Blocking; local, trusted.
+
+    gpud → spawner   {"fork": {}} + the worker's end of its control socket
+    spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
+    gpud → worker    {"start": Start}, once; {"lane": {"device": index}} + a connected socket
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: One packet; a spawner's ready message lists operations and warm keys.
+PACKET_BYTES_MAX = 1 << 17
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a worker must know about the lease it now belongs to."""
+
+    lease: str
+    tenant: str
+    memory_bytes: int  #: the quota
+    cap_s: float  #: the kernel ends the process after this, whatever becomes of gpud
+
+
+def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None = None) -> None:
+    """Send one packet. Raises OSError when the other side is gone."""
+    body = json.dumps(meta, separators=(",", ":")).encode()
+    if descriptor is None:
+        stream.send(body)
+    else:
+        socket.send_fds(stream, [body], [descriptor])
+
+
+def receive(stream: socket.socket) -> tuple[dict[str, Any], int | None] | None:
+    """The next packet and its descriptor; None when the other side is gone."""
+    size = array.array("i").itemsize
+    body, ancillary, _, _ = stream.recvmsg(PACKET_BYTES_MAX, socket.CMSG_LEN(size))
+    if not body:
+        return None
+    descriptors = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % size])
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return json.loads(body), descriptors[0] if descriptors else None
+
+
+def die_with_parent(parent: int) -> None:
+    """The kernel kills this process when its parent ends; exits at once if it already has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,217 @@
+"""What one lane can do, and the loop that serves it from a blocking socket.
+
+Besides the operations of the registry a lane has `buffer.new|write|read|free`, `operations` and
+`sync`. Inputs are received into an area that is reused from call to call (no page faults, counted
+in the quota); `buffer.write` is received straight into the buffer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from remote_gpu.wire.channel import Channel, Stream
+from remote_gpu.wire.errors import OpCode, OpFailed, WireError
+from remote_gpu.wire.frames import NO_REPLY, Header, Limits, flat_views, int_field, text_field
+from remote_gpu.worker.memory import Buffers, Memory
+from remote_gpu.worker.operation import Context, Outcome, Registry, load_registry
+from remote_gpu.worker.operation import Limits as InputLimits
+from remote_gpu.worker.quota import Quota
+
+#: One input: bytes, or the handle of a resident buffer.
+Input: TypeAlias = "memoryview | int"
+#: values, buffers, implementation
+Ran: TypeAlias = "tuple[dict[str, Any], list[Any], str]"
+
+#: Before the quota is asked a frame is only limited by what can be drained in seconds.
+LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
+#: An input area above this is given back after its call, below it is kept for the next.
+_AREA_KEPT_BYTES = 256 << 20
+_AREA_BYTES_MIN = 1 << 16
+
+
+class Runner:
+    """The commands of one lane. Not thread-safe; a lane has one thread."""
+
+    def __init__(self, registry: Registry, context: Context) -> None:
+        self._registry = registry
+        self._context = context
+        self._buffers = Buffers(context.quota)
+        self._commands: dict[str, Callable[[Mapping[str, Any]], Outcome]] = {
+            "buffer.new": self._buffers.new,
+            "buffer.read": self._buffers.read,
+            "buffer.write": _nothing,
+            "buffer.free": self._buffers.free,
+            "operations": self._operations,
+            "sync": _nothing,
+        }
+
+    def run(self, name: str, args: Mapping[str, Any], inputs: Sequence[Input]) -> Ran:
+        """Run one command. Raises OpFailed only; whatever else an operation raises is EIO."""
+        if (command := self._commands.get(name)) is not None:
+            values, results = command(args)
+            return values, results, ""
+        operation = self._registry.find(name, self._context.kind)
+        views = [self._buffers.view(i) if isinstance(i, int) else i for i in inputs]
+        _check_inputs(name, operation.limits, views)
+        try:
+            values, results = operation.run(self._context, args, views)
+        except OpFailed:
+            raise
+        except MemoryError:
+            raise OpFailed(OpCode.ENOMEM, f"{name}: the process has no more memory") from None
+        except Exception as error:
+            raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+        return values, results, operation.implementation
+
+    def window(self, args: Mapping[str, Any], size: int) -> memoryview:
+        """The part of a resident buffer that `buffer.write` fills. Raises OpFailed."""
+        return self._buffers.part(args, size)
+
+    def close(self) -> None:
+        """Free every resident buffer."""
+        self._buffers.close()
+
+    def _operations(self, args: Mapping[str, Any]) -> Outcome:
+        del args
+        return {"operations": list(self._registry.names(self._context.kind))}, []
+
+
+def _nothing(args: Mapping[str, Any]) -> Outcome:
+    del args  # buffer.write: the payload is already in place; sync: all before it is done
+    return {}, []
+
+
+def local_runner(data: Mapping[str, Path]) -> Runner:
+    """For `remote_gpu.client.Local`: this process's CPU, all operations, no quota."""
+    return Runner(load_registry(), Context(data=data))
+
+
+class LaneServer:
+    """Serves one lane until its peer closes it or breaks the protocol."""
+
+    def __init__(self, stream: Stream, runner: Runner, quota: Quota) -> None:
+        self._channel = Channel(stream, LANE_LIMITS)
+        self._runner = runner
+        self._quota = quota
+        self._area: Memory | None = None
+        self._sticky: OpFailed | None = None
+
+    def serve(self) -> None:
+        """Answer calls in order. Returns when the peer is gone; raises nothing else."""
+        try:
+            while (received := self._channel.receive()) is not None:
+                self._serve_one(*received)
+        except WireError as error:  # the stream has lost its frames: nothing can follow
+            with contextlib.suppress(OSError):
+                self._channel.send(_error(OpFailed(OpCode.EPROTO, str(error))))
+        except OSError:
+            pass  # the peer is gone, which is how a lane ends
+        finally:
+            self._runner.close()
+            self._release_area(0)
+
+    def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
+        try:
+            values, results, ran = self._run(header, meta)
+        except OpFailed as error:
+            self._answer(header, _error(error), error)
+            return
+        answer: dict[str, Any] = {"ok": values, "ran": ran}
+        views = flat_views(results)
+        if views:
+            answer["out"] = [view.nbytes for view in views]
+        self._answer(header, answer, None, views)
+        self._release_area(_AREA_KEPT_BYTES)
+
+    def _answer(
+        self,
+        header: Header,
+        meta: dict[str, Any],
+        error: OpFailed | None,
+        views: Sequence[memoryview] = (),
+    ) -> None:
+        if header.flags & NO_REPLY:
+            self._sticky = self._sticky or error
+            return
+        try:
+            self._channel.send(meta, views, call=header.call)
+        except (TypeError, ValueError) as problem:  # before any byte of it was sent
+            message = f"the operation's values are not JSON: {problem}"
+            self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
+
+    def _run(self, header: Header, meta: dict[str, Any]) -> Ran:
+        """Receive the payload, whatever happens to the call, then run it."""
+        left = header.payload_bytes
+        try:
+            name, args = text_field(meta, "op", 64), meta.get("args", {})
+            if not isinstance(args, dict):
+                raise WireError("'args' must be an object")
+            self._check_sticky(name)
+            inputs = self._destinations(name, args, meta.get("in", []), left)
+            views = [view for view in inputs if isinstance(view, memoryview)]
+            self._channel.receive_payload(views)
+            left = 0
+            return self._runner.run(name, args, inputs)
+        except OpFailed:
+            self._channel.discard(left)
+            raise
+
+    def _check_sticky(self, name: str) -> None:
+        sticky = self._sticky
+        if name == "sync":
+            self._sticky = None
+        if sticky is not None:
+            raise sticky
+
+    def _destinations(
+        self, name: str, args: Mapping[str, Any], described: Any, payload_bytes: int
+    ) -> list[Input]:
+        """Where each input goes or already is. Raises OpFailed(ENOMEM) over the quota."""
+        if not isinstance(described, list) or len(described) > LANE_LIMITS.buffers_max:
+            raise WireError(f"'in' must list at most {LANE_LIMITS.buffers_max} inputs")
+        sizes = [item for item in described if type(item) is int]
+        if any(size < 0 for size in sizes) or sum(sizes) != payload_bytes:
+            raise WireError("the sizes of 'in' do not add up to the payload")
+        if name == "buffer.write" and len(described) == len(sizes) == 1:
+            return [self._runner.window(args, payload_bytes)]
+        area, at = self._area_of(payload_bytes), 0
+        inputs: list[Input] = []
+        for item in described:
+            if type(item) is int:
+                inputs.append(area[at : at + item])
+                at += item
+            elif isinstance(item, dict):
+                inputs.append(int_field(item, "buffer"))
+            else:
+                raise WireError("an input is a size or a buffer")
+        return inputs
+
+    def _area_of(self, size: int) -> memoryview:
+        if self._area is None or self._area.size < size:
+            self._release_area(0)
+            # whole powers of two, so that growing inputs do not map anew each time
+            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length() if size else 0)
+            limit = self._quota.limit_bytes
+            self._area = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
+        return self._area.view[:size]
+
+    def _release_area(self, keep_bytes: int) -> None:
+        if self._area is not None and self._area.size > keep_bytes:
+            self._area.close()
+            self._area = None
+
+
+def _error(error: OpFailed) -> dict[str, Any]:
+    return {"error": {"code": error.code, "message": error.message[:2000]}}
+
+
+def _check_inputs(name: str, limits: InputLimits, views: Sequence[memoryview]) -> None:
+    if not limits.inputs_min <= len(views) <= limits.inputs_max:
+        least, most = limits.inputs_min, limits.inputs_max
+        raise OpFailed(OpCode.EINVAL, f"{name} takes {least}…{most} inputs, not {len(views)}")
+    if (total := sum(view.nbytes for view in views)) > limits.input_bytes_max:
+        message = f"{name} takes {limits.input_bytes_max} bytes of input, not {total}"
+        raise OpFailed(OpCode.E2BIG, message)

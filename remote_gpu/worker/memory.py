@@ -1,0 +1,95 @@
+"""Memory of a lane on a CPU device: mappings counted in the quota, and buffers by handle."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Mapping
+from typing import Any
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.operation import Outcome
+from remote_gpu.worker.quota import Quota
+
+_BUFFERS_MAX = 4096  #: resident buffers of one lane
+_HUGE_PAGE_BYTES = 1 << 21
+
+
+class Memory:
+    """One anonymous mapping, counted in the quota; unmapped (zero pages next time) when closed."""
+
+    def __init__(self, quota: Quota, size: int) -> None:
+        quota.reserve(size)
+        self._quota = quota
+        self.size = size
+        try:
+            self._map = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            quota.free(size)
+            raise OpFailed(OpCode.ENOMEM, f"{size} bytes: {error}") from None
+        if size >= _HUGE_PAGE_BYTES:
+            with contextlib.suppress(OSError):  # fewer faults where the kernel has huge pages
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.view = memoryview(self._map)[:size]
+
+    def close(self) -> None:
+        """Give it back at once; a view still exported keeps the mapping until it dies."""
+        self._quota.free(self.size)
+        self.view.release()
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+
+class Buffers:
+    """The resident buffers of one lane."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._buffers: dict[int, Memory] = {}
+        self._last_handle = 0
+
+    def view(self, handle: Any) -> memoryview:
+        """All bytes of a buffer. Raises OpFailed(ENOENT)."""
+        if type(handle) is not int or handle not in self._buffers:
+            raise OpFailed(OpCode.ENOENT, f"no buffer {handle!r} on this lane")
+        return self._buffers[handle].view
+
+    def part(self, args: Mapping[str, Any], size: int) -> memoryview:
+        """`size` bytes of `buffer` from `offset`. Raises OpFailed(EINVAL) outside of it."""
+        view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
+        if offset + size > view.nbytes:
+            message = f"bytes {offset}…{offset + size} do not lie in a buffer of {view.nbytes}"
+            raise OpFailed(OpCode.EINVAL, message)
+        return view[offset : offset + size]
+
+    def new(self, args: Mapping[str, Any]) -> Outcome:
+        """`size` → {"buffer": handle}; zeroed memory. Raises OpFailed(ENOMEM)."""
+        if len(self._buffers) >= _BUFFERS_MAX:
+            raise OpFailed(OpCode.E2BIG, f"a lane has at most {_BUFFERS_MAX} buffers")
+        memory = Memory(self._quota, _whole(args, "size"))
+        self._last_handle += 1
+        self._buffers[self._last_handle] = memory
+        return {"buffer": self._last_handle}, []
+
+    def read(self, args: Mapping[str, Any]) -> Outcome:
+        """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""
+        return {}, [self.part(args, _whole(args, "size"))]
+
+    def free(self, args: Mapping[str, Any]) -> Outcome:
+        """`buffer` → nothing; its memory is back."""
+        self.view(args.get("buffer"))
+        self._buffers.pop(args["buffer"]).close()
+        return {}, []
+
+    def close(self) -> None:
+        """Free all."""
+        for memory in self._buffers.values():
+            memory.close()
+        self._buffers.clear()
+
+
+def _whole(args: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = args.get(key, default)
+    if type(value) is not int or not 0 <= value < 1 << 48:
+        raise OpFailed(OpCode.EINVAL, f"{key!r} must be a whole number of 0 or more")
+    return value

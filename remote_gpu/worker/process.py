@@ -1,0 +1,76 @@
+"""A worker: the process of one lease. One thread per lane; ended by SIGKILL, never asked to go."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from remote_gpu.worker import control
+from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.operation import Context, Registry
+from remote_gpu.worker.quota import Quota
+
+#: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
+_OVERHEAD_BYTES = 256 << 20
+_STACK_BYTES = 1 << 20  #: per lane
+
+
+def run_worker(
+    parent: int, stream: socket.socket, registry: Registry, context: Context
+) -> NoReturn:
+    """The life of a freshly forked worker; never returns."""
+    code = 1
+    try:
+        control.die_with_parent(parent)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        threading.stack_size(_STACK_BYTES)
+        _serve(stream, registry, context)
+        code = 0
+    except BaseException:
+        traceback.print_exc(file=sys.stderr)
+        sys.stderr.flush()
+    os._exit(code)  # not through the interpreter's exit: its handlers belong to the spawner
+
+
+def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
+    received = control.receive(stream)
+    if received is None:
+        return
+    start = control.Start(**received[0]["start"])
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, start.cap_s))  # SIGALRM's default is to end
+    _limit_memory(start.memory_bytes)
+    context = dataclasses.replace(context, tenant=start.tenant, quota=Quota(start.memory_bytes))
+    while (received := control.receive(stream)) is not None:
+        _, descriptor = received
+        if descriptor is not None:
+            _start_lane(socket.socket(fileno=descriptor), registry, context)
+
+
+def _start_lane(lane: socket.socket, registry: Registry, context: Context) -> None:
+    lane.setblocking(True)  # gpud's event loop had it non-blocking; the flag is the socket's
+    server = LaneServer(lane, Runner(registry, context), context.quota)
+
+    def serve() -> None:
+        with lane:
+            server.serve()
+
+    threading.Thread(target=serve, name="lane", daemon=True).start()
+
+
+def _limit_memory(quota_bytes: int) -> None:
+    """The kernel's own limit behind the quota: private writable memory of this process."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    data_kib = next(int(line.split()[1]) for line in status.splitlines() if line[:7] == "VmData:")
+    limit = (data_kib << 10) + quota_bytes + _OVERHEAD_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

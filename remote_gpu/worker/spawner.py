@@ -1,0 +1,74 @@
+"""The spawner: one process per host that has everything loaded and forks a worker in 3 ms.
+
+Libraries, host-resident models and data are loaded here once, before any lease exists. A worker is
+a fork of it, so every lease starts warm, yet shares no writable byte with another; what a tenant
+sends lives and dies with its own worker. The spawner runs no request and stays single-threaded
+(numpy's and ONNX Runtime's pools are held at one thread), which is what makes forking it safe.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from remote_gpu.worker import control
+from remote_gpu.worker.operation import Context, Registry, load_registry
+from remote_gpu.worker.process import run_worker
+
+
+def main() -> None:
+    """`python -m remote_gpu.worker.spawner FD PARENT SETTINGS-JSON`; started by gpud only."""
+    descriptor, parent, settings = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+    control.die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is gpud's to handle
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
+    if settings["cpus"]:
+        os.sched_setaffinity(0, settings["cpus"])
+    stream = socket.socket(fileno=descriptor)
+    registry = load_registry()
+    context = Context(data={name: Path(path) for name, path in settings["data"].items()})
+    registry.prepare(context)
+    gc.collect()
+    gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
+    _announce(stream, registry, context)
+    _serve(stream, registry, context)
+
+
+def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
+    control.send(
+        stream,
+        {
+            "ready": {
+                "operations": {context.kind: registry.names(context.kind)},
+                "failures": registry.failures,
+                "resident": context.warm.keys(),
+                "threads": len(os.listdir("/proc/self/task")),
+            }
+        },
+    )
+
+
+def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
+    """Fork a worker for each request until gpud is gone."""
+    while (received := control.receive(stream)) is not None:
+        descriptor = received[1]
+        if descriptor is None:
+            continue
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            stream.close()
+            run_worker(me, socket.socket(fileno=descriptor), registry, context)
+        os.close(descriptor)
+        pidfd = os.pidfd_open(pid)
+        control.send(stream, {"forked": pid}, pidfd)
+        os.close(pidfd)
+
+
+if __name__ == "__main__":
+    main()
