@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
@@ -20,9 +20,10 @@ RECORD_BYTES_MAX = 256 * 1024
 class StoreRegistry:
     """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet."""
 
-    def __init__(self, store: ObjectStore, bucket: str) -> None:
+    def __init__(self, store: ObjectStore, bucket: str, *, only: Sequence[str] = ()) -> None:
         self._store = store
         self._bucket = bucket
+        self._only = only  #: serve just these functions; empty = all
 
     async def functions(self) -> Mapping[str, Function]:
         try:
@@ -32,7 +33,11 @@ class StoreRegistry:
                 return {}
             raise
         found = [await self._read(name) for name in names if name.endswith(".json")]
-        return {function.name: function for function in found if function is not None}
+        return {
+            function.name: function
+            for function in found
+            if function is not None and (not self._only or function.name in self._only)
+        }
 
     async def _read(self, name: str) -> Function | None:
         try:

@@ -1,0 +1,58 @@
+"""Opens the orchestrator's AWS clients once; the only place that makes an aioboto3 session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aioboto3
+
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.queue import SqsQueue
+from orchgpu.adapters.aws.store import S3Store
+from orchgpu.endpoints import ClientSettings, resolve
+
+#: One long poll per queue and up to this many other calls share the connection pool.
+CONNECTIONS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsClients:
+    """What one orchestrator process needs of AWS."""
+
+    queue: SqsQueue
+    store: S3Store
+    account: str
+    region: str
+
+
+@asynccontextmanager
+async def aws_clients() -> AsyncIterator[AwsClients]:
+    """S3 and SQS where `orchgpu.endpoints` says they are. Raises AppError when AWS refuses us."""
+    async with AsyncExitStack() as stack:
+
+        async def client(service: str) -> Any:
+            return await stack.enter_async_context(_client(resolve(service)))
+
+        sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
+        with translated("sts:GetCallerIdentity"):
+            identity = await sts.get_caller_identity()
+        yield AwsClients(
+            queue=SqsQueue(sqs),
+            store=S3Store(s3),
+            account=identity["Account"],
+            region=sqs.meta.region_name,
+        )
+
+
+def _client(settings: ClientSettings) -> Any:
+    session = aioboto3.Session(profile_name=settings.profile)
+    arguments = settings.client_arguments(
+        max_pool_connections=CONNECTIONS_MAX,
+        connect_timeout=5,
+        read_timeout=30,  # longer than SQS's longest poll
+        retries={"mode": "standard", "max_attempts": 2},  # the machine repeats for ever, visibly
+    )
+    return session.client(settings.service, **arguments)

@@ -1,0 +1,223 @@
+"""The orchestrator's ports over the cloud model in memory, with faults to order.
+
+For tests of the shell on virtual time, for the simulator, and for anybody who embeds an
+orchestrator. Same model as the embedded cloud's server, so the same contract suite holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from corekit.aio.clock import Clock
+from corekit.errors import AppError, ErrorCode
+from local_cloud.model.body import MemoryBodies
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.errors import CloudError
+from local_cloud.model.object_version import Condition, etag_matches
+from local_cloud.model.queue import Queue
+from orchgpu.ports import Message, StoredObject
+
+T = TypeVar("T")
+
+_CODES = {
+    "NoSuchKey": ErrorCode.NOT_FOUND,
+    "NoSuchVersion": ErrorCode.NOT_FOUND,
+    "NoSuchBucket": ErrorCode.NOT_FOUND,
+    "MethodNotAllowed": ErrorCode.NOT_FOUND,  # a delete marker by its version
+    "AWS.SimpleQueueService.NonExistentQueue": ErrorCode.NOT_FOUND,
+    "QueueDoesNotExist": ErrorCode.NOT_FOUND,
+    "PreconditionFailed": ErrorCode.CONFLICT,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """How often a call fails, and how: drawn from a seeded stream, so that a run replays."""
+
+    rate: float = 0.0  #: of calls that end in UNAVAILABLE
+    after_rate: float = 0.5  #: of those, how many did their work first (the answer is lost)
+    delay_s_max: float = 0.0  #: every call takes up to this long
+    stream: random.Random = field(default_factory=lambda: random.Random(0))
+
+    async def around(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run `call`, perhaps late, perhaps in vain, perhaps without telling."""
+        if self.delay_s_max:
+            await asyncio.sleep(self.stream.uniform(0.0, self.delay_s_max))
+        if self.stream.random() >= self.rate:
+            return await call()
+        if self.stream.random() < self.after_rate:
+            await call()
+        raise AppError(ErrorCode.UNAVAILABLE, "the cloud did not answer (ordered fault)")
+
+
+class Arrivals:
+    """Wakes long polls when their queue has something."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._events: dict[str, asyncio.Event] = {}
+        cloud.on_message = self.arrived
+
+    def arrived(self, queue: Queue) -> None:
+        self._event(queue.name).set()
+
+    async def wait(self, queue: Queue, now_s: float, wait_s: float) -> None:
+        """Until something may be there, or `wait_s` is over."""
+        event = self._event(queue.name)
+        event.clear()
+        next_s = queue.next_visible_at_s()
+        if next_s is not None:
+            wait_s = min(wait_s, max(0.0, next_s - now_s) + 1e-6)
+        try:
+            async with asyncio.timeout(wait_s):
+                await event.wait()
+        except TimeoutError:
+            return
+
+    def _event(self, name: str) -> asyncio.Event:
+        return self._events.setdefault(name, asyncio.Event())
+
+
+class MemoryQueue:
+    """`JobQueue` over the model's queues; a queue's url ends in its name."""
+
+    def __init__(
+        self, cloud: Cloud, arrivals: Arrivals, clock: Clock, faults: Faults | None = None
+    ) -> None:
+        self._cloud = cloud
+        self._arrivals = arrivals
+        self._clock = clock
+        self._faults = faults or Faults()
+
+    async def receive(
+        self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
+    ) -> Sequence[Message]:
+        async def call() -> Sequence[Message]:
+            queue = self._queue(queue_url)
+            deadline_s = self._clock.wall_s() + wait_s
+            while True:
+                now_s = self._clock.wall_s()
+                found = queue.receive(
+                    now_s, count_max=min(count_max, 10), visibility_s=visibility_s
+                )
+                if found or now_s >= deadline_s:
+                    return [Message(id=m.id, handle=m.handle, body=m.body) for m in found]
+                await self._arrivals.wait(queue, now_s, deadline_s - now_s)
+
+        return await self._faults.around(call)
+
+    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
+        async def call() -> None:
+            for handle in handles:
+                self._queue(queue_url).delete(handle)
+
+        await self._faults.around(call)
+
+    async def set_visibility(
+        self, queue_url: str, handles: Sequence[str], visibility_s: float
+    ) -> None:
+        async def call() -> None:
+            queue = self._queue(queue_url)
+            for handle in handles:
+                try:
+                    queue.change_visibility(self._clock.wall_s(), handle, visibility_s)
+                except CloudError:
+                    continue  # too old: the message is gone, or somebody else's
+            self._arrivals.arrived(queue)
+
+        await self._faults.around(call)
+
+    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+        async def call() -> None:
+            queue = self._queue(queue_url)
+            for body in bodies:
+                queue.send(self._clock.wall_s(), body)
+            self._arrivals.arrived(queue)
+
+        await self._faults.around(call)
+
+    def _queue(self, url: str) -> Queue:
+        return _refusals(lambda: self._cloud.queues.get(url.rsplit("/", 1)[-1]))
+
+
+class MemoryStore:
+    """`ObjectStore` over the model's buckets; `cloud` must keep its bodies in `bodies`."""
+
+    def __init__(
+        self, cloud: Cloud, bodies: MemoryBodies, clock: Clock, faults: Faults | None = None
+    ) -> None:
+        self._cloud = cloud
+        self._bodies = bodies
+        self._clock = clock
+        self._faults = faults or Faults()
+
+    async def get(
+        self,
+        bucket: str,
+        key: str,
+        *,
+        version_id: str | None = None,
+        if_match: str | None = None,
+        bytes_max: int,
+    ) -> StoredObject:
+        async def call() -> StoredObject:
+            found = _refusals(lambda: self._cloud.bucket(bucket).get(key, version_id or ""))
+            if if_match and not etag_matches(if_match, found.etag):
+                raise AppError(ErrorCode.CONFLICT, f"{bucket}/{key} has another etag")
+            small = found.size <= bytes_max
+            modified = datetime.fromtimestamp(int(found.modified_at_s), UTC)
+            return StoredObject(
+                body=self._bodies.read(found.segments) if small else None,
+                etag=found.etag,
+                version_id=found.version_id if found.version_id != "null" else None,
+                last_modified=modified.isoformat(),
+                size=found.size,
+            )
+
+        return await self._faults.around(call)
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> None:
+        async def call() -> None:
+            content = self._bodies.add(body)
+            condition = Condition(if_match=if_match or "", if_none_match=if_absent)
+            _refusals(
+                lambda: self._cloud.put_object(
+                    self._clock.wall_s(), bucket, key, content, condition=condition
+                )
+            )
+
+        await self._faults.around(call)
+
+    async def names(self, bucket: str, prefix: str) -> Sequence[str]:
+        async def call() -> Sequence[str]:
+            found = _refusals(lambda: self._cloud.bucket(bucket))
+            names: list[str] = []
+            after = ""
+            while True:
+                page = found.page(prefix=prefix, after=after)
+                names.extend(page.keys)
+                if page.after is None:
+                    return names
+                after = page.after
+
+        return await self._faults.around(call)
+
+
+def _refusals(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except CloudError as error:
+        code = _CODES.get(error.code, ErrorCode.INVALID)
+        raise AppError(code, f"{error.code}: {error.message}") from error

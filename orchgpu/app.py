@@ -1,0 +1,105 @@
+"""Wires one orchestrator process and keeps it alive until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+
+from corekit.aio.clock import SystemClock
+from corekit.aio.environment import budget_from_environment
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import IdSource
+from orchgpu.adapters.aws.clients import AwsClients, aws_clients
+from orchgpu.adapters.registry import StoreRegistry
+from orchgpu.adapters.scheduler import SchedulerAdapter
+from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.logs import log_to_stderr
+from orchgpu.performer import Performer
+from orchgpu.settings import OrchestratorSettings
+from orchgpu.shell import Replica
+from remote_gpu.middleware import render
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: OrchestratorSettings) -> None:
+    """Serve until SIGTERM or SIGINT; returns after the drain. Raises AppError at start-up."""
+    log_to_stderr()
+    asyncio.run(serve(settings, budget_from_environment()))
+
+
+def state_bucket(account: str, region: str) -> str:
+    """Where deploy keeps the registry of one account and region."""
+    return f"orchgpu-state-{account}-{region}"
+
+
+async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
+    """The whole life of one replica."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
+    async with (
+        aws_clients() as aws,
+        SchedulerAdapter.connect(settings.scheduler, replica, budget) as scheduler,
+        Nursery("orchgpu") as nursery,
+    ):
+        shell = build(aws, scheduler, settings, budget, nursery)
+        await shell.start()
+        announce(settings.ready_file, replica)
+        await _until(stop, nursery)
+        logger.info("draining", extra={"event": "draining"})
+        await shell.drain()
+
+
+def build(
+    aws: AwsClients,
+    scheduler: SchedulerAdapter,
+    settings: OrchestratorSettings,
+    budget: Budget,
+    nursery: Nursery,
+) -> Replica:
+    """One replica over real adapters."""
+    clock = SystemClock()
+    machine = OrchestratorMachine(
+        budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
+    )
+    performer = Performer(
+        queue=aws.queue, store=aws.store, scheduler=scheduler, render=render, clock=clock,
+        budget=budget,
+    )  # fmt: skip
+    bucket = state_bucket(aws.account, aws.region)
+    return Replica(
+        machine=machine, performer=performer, queue=aws.queue, scheduler=scheduler,
+        registry=StoreRegistry(aws.store, bucket, only=settings.functions), clock=clock,
+        budget=budget, nursery=nursery,
+    )  # fmt: skip
+
+
+async def _until(stop: asyncio.Event, nursery: Nursery) -> None:
+    """Wait for a signal, or for a failure of any loop (which is raised)."""
+    stopping = asyncio.ensure_future(stop.wait())
+    failing = asyncio.ensure_future(nursery.failed())
+    try:
+        done, _ = await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if failing in done:
+            failing.result()
+    finally:
+        stopping.cancel()
+        failing.cancel()
+
+
+def announce(ready_file: Path | None, replica: str) -> None:
+    """Write the ready file, whole or not at all."""
+    if ready_file is None:
+        return
+    temporary = ready_file.with_name(ready_file.name + ".new")
+    temporary.write_text(json.dumps({"pid": os.getpid(), "replica": replica}))
+    temporary.replace(ready_file)
