@@ -10,7 +10,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_scheduler.model import Explanation, GrantedLease, Record, Request
+from gpu_scheduler.model import (
+    EndReason,
+    Explanation,
+    GrantedLease,
+    LeaseState,
+    Record,
+    Request,
+)
 from orchgpu.core.function import Function
 
 
@@ -103,6 +110,57 @@ class AttemptOutcome:
     record: Record | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """Something the scheduler says unasked, about one job of ours."""
+
+    holder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPush(Push):
+    """A waiting attempt got its lease: renew it within `accept_s`, or the next one gets it."""
+
+    attempt: int
+    granted: GrantedLease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalPush(Push):
+    """A waiting attempt became impossible, or waited for its `max_wait_s` (busy)."""
+
+    attempt: int
+    explanation: Explanation
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasePush(Push):
+    """The lease of an attempt changed its state."""
+
+    attempt: int
+    state: LeaseState
+    reason: EndReason | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlePush(Push):
+    """Somebody received the job's message again."""
+
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisownedPush(Push):
+    """Another session acts for the job now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned(Push):
+    """The connection is back (holder is empty): pushes may have been lost meanwhile."""
+
+
 class Scheduler(Protocol):
     """The job half of the scheduler protocol (docs/architecture.md); every call is idempotent.
 
@@ -149,8 +207,8 @@ class Scheduler(Protocol):
         """Devices whose kind could serve the request: what bounds receiving."""
         ...
 
-    def pushes(self) -> AsyncIterator[Any]:
-        """Typed pushes of the scheduler, for ever (gpu_scheduler.client's push classes)."""
+    def pushes(self) -> AsyncIterator[Push]:
+        """Every push in order, for ever."""
         ...
 
 

@@ -204,10 +204,9 @@ class Replica:
 
     async def _pushes(self) -> None:
         async for push in self._scheduler.pushes():
-            event = event_of_push(push, self._now())
-            if event is not None:
-                self._note_end(event)
-                self._driver.submit(event)
+            event = event_of_push(push, **self._now())
+            self._note_end(event)
+            self._driver.submit(event)
 
     async def _adopt(self) -> None:
         for record in await self._scheduler.orphans(ORPHANS_PER_LOOK):
