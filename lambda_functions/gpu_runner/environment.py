@@ -1,0 +1,115 @@
+"""What the user's script finds in its environment; built from empty, never inherited.
+
+Later layers win: the platform's few, the user's own, SCAR's, the session's, the middleware's. The
+function's credentials, its tokens and our settings are in none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lambda_functions.gpu_runner.errors import EnvelopeError
+from lambda_functions.gpu_runner.workspace import Workspace
+
+#: Where this package lies in: the task root in Lambda. `import remote_gpu.client` works from it.
+IMPORT_ROOT = Path(__file__).resolve().parents[2]
+
+#: Taken over from the function's own environment where set: search paths and harmless facts.
+_PASSED = (
+    "LD_LIBRARY_PATH", "LAMBDA_TASK_ROOT", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "TZ",
+)  # fmt: skip
+_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: The variables that the client of each middleware needs, with the grammar of their values. What
+#: an envelope carries beyond them is refused: it could be LD_PRELOAD.
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9._:\[\]-]{1,255}(?:@[A-Za-z0-9._:-]{1,64}|:\d{1,5}(?::\d{1,3})?)?"
+)
+_NUMBER = re.compile(r"\d{1,4}")
+_ADDRESSES = re.compile(r"[A-Za-z0-9._:\[\]/,@-]{1,1024}")
+_DEVICES = re.compile(r"[A-Za-z0-9,._-]{0,255}")
+_PROTOCOL = re.compile(r"[A-Z]{2,8}")
+ALLOWED: Mapping[str, Mapping[str, re.Pattern[str]]] = {
+    "builtin": {},
+    "rcuda": {
+        r"RCUDA_DEVICE_COUNT": _NUMBER,
+        r"RCUDA_DEVICE_\d{1,3}": _ADDRESS,
+        r"RCUDA_NETWORK": _PROTOCOL,
+    },
+    "lupine": {r"LUPINE_SERVER": _ADDRESSES, r"CUDA_VISIBLE_DEVICES": _DEVICES},
+    "cricket": {r"REMOTE_GPU_ADDRESS": _ADDRESS, r"CUDA_VISIBLE_DEVICES": _DEVICES},
+    "gvirtus": {r"GVIRTUS_BACKEND": _ADDRESSES},
+    "pocl": {r"POCL_DEVICES": _DEVICES, r"POCL_REMOTE\d{1,3}_PARAMETERS": _ADDRESSES},
+    "vaccel": {r"VACCEL_RPC_ADDRESS": _ADDRESSES},
+}
+
+
+def base_variables(workspace: Workspace) -> dict[str, str]:
+    """The platform's variables, with every writable place inside the workspace."""
+    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    path = os.environ.get("PATH") or _PATH
+    runtime = str(Path(sys.executable).parent)  # `python3` is the function's own interpreter
+    if runtime not in path.split(":"):
+        path = f"{runtime}:{path}"
+    return found | {
+        "PATH": path,
+        "HOME": str(workspace.home),
+        "TMPDIR": str(workspace.tmp),
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",  # a script that is killed has still said what it said
+    }
+
+
+def user_variables(variables: Mapping[str, Any] | None) -> dict[str, str]:
+    """The user's own from the FDL, as declared. Raises EnvelopeError on what is no variable."""
+    for name, value in (variables or {}).items():
+        if not _NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+            raise EnvelopeError(f"variable {name!r} of the function is not a name with a string")
+    return dict(variables or {})
+
+
+def scar_variables(
+    workspace: Workspace, *, input_file: Path, key: str, event: Mapping[str, Any]
+) -> dict[str, str]:
+    """What SCAR's supervisor gives a script: paths, the key, the event with its time."""
+    records = event.get("Records") or [{}]
+    return {
+        "INPUT_FILE_PATH": str(input_file),
+        "TMP_INPUT_DIR": str(workspace.input),
+        "TMP_OUTPUT_DIR": str(workspace.output),
+        "STORAGE_OBJECT_KEY": key,
+        "EVENT": json.dumps(event, ensure_ascii=True),
+        "EVENT_TIME": str(records[0].get("eventTime", "")),
+    }
+
+
+def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of an envelope that its middleware may set. Raises EnvelopeError on any other."""
+    grammar = ALLOWED.get(middleware)
+    if grammar is None:
+        raise EnvelopeError(f"unknown middleware {middleware!r}; known: {', '.join(ALLOWED)}")
+    for name, value in variables.items():
+        allowed = next((v for n, v in grammar.items() if re.fullmatch(n, name)), None)
+        if allowed is None:
+            raise EnvelopeError(f"middleware {middleware} may not set the variable {name!r}")
+        if not allowed.fullmatch(value):
+            raise EnvelopeError(f"middleware {middleware}: {name}={value!r} is not a value for it")
+    return dict(variables)
+
+
+def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+    """The layers one over the other; every PYTHONPATH is kept, with the task root last."""
+    result: dict[str, str] = {}
+    for layer in layers:
+        result.update(layer)
+    paths = [layer["PYTHONPATH"] for layer in layers if layer.get("PYTHONPATH")]
+    result["PYTHONPATH"] = ":".join([*paths, str(IMPORT_ROOT)])
+    return result

@@ -1,0 +1,44 @@
+"""The script's own words: echoed to the function's log as they come, the end kept for the record."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+
+from contract.result import LOG_TAIL_BYTES_MAX
+
+#: A script that prints without end must not fill the account's log; the tail is kept all the same.
+ECHO_BYTES_MAX = 4 * 2**20
+
+
+class LogTail:
+    """Takes stdout and stderr of the script in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+        self._seen_bytes = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, chunk: bytes) -> None:
+        """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
+        room = ECHO_BYTES_MAX - self._seen_bytes
+        if room > 0:
+            sys.stdout.write(self._decoder.decode(chunk[:room]))
+            if len(chunk) >= room:
+                sys.stdout.write(f"\n[log: over {ECHO_BYTES_MAX} bytes, the rest is not shown]\n")
+        self._seen_bytes += len(chunk)
+        self._tail += chunk
+        del self._tail[: max(0, len(self._tail) - LOG_TAIL_BYTES_MAX)]
+
+    def text(self) -> str:
+        """The tail; a character cut at its start is left out, other bad bytes are marked."""
+        start = 0
+        if self._seen_bytes > len(self._tail):
+            while start < min(4, len(self._tail)) and self._tail[start] & 0xC0 == 0x80:
+                start += 1
+        return self._tail[start:].decode("utf-8", "replace")
+
+    def finish(self) -> None:
+        """Flush what is echoed."""
+        sys.stdout.write(self._decoder.decode(b"", final=True))
+        sys.stdout.flush()

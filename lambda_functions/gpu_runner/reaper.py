@@ -1,0 +1,121 @@
+"""Nothing that a script started outlives its run.
+
+Three nets, because each has a hole: killing the process group misses a child that made itself a
+session (`setsid`); adopting orphans as their subreaper catches that one, while we live; and the
+guard, a shell that waits for the end of a pipe we hold, kills the group when we are killed.
+
+PR_SET_PDEATHSIG would be the fourth, but it must be set between fork and exec: that forbids vfork,
+and costs a warm run more than everything else here together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: Orphans of orphans come to us one generation at a time; a fork bomb must not keep us here.
+_ROUNDS_MAX = 100
+#: Reads process group ids, 0 for none; the end of input kills the last one.
+_GUARD = 'g=0; while read -r n; do g=$n; done; [ "$g" -gt 1 ] && kill -KILL -- "-$g"; exit 0'
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every orphan among its descendants. Safe to repeat."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> frozenset[int]:
+    """The processes whose parent is this one, ended and not yet reaped ones too."""
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        try:
+            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_bytes().split()))
+        except FileNotFoundError:
+            if Path("/proc/self/task", task).exists():  # a kernel without CONFIG_PROC_CHILDREN
+                return _children_by_scan()
+    return frozenset(found)
+
+
+def _children_by_scan() -> frozenset[int]:
+    found: set[int] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+            if int(fields[1]) == os.getpid():
+                found.add(int(name))
+    return frozenset(found)
+
+
+def sweep_children(spared: frozenset[int]) -> int:
+    """Kill and reap our children but the `spared`, and whoever they leave us; returns how many."""
+    killed = 0
+    for _ in range(_ROUNDS_MAX):
+        strangers = sorted(children() - spared)
+        if not strangers:
+            break
+        for pid in strangers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in strangers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+                killed += 1
+    return killed
+
+
+class Guard:
+    """The shell that kills a process group when this process is gone; one per sandbox."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={},
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """False when somebody killed it; a new one is needed."""
+        return self._process.poll() is None
+
+    def watch(self, group: int) -> None:
+        """From now on `group` dies with us; 0: nothing does."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(b"%d\n" % group)
+
+    def close(self) -> None:
+        """End it without a kill. Safe to repeat."""
+        self.watch(0)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.stdin = None
+        self._process.wait()
+
+
+_guard: Guard | None = None
+
+
+def guard() -> Guard:
+    """The guard of this sandbox, started at its first use."""
+    global _guard  # noqa: PLW0603 - one per process by nature, like the S3 client
+    if _guard is None or not _guard.alive:
+        _guard = Guard()
+    return _guard
+
+
+def close_guard() -> None:
+    """End the guard; the next run starts another. For orderly ends (tests)."""
+    global _guard  # noqa: PLW0603
+    if _guard is not None:
+        _guard.close()
+        _guard = None

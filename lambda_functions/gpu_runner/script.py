@@ -1,0 +1,195 @@
+"""Runs the user's script: in its own process group, within its time, while its session lives.
+
+There is no polling: one `poll` waits for the end of the process (a pidfd), its output, the loss of
+the session (an eventfd) and the deadline. The group is killed before its leader is reaped, so that
+its number cannot belong to anybody else yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from lambda_functions.gpu_runner import reaper
+from lambda_functions.gpu_runner.command import script_error
+from lambda_functions.gpu_runner.log_tail import LogTail
+
+#: A killed process is gone at once unless the kernel holds it; then the sandbox must go.
+_KILL_WAIT_S = 2.0
+_READ_BYTES = 1 << 16
+#: What is left in the pipe after the end is at most its capacity, 1 MiB for the unprivileged.
+_DRAIN_READS_MAX = 64
+
+
+class Ending(StrEnum):
+    """Who ended the script."""
+
+    OWN = "OWN"  #: itself: it exited, or died of a signal that was not ours
+    DEADLINE = "DEADLINE"  #: we did, before Lambda would have
+    LOST = "LOST"  #: we did, because its session was lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a script ended."""
+
+    ending: Ending
+    status: int  #: exit status; -n when it died of signal n
+    started_s: float  #: wall clock: EStart
+    ended_s: float  #: wall clock: EEnd
+    log_tail: str
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell shows it: 128 + n for signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    @property
+    def times(self) -> dict[str, float]:
+        """By the contract's names."""
+        return {"EStart": self.started_s, "EEnd": self.ended_s}
+
+
+def run(
+    command: Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    folder: Path,
+    deadline_s: float,
+    grace_s: float,
+    lost_fd: int | None = None,
+) -> Outcome:
+    """Run `command` to its end and kill whatever it leaves behind.
+
+    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable when the session is lost.
+    Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    """
+    reaper.adopt_orphans()
+    guard = reaper.guard()
+    spared = reaper.children()
+    tail = LogTail()
+    started_s = time.time()
+    process, output = _start(command, variables, folder)
+    guard.watch(process.pid)
+    try:
+        ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
+        _kill_group(process.pid)
+        status = process.wait(_KILL_WAIT_S)
+        ended_s = time.time()
+        reaper.sweep_children(spared)
+        _drain(output, tail)
+    finally:
+        if process.returncode is None:  # an exception of ours: nothing may run on
+            _kill_group(process.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_WAIT_S)
+        guard.watch(0)
+        os.close(output)
+        tail.finish()
+    return Outcome(
+        ending=ending, status=status, started_s=started_s, ended_s=ended_s, log_tail=tail.text()
+    )
+
+
+def _start(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The process and the descriptor of its output."""
+    output, inner = os.pipe()
+    os.set_blocking(output, False)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=inner,
+            stderr=inner,
+            cwd=folder,
+            env=dict(variables),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        os.close(output)
+        raise script_error(f"{command[-1]} cannot be started: {error}") from None
+    finally:
+        os.close(inner)
+    return process, output
+
+
+class _Watch:
+    """Waits for the end of the process, and ends it when the time or the session is over."""
+
+    def __init__(self, pid: int, deadline_s: float, grace_s: float) -> None:
+        self._pid = pid
+        self._next_s = deadline_s  #: when the next of the three steps below is due
+        self._grace_s = grace_s
+        self._killed = False
+        self.ending = Ending.OWN
+
+    def wait(self, output: int, tail: LogTail, lost_fd: int | None) -> Ending:
+        """Block until it has ended; after SIGKILL no longer than _KILL_WAIT_S."""
+        process = os.pidfd_open(self._pid)
+        poller = select.poll()
+        for fd in (process, output, lost_fd):
+            if fd is not None:
+                poller.register(fd, select.POLLIN)
+        try:
+            while True:
+                wait_s = max(0.0, self._next_s - time.monotonic())
+                ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
+                if output in ready and not _read(output, tail):
+                    poller.unregister(output)  # the script closed it; it may still work
+                if process in ready:
+                    return self.ending
+                if lost_fd is not None and lost_fd in ready:
+                    poller.unregister(lost_fd)
+                    self._end(Ending.LOST, signal.SIGKILL)
+                elif time.monotonic() >= self._next_s:
+                    if self._killed:  # the kernel holds it; the caller's wait() will say so
+                        return self.ending
+                    termed = self.ending is Ending.DEADLINE
+                    self._end(Ending.DEADLINE, signal.SIGKILL if termed else signal.SIGTERM)
+        finally:
+            os.close(process)
+
+    def _end(self, ending: Ending, number: signal.Signals) -> None:
+        """The first reason to end it is the one that counts."""
+        if self.ending is Ending.OWN:
+            self.ending = ending
+        self._killed = number == signal.SIGKILL
+        self._next_s = time.monotonic() + (_KILL_WAIT_S if self._killed else self._grace_s)
+        _kill_group(self._pid, number)
+
+
+def _read(output: int, tail: LogTail) -> bool:
+    """Take what is there; False at the end of the output."""
+    try:
+        chunk = os.read(output, _READ_BYTES)
+    except BlockingIOError:
+        return True
+    if chunk:
+        tail.feed(chunk)
+    return bool(chunk)
+
+
+def _drain(output: int, tail: LogTail) -> None:
+    for _ in range(_DRAIN_READS_MAX):
+        try:
+            chunk = os.read(output, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            return
+        tail.feed(chunk)
+
+
+def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
