@@ -1,0 +1,290 @@
+"""Ops of a requester session (orchestrators, `ssgm`, tools): one class per op, its wire fields.
+
+Every op is idempotent: a client repeats what was in flight when a connection broke. `OPS` maps the
+wire names to the classes; `docs/architecture.md` says what each one means and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.errors import invalid
+from corekit.ids import HostId, JobId, LeaseId
+from gpu_scheduler.model import EndReason, Hold, Request
+
+#: Ids are names, not texts; ours have fewer than 40 characters.
+NAME_CHARACTERS_MAX = 256
+#: Records in one page: keeps an answer below the longest line.
+PAGE_MAX = 200
+#: SQS receipt handles are below 1,024 characters; S3-style ones of other queues a little longer.
+HANDLE_CHARACTERS_MAX = 4096
+#: A sentence for people is not a log.
+DETAIL_CHARACTERS_MAX = 2000
+
+
+def _named(what: str, value: str) -> None:
+    if not 1 <= len(value) <= NAME_CHARACTERS_MAX:
+        raise invalid(f"{what} must have 1 to {NAME_CHARACTERS_MAX} characters, not {len(value)}")
+
+
+def _at_most(what: str, value: str, limit: int) -> None:
+    if len(value) > limit:
+        raise invalid(f"{what} has {len(value)} characters; at most {limit}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First request of the connection (`role: "requester"`) → `SessionWelcome`."""
+
+    session: str
+    version: int
+
+    def __post_init__(self) -> None:
+        _named("session", self.session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The session lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """`all`: this session gets every push about every lease."""
+
+    all: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Open attempt `n` and ask for its share → `AttemptOutcome`."""
+
+    holder: JobId
+    n: int
+    revision: int  #: of the record as the caller knows it; 0 = must not exist
+    request: Request
+    handle: str = ""
+    block: Mapping[str, Any] = field(default_factory=dict)
+    wait: bool = True
+
+    def __post_init__(self) -> None:
+        _named("holder", self.holder)
+        _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
+        if self.n < 1 or self.revision < 0:
+            raise invalid("n must be 1 or more and revision 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """Take an ownerless record → `Adopted`."""
+
+    holder: JobId
+    revision: int
+    handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """Records without a live owner, not ENDED → `Records`."""
+
+    limit: int = PAGE_MAX
+
+    def __post_init__(self) -> None:
+        _page(self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOf:
+    """Op `record` → `RecordAnswer`."""
+
+    holder: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """A page of all records, newest first, after holder `after` → `RecordsAnswer`."""
+
+    limit: int = PAGE_MAX
+    after: JobId | None = None
+
+    def __post_init__(self) -> None:
+        _page(self.limit)
+
+
+def _page(limit: int) -> None:
+    if not 1 <= limit <= PAGE_MAX:
+        raise invalid(f"limit {limit} must lie in 1…{PAGE_MAX}; ask for the next page with `after`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """The newest receipt handle of a job's message."""
+
+    holder: JobId
+    handle: str
+
+    def __post_init__(self) -> None:
+        _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandBack:
+    """Withdraw the waiting request; the record loses its owner, keeps its place."""
+
+    holder: JobId
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renew:
+    """The lease stays RESERVED for another `reserved_ttl_s`; the first one accepts a push."""
+
+    lease: LeaseId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedOp:
+    """Op `staged`: the envelope is out, nothing renews after that."""
+
+    holder: JobId
+    lease: LeaseId
+    connect_by_s: float
+
+    def __post_init__(self) -> None:
+        if self.connect_by_s <= 0:
+            raise invalid("connect_by_s must be more than 0 seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """End a lease; unknown = success."""
+
+    lease: LeaseId
+    reason: EndReason = EndReason.RELEASED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailAttempt:
+    """The newest attempt is over; its leases end, the owner stays."""
+
+    holder: JobId
+    revision: int
+    reason: str
+    detail: str = ""
+    retry_at_s: float | None = None  #: wall clock
+
+    def __post_init__(self) -> None:
+        _named("reason", self.reason)
+        _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The job is terminal; all its leases end in the same entry."""
+
+    holder: JobId
+    outcome: str
+    reason: str
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        _named("outcome", self.outcome)
+        _named("reason", self.reason)
+        _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopen:
+    """Redrive of a FAILED record."""
+
+    holder: JobId
+    revision: int
+    handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """A lease without a job record → `AttemptOutcome`."""
+
+    attempt: str
+    request: Request
+    wait: bool = False
+    hold: Hold = Hold.SESSION
+    lease_s: float | None = None  #: length of a DEADLINE hold
+
+    def __post_init__(self) -> None:
+        _named("attempt", self.attempt)
+        if self.hold is Hold.DEADLINE and not (self.lease_s and self.lease_s > 0):
+            raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain:
+    """Why it waits, or (request) what would be answered → `Explained`. Exactly one is given."""
+
+    attempt: str | None = None
+    holder: JobId | None = None
+    request: Request | None = None
+
+    def __post_init__(self) -> None:
+        given = [x for x in (self.attempt, self.holder, self.request) if x is not None]
+        if len(given) != 1:
+            raise invalid("explain needs exactly one of attempt, holder, request")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Hosts, devices, what is promised of them → `InventoryAnswer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leases:
+    """All leases that are not ENDED → `LeasesAnswer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """All waiting requests in the order of service → `QueueAnswer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """No new leases on this host."""
+
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undrain:
+    """New leases on this host again."""
+
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The host is gone for good; its devices leave the inventory."""
+
+    host: HostId
+
+
+Op = (
+    Beat | Watch | Attempt | Adopt | Orphans | RecordOf | Records | Handle | HandBack | Renew
+    | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Explain | Inventory | Leases
+    | Queue | Drain | Undrain | Forget
+)  # fmt: skip
+
+#: Wire name → class of every op but `hello`.
+OPS: Mapping[str, type[Op]] = {
+    "beat": Beat, "watch": Watch, "attempt": Attempt, "adopt": Adopt, "orphans": Orphans,
+    "record": RecordOf, "records": Records, "handle": Handle, "hand_back": HandBack,
+    "renew": Renew, "staged": StagedOp, "release": Release, "fail_attempt": FailAttempt,
+    "finish": Finish, "reopen": Reopen, "reserve": Reserve, "explain": Explain,
+    "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
+    "undrain": Undrain, "forget": Forget,
+}  # fmt: skip
+
+#: The inverse, for clients.
+OP_NAMES: Mapping[type[Op], str] = {cls: name for name, cls in OPS.items()}

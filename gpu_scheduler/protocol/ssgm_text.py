@@ -1,0 +1,47 @@
+"""The reply text of the classic `ssgm`, as the published orchGPU reads it (by position).
+
+    SSGM_ERROR=0;JOB=<id>;RCUDA_DEVICE_COUNT=<n>;RCUDA_DEVICE_0=<host>@<port>:<gpu>;…
+
+0 granted, 1 bad or impossible request, 2 busy. The port follows `@` and the GPU's index `:`, as
+rCUDA's clients write it; a host without a gateway of ours is named without a port.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from gpu_scheduler.model import GrantedLease
+
+
+class SsgmError(IntEnum):
+    """The first field of every classic reply."""
+
+    GRANTED = 0
+    BAD_REQUEST = 1  #: also: no known device could ever do it
+    BUSY = 2
+
+
+def refused(error: SsgmError) -> str:
+    """The reply without a lease (also the reply of a good `-dealloc`: 0 and nothing else)."""
+    return f"SSGM_ERROR={error.value};"
+
+
+def granted(lease: GrantedLease) -> str:
+    """The reply with a lease: its id is the job id that `-dealloc -j` takes."""
+    shares = lease.lease.shares
+    fields = [
+        f"SSGM_ERROR={SsgmError.GRANTED.value}",
+        f"JOB={lease.lease.id}",
+        f"RCUDA_DEVICE_COUNT={len(shares)}",
+    ]
+    for number, share in enumerate(shares):
+        place = _place(share.host, lease.gateways.get(share.host))
+        fields.append(f"RCUDA_DEVICE_{number}={place}:{share.index}")
+    return ";".join(fields) + ";"
+
+
+def _place(host: str, gateway: str | None) -> str:
+    if not gateway:
+        return host
+    address, _, port = gateway.rpartition(":")
+    return f"{address}@{port}"
