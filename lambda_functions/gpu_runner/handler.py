@@ -29,7 +29,7 @@ S3 = storage.make_client()
 logging.getLogger("lambda_functions").setLevel(SETTINGS.log_level)
 workspace.sweep()
 _OWN_TMP = (
-    frozenset(os.listdir(tempfile.gettempdir()))
+    frozenset(Path(tempfile.gettempdir()).iterdir())
     if os.environ.get("LAMBDA_TASK_ROOT") == _TASK_ROOT
     else None
 )

@@ -84,6 +84,7 @@ class Attempt:
     envelope: envelope.Envelope
     claim: Claim
     workspace: Workspace
+    given: dict[str, str]  #: variables that came with the envelope, checked
 
 
 def run_attempt(
@@ -102,15 +103,16 @@ def run_attempt(
         if error.status == 404:
             return {"status": "withdrawn", **who}
         raise
-    with opened:
+    with opened, Workspace() as workspace:
         _check_address(opened.job, staging, bucket)
+        given = _given_variables(opened)
         claim = _claim(opened.grant, time)
         if claim is None:
             return {"status": "duplicate", **who}
-        with claim, Workspace() as workspace:
+        with claim:
             attempt = Attempt(
                 s3=s3, job=opened.job, settings=settings, time=time, envelope=opened, claim=claim,
-                workspace=workspace,
+                workspace=workspace, given=given,
             )  # fmt: skip
             return who | _succeed_or_report(attempt)
 
@@ -119,6 +121,13 @@ def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:
     inside = (job.function, job.job_id, job.attempt, job.fence, job.intermediate_bucket)
     if inside != (*staging, bucket):
         raise EnvelopeError(f"the envelope of {job.job_id}:{job.attempt} lies at a foreign key")
+
+
+def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
+    """The user's, and over them the middleware's. Raises EnvelopeError."""
+    user = environment.user_variables(opened.job.variables)
+    grant = opened.grant
+    return user | environment.middleware_variables(grant.middleware, grant.variables)
 
 
 def _claim(grant: envelope.Grant, time: Time) -> Claim | None:
@@ -186,19 +195,14 @@ def _run_script(attempt: Attempt, input_file: Path) -> Outcome:
     job, workspace = attempt.job, attempt.workspace
     if attempt.settings.script is None:
         raise script_error("the function was deployed without a script")
-    grant = attempt.envelope.grant
-    try:
-        variables = environment.merged(
-            environment.base_variables(workspace),
-            environment.user_variables(job.variables),
-            environment.middleware_variables(grant.middleware, grant.variables),
-            environment.scar_variables(
-                workspace, input_file=input_file, key=job.input_key, event=job.event
-            ),
-            attempt.claim.session.environment(),
-        )
-    except EnvelopeError as error:
-        raise script_error(str(error)) from None
+    variables = environment.merged(
+        environment.base_variables(workspace),
+        attempt.given,
+        environment.scar_variables(
+            workspace, input_file=input_file, key=job.input_key, event=job.event
+        ),
+        attempt.claim.session.environment(),
+    )
     return run(
         command_of(attempt.settings.script),
         variables=variables,

@@ -1,4 +1,4 @@
-"""The script's own words: echoed to the function's log as they come, the end kept for the record."""
+"""What the script says: echoed to the function's log as it comes, the end kept for the record."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         _fail(f"folder {error.filename!r} cannot be read: {error.strerror}")
 
     for place, folders, names in os.walk(folder, onerror=refuse):
-        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        links = [name for name in folders if Path(place, name).is_symlink()]
         for name in (*names, *links):
             yield Path(place, name)
 

@@ -32,22 +32,22 @@ def adopt_orphans() -> None:
 def children() -> frozenset[int]:
     """The processes whose parent is this one, ended and not yet reaped ones too."""
     found: set[int] = set()
-    for task in os.listdir("/proc/self/task"):
+    for task in Path("/proc/self/task").iterdir():
         try:
-            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_bytes().split()))
+            found.update(map(int, (task / "children").read_bytes().split()))
         except FileNotFoundError:
-            if Path("/proc/self/task", task).exists():  # a kernel without CONFIG_PROC_CHILDREN
+            if task.exists():  # a kernel without CONFIG_PROC_CHILDREN
                 return _children_by_scan()
     return frozenset(found)
 
 
 def _children_by_scan() -> frozenset[int]:
     found: set[int] = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+            fields = (place / "stat").read_bytes().rpartition(b")")[2].split()
             if int(fields[1]) == os.getpid():
-                found.add(int(name))
+                found.add(int(place.name))
     return frozenset(found)
 
 

@@ -69,8 +69,8 @@ def run(
 ) -> Outcome:
     """Run `command` to its end and kill whatever it leaves behind.
 
-    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable when the session is lost.
-    Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable
+    when the session is lost. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
     reaper.adopt_orphans()
     guard = reaper.guard()

@@ -68,11 +68,10 @@ def sweep(parent: Path | None = None) -> int:
     return removed
 
 
-def sweep_sandbox(parent: Path, known: frozenset[str]) -> int:
+def sweep_sandbox(parent: Path, known: frozenset[Path]) -> int:
     """Remove everything in `parent` but `known`; only where the sandbox owns the whole of it."""
     removed = 0
-    for name in sorted(set(os.listdir(parent)) - known):
-        path = parent / name
+    for path in sorted(set(parent.iterdir()) - known):
         if path.is_dir() and not path.is_symlink():
             remove_tree(path)
         else:
@@ -98,7 +97,7 @@ def remove_tree(path: Path) -> None:
     if not os.path.lexists(path):
         return
 
-    def retry(function: Any, name: str, _info: Any) -> None:
+    def retry(_function: Any, name: str, _info: Any) -> None:
         with contextlib.suppress(OSError):
             for place in (Path(name).parent, Path(name)):
                 if not place.is_symlink() and place.is_relative_to(path):
