@@ -129,7 +129,7 @@ def _compact(value: Any) -> str:
 
 
 def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
-    state = Bucket(name=place.state_bucket)
+    state = Bucket(name=place.state_bucket, versioned=False)
     package = Package(name=code.sha256, bucket=place.state_bucket)
     by_bucket = _is_image(function) or code.size > DIRECT_BYTES_MAX
     return (state, package) if by_bucket and _has_package(function, place) else (state,)

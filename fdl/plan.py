@@ -9,6 +9,7 @@ all steps were applied gives no steps.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,7 +58,11 @@ class Step:
         if self.before is None:
             return {}
         old, new = fields_of(self.before), fields_of(self.resource)
-        return {name: (old[name], new[name]) for name in new if old[name] != new[name]}
+        return {
+            f.name: (old[f.name], new[f.name])
+            for f in dataclasses.fields(self.resource)
+            if f.compare and old[f.name] != new[f.name]
+        }
 
     def sentence(self) -> str:
         """One line for people."""
@@ -152,7 +157,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) ->
     _check_foreign(resources.values(), observed, owned)
     garbage = _garbage(wanted, observed, resources)
     _check_overlaps(resources, observed, garbage)
-    steps = [_upsert(resource, observed) for resource in resources.values()]
+    steps = [_upsert(resource, observed, owned) for resource in resources.values()]
     made = sorted((step for step in steps if step is not None), key=lambda step: _rank(step, state))
     first = [step for step in made if step.key == state]
     removals, kept = _deletions(garbage, observed)
@@ -202,10 +207,12 @@ def _owned(ledgers: Iterable[Ledger]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for ledger in ledgers for key in ledger.created))
 
 
-def _upsert(resource: Resource, observed: Observed) -> Step | None:
+def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> Step | None:
     found = observed.resources.get(key_of(resource))
     if found is None:
         return Step(action=Action.CREATE, resource=resource)
+    if isinstance(resource, Bucket) and key_of(resource) not in owned:
+        return None  # somebody else's: used as it is
     settled = resource
     if isinstance(resource, Record):
         settled = resource.resolved(observed.queue_urls)

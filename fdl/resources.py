@@ -50,6 +50,7 @@ class Bucket:
 
     kind: ClassVar[str] = "bucket"
     name: str
+    versioned: bool = True  #: job ids are made of object versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,8 @@ class FunctionResource:
     handler: str = ""  #: "" for images
     package: str = ""  #: hex sha256 of the zip; "" = an image without one
     image: str = ""  #: image uri; "" = a zip function
-    code_key: str = ""  #: object key of the zip in the state bucket when it is too large to send
+    #: object key of the zip in the state bucket when it is too large to send; cannot be observed
+    code_key: str = field(default="", compare=False)
     architectures: tuple[str, ...] = ("x86_64",)
     description: str = ""
     layers: tuple[str, ...] = ()

@@ -3,7 +3,8 @@
 Precedence, first match wins:
 
 1. an endpoint given explicitly (`--endpoint-url`);
-2. `AWS_ENDPOINT_URL_<SERVICE>` or `AWS_ENDPOINT_URL` (unless `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`);
+2. `AWS_ENDPOINT_URL_<SERVICE>` or `AWS_ENDPOINT_URL`, unless
+   `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS` is true;
 3. `LOCALSTACK_HOST`: `localstack_client` knows its rules (default port, `USE_SSL`);
 4. the local system that runs in `$ORCHGPU_HOME` or `./.orchgpu`;
 5. real AWS.

@@ -1,0 +1,271 @@
+"""`orchgpu deploy | plan | rm | fdl`: from a file to a deployed function and back.
+
+Exit status: `corekit.errors.EXIT_STATUS`; `plan` ends with 0 when there is nothing to do, with 2
+when there is, and with 1 for a file that is wrong (so that 2 says one thing only).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from corekit.aio.environment import budget_from_environment
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from fdl.keys import json_schema
+from fdl.lint import Note, Severity
+from fdl.model import Document
+from fdl.plan import Step
+from orchgpu.deploy.aws import AwsCloud
+from orchgpu.deploy.deployment import (
+    Prepared,
+    execute,
+    names_of,
+    prepare,
+    prepare_removal,
+    validate,
+)
+from orchgpu.deploy.files import read_document
+from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
+
+#: `plan` found something to do.
+CHANGES_STATUS = 2
+#: A wrong file, where 2 already means changes.
+WRONG_FILE_STATUS = 1
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that speaks to a cloud."""
+    for option in reversed((
+        click.option("--endpoint-url", help="Where S3, SQS and Lambda are."),
+        click.option("--region", help="AWS region; default: the file's, else the environment's."),
+        click.option("--profile", help="AWS profile; default: the file's boto_profile."),
+        click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _reported(command: Callable[..., None]) -> Callable[..., None]:
+    """An expected failure becomes its message and its exit status."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except AppError as error:
+            _fail(error, as_json=bool(kwargs.get("as_json")), status=EXIT_STATUS[error.code])
+
+    return run
+
+
+def _fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
+    if as_json:
+        click.echo(json.dumps({"error": error.as_json()}))
+    click.echo(f"error: {error.message}", err=True)
+    sys.exit(status)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_options
+@click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
+@_reported
+def deploy(
+    file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
+    as_json: bool, yes_real_aws: bool,
+) -> None:  # fmt: skip
+    """Make what FILE declares exist. Running it again changes nothing."""
+    with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
+        guard_real_aws(cloud.settings, allowed=yes_real_aws)
+        prepared = prepare(file, cloud.aws, budget_from_environment())
+        _show_notes(prepared.notes, str(file))
+        _execute(prepared, cloud, as_json=as_json)
+        if not as_json:
+            done = "deployed" if not prepared.plan.empty else "already deployed"
+            click.echo(f"{', '.join(prepared.names)}: {done} ({cloud.where})")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_options
+@_reported
+def plan(
+    file: Path, endpoint_url: str | None, region: str | None, profile: str | None, as_json: bool
+) -> None:
+    """Show what `deploy FILE` would do. Ends with 2 when there is something to do, else 0."""
+    try:
+        with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
+            prepared = prepare(file, cloud.aws, budget_from_environment())
+            where = cloud.where
+    except AppError as error:
+        wrong = error.code is ErrorCode.INVALID
+        _fail(
+            error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code]
+        )
+    _show_notes(prepared.notes, str(file))
+    if as_json:
+        click.echo(json.dumps(_json(prepared, where, applied=False), indent=2))
+    else:
+        _show_notices(prepared)
+        click.echo(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")
+    sys.exit(0 if prepared.plan.empty else CHANGES_STATUS)
+
+
+@click.command()
+@click.argument("target", metavar="FILE|NAME")
+@_options
+@click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
+@click.option("--force", is_flag=True, help="Also when queues still hold messages.")
+@_reported
+def rm(
+    target: str, endpoint_url: str | None, region: str | None, profile: str | None,
+    as_json: bool, yes_real_aws: bool, force: bool,
+) -> None:  # fmt: skip
+    """Remove the functions of a FILE, or one by NAME: what deploy made, and no data."""
+    names = names_of(target)
+    document = (
+        read_document(Path(target)) if (target,) != names and Path(target).is_file() else None
+    )
+    with _cloud(endpoint_url, region, profile, document) as cloud:
+        guard_real_aws(cloud.settings, allowed=yes_real_aws)
+        prepared = prepare_removal(names, cloud.aws, force=force)
+        _execute(prepared, cloud, as_json=as_json)
+        if not as_json:
+            for kept in prepared.plan.kept:
+                click.echo(f"{kept.key.replace('/', ' ', 1)} stays: {kept.reason}")
+            done = "removed" if not prepared.plan.empty else "nothing of it is deployed"
+            click.echo(f"{', '.join(names)}: {done} ({cloud.where})")
+
+
+@click.group()
+def fdl() -> None:
+    """Look at a function definition without any cloud."""
+
+
+@fdl.command("validate")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@_reported
+def fdl_validate(file: Path, as_json: bool) -> None:
+    """Parse FILE and say what is wrong or suspicious; ends with 2 when something is wrong."""
+    document, notes = validate(file)
+    errors = [note for note in notes if note.severity is Severity.ERROR]
+    if as_json:
+        names = [function.name for function in document.functions.aws]
+        shown = {"valid": not errors, "functions": names, "notes": [_note(n) for n in notes]}
+        click.echo(json.dumps(shown, indent=2))
+    _show_notes(notes, str(file))
+    if errors:
+        counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
+        click.echo(f"error: {file}: {counted}", err=True)
+        sys.exit(EXIT_STATUS[ErrorCode.INVALID])
+    if not as_json:
+        click.echo(f"{file}: valid")
+
+
+@fdl.command("schema")
+def fdl_schema() -> None:
+    """Print the JSON Schema of a definition, for an editor."""
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+#: What `orchgpu` adds to its own commands.
+COMMANDS: list[click.Command] = [deploy, plan, rm, fdl]
+
+
+class _Cloud:
+    """A cloud with how it was found."""
+
+    def __init__(self, aws: AwsCloud, settings: ClientSettings) -> None:
+        self.aws = aws
+        self.settings = settings
+
+    @property
+    def where(self) -> str:
+        place = self.aws.place
+        endpoint = self.settings.endpoint_url or self.settings.source
+        return f"account {place.account}, {place.region}, {endpoint}"
+
+
+@contextmanager
+def _cloud(
+    endpoint_url: str | None, region: str | None, profile: str | None, document: Document | None
+) -> Iterator[_Cloud]:
+    declared_region, declared_profile = _declared(document)
+
+    def settings(service: str) -> ClientSettings:
+        found = resolve(service, endpoint_url=endpoint_url, region=region, profile=profile)
+        if found.local:
+            return found  # the file's region and profile speak of AWS
+        return resolve(
+            service,
+            endpoint_url=endpoint_url,
+            region=region or declared_region,
+            profile=profile or declared_profile,
+        )
+
+    aws = AwsCloud(settings)
+    try:
+        yield _Cloud(aws, settings("s3"))
+    finally:
+        aws.close()
+
+
+def _declared(document: Document | None) -> tuple[str | None, str | None]:
+    """The region and profile that all functions of a file share."""
+    functions = [f.function for f in document.functions.aws] if document is not None else []
+    regions = dict.fromkeys(f.region for f in functions if f.region)
+    profiles = dict.fromkeys(f.boto_profile for f in functions if f.boto_profile)
+    for what, values in (("region", regions), ("boto_profile", profiles)):
+        if len(values) > 1:
+            raise invalid(f"one deploy, one {what}: the file names {', '.join(values)}")
+    return next(iter(regions), None), next(iter(profiles), None)
+
+
+def _execute(prepared: Prepared, cloud: _Cloud, *, as_json: bool) -> None:
+    def progress(number: int, count: int, step: Step) -> None:
+        if not as_json:
+            click.echo(f"[{number}/{count}] {step.sentence()}")
+
+    if not as_json:
+        _show_notices(prepared)
+    execute(prepared, cloud.aws, progress)
+    if as_json:
+        click.echo(json.dumps(_json(prepared, cloud.where, applied=True), indent=2))
+
+
+def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
+    return {
+        "functions": list(prepared.names),
+        "where": where,
+        "applied": applied,
+        "plan": prepared.plan.as_json(),
+        "notes": [_note(note) for note in prepared.notes],
+    }
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {
+        "severity": note.severity.value,
+        "path": note.path,
+        "line": note.at.line,
+        "column": note.at.column,
+        "message": note.message,
+    }
+
+
+def _show_notes(notes: Sequence[Note], file: str) -> None:
+    for note in notes:
+        click.echo(note.text(file), err=True)
+
+
+def _show_notices(prepared: Prepared) -> None:
+    for notice in prepared.plan.notices:
+        click.echo(f"note: {notice}")

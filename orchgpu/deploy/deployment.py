@@ -1,0 +1,91 @@
+"""A file and a cloud → a plan → a deployed function; and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corekit.budget import Budget
+from corekit.errors import AppError, invalid
+from fdl import plan as planning
+from fdl.desired import desired
+from fdl.lint import Note, Severity, lint
+from fdl.model import Document
+from fdl.plan import Plan, Step
+from orchgpu.deploy.files import facts_of, read_document
+from orchgpu.deploy.package import build
+from orchgpu.deploy.ports import Cloud
+
+#: Told before each step: its number from 1, how many there are, the step.
+Progress = Callable[[int, int, Step], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan with what its steps need."""
+
+    plan: Plan
+    names: tuple[str, ...]  #: of the functions
+    packages: Mapping[str, bytes]  #: sha256 → zip
+    notes: tuple[Note, ...] = ()
+
+
+def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
+    """Parse and lint without any cloud. Raises INVALID or NOT_FOUND."""
+    document = read_document(path)
+    return document, lint(document, files=facts_of(document, path.parent))
+
+
+def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
+    """Plan a deploy of a file; changes nothing. Raises INVALID with every error found."""
+    document = read_document(path)
+    notes = lint(document, files=facts_of(document, path.parent), place=cloud.place)
+    errors = [note for note in notes if note.severity is Severity.ERROR]
+    if errors:
+        raise invalid("\n".join(note.text(str(path)) for note in errors))
+    functions = document.functions.aws
+    built = [build(function, path.parent) for function in functions]
+    wanted = [
+        desired(function, cloud.place, package.code, budget)
+        for function, package in zip(functions, built, strict=True)
+    ]
+    names = tuple(function.name for function in functions)
+    observed = cloud.observe(names, [r for function in wanted for r in function.resources])
+    return Prepared(
+        plan=planning.plan(wanted, observed, cloud.place),
+        names=names,
+        packages={package.sha256: package.data for package in built},
+        notes=notes,
+    )
+
+
+def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) -> Prepared:
+    """Plan the removal of functions; changes nothing. CONFLICT while queues hold messages."""
+    observed = cloud.observe(names, ())
+    plan = planning.removal(names, observed, cloud.place, force=force)
+    return Prepared(plan=plan, names=tuple(names), packages={})
+
+
+def names_of(target: str) -> tuple[str, ...]:
+    """The functions a FILE declares, or the NAME itself."""
+    path = Path(target)
+    if path.is_file() or target.endswith((".yaml", ".yml")):
+        return tuple(function.name for function in read_document(path).functions.aws)
+    return (target,)
+
+
+def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
+    """Do every step in order; the first failure stops it and says where.
+
+    A second run plans again from what exists and goes on from there.
+    """
+    steps = prepared.plan.steps
+    for number, step in enumerate(steps, start=1):
+        progress(number, len(steps), step)
+        try:
+            cloud.apply(step, prepared.packages)
+        except AppError as error:
+            done = f"step {number} of {len(steps)} ({step.sentence()}) failed: {error.message}"
+            hint = "; what was done stays and is taken up by the next run"
+            raise AppError(error.code, done + hint, **error.details) from error

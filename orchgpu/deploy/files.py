@@ -1,0 +1,51 @@
+"""The user's FDL file and what its paths point to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from corekit.errors import AppError, ErrorCode, invalid
+from fdl.lint import FileFacts
+from fdl.model import Document
+from fdl.parse import BYTES_MAX, parse
+
+#: A script is looked at for line ends this far; larger ones are programs.
+_LOOK_BYTES_MAX = 1 << 20
+
+
+def read_document(path: Path) -> Document:
+    """Parse a file. Raises NOT_FOUND or INVALID."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise AppError(ErrorCode.NOT_FOUND, f"{path}: no such file") from None
+    except OSError as error:
+        raise invalid(f"{path}: {error.strerror}") from error
+    return parse(data, str(path))
+
+
+def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
+    """Facts about every script and folder the document names, below `folder`."""
+    declared = [function.function for function in document.functions.aws]
+    names = [name for f in declared for name in (f.init_script, f.extra_payload) if name]
+    return {name: _facts(folder / name) for name in names}
+
+
+def _facts(path: Path) -> FileFacts:
+    if not path.exists():
+        return FileFacts(exists=False)
+    if path.is_dir():
+        return FileFacts(folder=True)
+    try:
+        with path.open("rb") as file:
+            start = file.read(_LOOK_BYTES_MAX)
+    except OSError as error:
+        raise invalid(f"{path}: {error.strerror}") from error
+    return FileFacts(
+        executable=os.access(path, os.X_OK),
+        first_line=start.split(b"\n", 1)[0][:256] + (b"\n" if b"\n" in start else b""),
+        crlf=b"\r\n" in start,
+    )

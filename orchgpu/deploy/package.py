@@ -1,0 +1,138 @@
+"""The function's zip: the runner, what it imports, the user's script and files.
+
+Reproducible: sorted names, one fixed date, fixed modes; the same input gives the same bytes, so an
+unchanged function is not deployed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from corekit.errors import invalid
+from corekit.units import format_bytes
+from fdl.desired import Code
+from fdl.model import Function
+
+#: Folders of ours that travel, below the folder of their top-level package. All of them import the
+#: standard library only (and boto3, which the runtime brings).
+TRAVELLERS = (
+    "contract",
+    "lambda_functions/gpu_runner",
+    "remote_gpu/wire",
+    "remote_gpu/client",
+    "remote_gpu/forwarder",
+)
+SCRIPT_FOLDER = "script"
+#: The oldest date a zip can hold.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_PROGRAM, _FILE = 0o755, 0o644
+#: AWS's quota for an unzipped package; SCAR calls it max_s3_payload_size.
+UNZIPPED_BYTES_MAX = 262144000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """One zip."""
+
+    data: bytes
+    sha256: str  #: hex
+
+    @property
+    def code(self) -> Code:
+        return Code(sha256=self.sha256, size=len(self.data))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str  #: in the zip
+    path: Path
+    mode: int
+
+
+def build(function: Function, folder: Path) -> Built:
+    """The package of `function`, whose paths start at `folder`.
+
+    Raises INVALID when a file is missing, takes the place of one of ours, or all is too large.
+    """
+    members = {member.name: member for member in _ours()}
+    for member in _users(function, folder):
+        if member.name.split("/")[0] in _taken():
+            raise invalid(f"extra_payload: {member.name!r} is the name of a part of the runner")
+        members[member.name] = member
+    for member in _script(function, folder):
+        members[member.name] = member
+    data = _zip([members[name] for name in sorted(members)])
+    return Built(data=data, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _taken() -> tuple[str, ...]:
+    return (*dict.fromkeys(name.split("/")[0] for name in TRAVELLERS), SCRIPT_FOLDER)
+
+
+def _ours() -> Iterator[_Member]:
+    for traveller in TRAVELLERS:
+        top, _, inner = traveller.partition("/")
+        home = _home(top)
+        if inner:
+            yield _Member(f"{top}/__init__.py", home / "__init__.py", _FILE)
+        for path in sorted((home / inner).rglob("*.py")):
+            yield _Member(f"{top}/{path.relative_to(home).as_posix()}", path, _FILE)
+
+
+def _home(package: str) -> Path:
+    """Where a top-level package of ours lies, without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise invalid(f"this installation lacks the package {package!r}; install it again")
+    return Path(spec.origin).parent
+
+
+def _users(function: Function, folder: Path) -> Iterator[_Member]:
+    extra = function.function.extra_payload
+    if extra is None:
+        return
+    root = folder / extra
+    if not root.is_dir():
+        raise invalid(f"extra_payload: {root} is not a folder")
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            mode = _PROGRAM if os.access(path, os.X_OK) else _FILE
+            yield _Member(path.relative_to(root).as_posix(), path, mode)
+
+
+def _script(function: Function, folder: Path) -> Iterator[_Member]:
+    script = function.function.init_script
+    if script is None:
+        return
+    path = folder / script
+    if not path.is_file():
+        raise invalid(f"init_script: {path} does not exist")
+    yield _Member(f"{SCRIPT_FOLDER}/{path.name}", path, _PROGRAM)
+
+
+def _zip(members: list[_Member]) -> bytes:
+    total = 0
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in members:
+            try:
+                content = member.path.read_bytes()
+            except OSError as error:
+                raise invalid(f"{member.path}: {error.strerror}") from error
+            total += len(content)
+            if total > UNZIPPED_BYTES_MAX:
+                limit = format_bytes(UNZIPPED_BYTES_MAX)
+                raise invalid(f"the package is larger than {limit} unzipped; AWS takes no more")
+            info = zipfile.ZipInfo(member.name, _DATE)
+            info.create_system = 3  # Unix: the modes below mean something
+            info.external_attr = (0o100000 | member.mode) << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return buffer.getvalue()
