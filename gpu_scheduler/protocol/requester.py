@@ -163,6 +163,10 @@ class Release:
 
     lease: LeaseId
     reason: EndReason = EndReason.RELEASED
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

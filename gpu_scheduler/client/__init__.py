@@ -1,0 +1,9 @@
+"""How programs speak with ssgmd: one multiplexed connection that repairs itself, and `ssgm`.
+
+`channel` is the connection, for requesters and hosts alike; `client` gives every op a typed method.
+"""
+
+from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.words import Connected, Disconnected, PushWord
+
+__all__ = ["Connected", "Disconnected", "PushWord", "SchedulerClient"]

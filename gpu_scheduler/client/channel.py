@@ -1,0 +1,261 @@
+"""One connection to ssgmd that repairs itself: many requests in flight, pushes, re-hello.
+
+A request that was in flight when the connection broke is sent again on the next one, in its old
+order, until its own deadline; that is right because every op of the protocol is idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.protocol.codec import BrokenFrame, LineBuffer, decode_line, encode_line
+
+logger = logging.getLogger(__name__)
+
+Fields = Mapping[str, Any]
+#: Requests in flight; an orchestrator has at most a few per job and 1,000 jobs.
+IN_FLIGHT_MAX = 10_000
+#: The id of `hello`, which is sent once per connection and never repeated by resending.
+HELLO_ID = 0
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`"host:port"` → its parts. Raises INVALID."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise invalid(f"{text!r} is not an address; write host:port, as 127.0.0.1:4700")
+    return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelEvents:
+    """What the owner of a channel wants to know; all are called in the event loop."""
+
+    hello: Callable[[], Fields]  #: fields of the hello for the next connection
+    welcomed: Callable[[Fields], None]  #: its answer; may raise AppError to refuse the connection
+    pushed: Callable[[str, Fields], None]  #: name and fields of a push
+    lost: Callable[[str], None]  #: a welcomed connection broke, and why
+
+
+@dataclass(slots=True)
+class _Pending:
+    line: bytes
+    answer: asyncio.Future[Fields]
+    sent: bool = False
+
+
+class Channel:
+    """`async with Channel(...) as channel: await channel.call("beat", {}, deadline_s=5)`."""
+
+    def __init__(self, address: str, events: ChannelEvents, budget: Budget, *, name: str) -> None:
+        self._address = parse_address(address)
+        self._events = events
+        self._budget = budget
+        self._name = name
+        self._pending: dict[int, _Pending] = {}
+        self._next_id = HELLO_ID + 1
+        self._wire: _Wire | None = None  # only while welcomed
+        self._nursery = Nursery(name)
+        self._jitter = random.Random()  # spreads reconnects; nothing depends on its values
+
+    async def __aenter__(self) -> Channel:
+        await self._nursery.__aenter__()
+        self._nursery.start_eternal(self._stay_connected(), "connection")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._nursery.close()
+        closed = AppError(ErrorCode.UNAVAILABLE, "the connection to the scheduler was closed")
+        for pending in list(self._pending.values()):
+            _fail(pending.answer, closed)
+
+    @property
+    def connected(self) -> bool:
+        return self._wire is not None
+
+    @property
+    def nursery(self) -> Nursery:
+        """For tasks that live as long as the channel, such as beats."""
+        return self._nursery
+
+    async def call(self, op: str, fields: Fields, *, deadline_s: float) -> Fields:
+        """One request, through as many connections as it takes.
+
+        Raises the scheduler's own AppError; TIMEOUT when it may have been done without an answer
+        in time; UNAVAILABLE when no connection could be had; EXHAUSTED over IN_FLIGHT_MAX.
+        """
+        if len(self._pending) >= IN_FLIGHT_MAX:
+            raise AppError(ErrorCode.EXHAUSTED, f"{IN_FLIGHT_MAX} requests are in flight already")
+        id_ = self._next_id
+        self._next_id += 1
+        loop = asyncio.get_running_loop()
+        line = encode_line({"id": id_, "op": op, **fields})
+        pending = self._pending[id_] = _Pending(line, loop.create_future())
+        timer = loop.call_later(deadline_s, self._expire, pending, op, deadline_s)
+        try:
+            self._send(pending)
+            return await pending.answer
+        finally:
+            timer.cancel()
+            self._pending.pop(id_, None)
+
+    def _send(self, pending: _Pending) -> None:
+        if self._wire is not None:
+            pending.sent = True
+            self._wire.write(pending.line)
+
+    def _expire(self, pending: _Pending, op: str, deadline_s: float) -> None:
+        where = "{}:{}".format(*self._address)
+        if pending.sent:
+            text = f"the scheduler at {where} did not answer {op!r} in {deadline_s:g} s"
+            _fail(pending.answer, AppError(ErrorCode.TIMEOUT, text))
+        else:
+            text = f"no connection to the scheduler at {where} in {deadline_s:g} s; is ssgmd up?"
+            _fail(pending.answer, AppError(ErrorCode.UNAVAILABLE, text))
+
+    async def _stay_connected(self) -> None:
+        pause_s = self._budget.reconnect_base_s
+        while True:
+            try:
+                welcomed = await self._one_connection()
+            except OSError as error:
+                logger.debug("no connection to the scheduler", extra={"event": str(error)})
+                welcomed = False
+            pause_s = self._budget.reconnect_base_s if welcomed else pause_s * 2
+            pause_s = min(pause_s, self._budget.reconnect_s_max)
+            await asyncio.sleep(pause_s * self._jitter.uniform(0.5, 1.0))
+
+    async def _one_connection(self) -> bool:
+        loop = asyncio.get_running_loop()
+        silence_s = self._budget.client_gone_s
+        async with asyncio.timeout(silence_s):
+            _, wire = await loop.create_connection(
+                lambda: _Wire(self._line, silence_s), *self._address
+            )
+        try:
+            wire.write(encode_line({"id": HELLO_ID, "op": "hello", **self._events.hello()}))
+            reason = await wire.gone
+        finally:
+            wire.abort()
+            welcomed, self._wire = self._wire is wire, None
+        if welcomed:
+            self._events.lost(reason)
+        return welcomed
+
+    def _line(self, wire: _Wire, frame: dict[str, Any]) -> None:
+        if "push" in frame:
+            self._events.pushed(str(frame.pop("push")), frame)
+        elif frame.get("id") == HELLO_ID:
+            self._hello_answered(wire, frame)
+        elif (pending := self._pending.get(frame.get("id", -1))) is not None:
+            _settle(pending.answer, frame)
+
+    def _hello_answered(self, wire: _Wire, frame: dict[str, Any]) -> None:
+        if "error" in frame:
+            return self._refused(wire, AppError.from_json(frame["error"]))
+        self._wire = wire
+        try:
+            self._events.welcomed(frame.get("ok", {}))
+        except AppError as error:
+            self._wire = None
+            return self._refused(wire, error)
+        for pending in list(self._pending.values()):
+            if not pending.answer.done():
+                self._send(pending)
+        return None
+
+    def _refused(self, wire: _Wire, error: AppError) -> None:
+        """A wrong hello stays wrong: whoever waits must hear why instead of a timeout."""
+        logger.warning("%s: hello refused: %s", self._name, error.message)
+        if not error.retryable and error.code is not ErrorCode.CONFLICT:
+            for pending in list(self._pending.values()):
+                _fail(pending.answer, error)
+        wire.break_off(error.message)
+
+
+class _Wire(asyncio.Protocol):
+    """One TCP connection: lines in, lines out.
+
+    A peer that is stopped keeps its TCP connection: only its silence tells, so it is broken off
+    after `silence_s` without a byte (both roles send something, which is answered, far oftener).
+    """
+
+    def __init__(self, on_frame: Callable[[_Wire, dict[str, Any]], None], silence_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[str] = self._loop.create_future()
+        self._on_frame = on_frame
+        self._silence_s = silence_s
+        self._heard_s = self._loop.time()
+        self._silence = self._loop.call_later(silence_s, self._check_silence)
+        self._lines = LineBuffer()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self._loop.time()
+        try:
+            for line in self._lines.feed(data):
+                if not self.gone.done():
+                    self._on_frame(self, decode_line(line))
+        except BrokenFrame as error:
+            self.break_off(f"the scheduler sent what is no message: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended(str(exc) if exc else "the scheduler closed the connection")
+
+    def _check_silence(self) -> None:
+        silent_s = self._loop.time() - self._heard_s
+        if silent_s >= self._silence_s:
+            self.break_off(f"the scheduler was silent for {silent_s:.3g} s")
+        else:
+            self._silence = self._loop.call_later(self._silence_s - silent_s, self._check_silence)
+
+    def write(self, line: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(line)
+
+    def break_off(self, reason: str) -> None:
+        """End the connection; `gone` says why."""
+        self._ended(reason)
+        self.abort()
+
+    def abort(self) -> None:
+        self._silence.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _ended(self, reason: str) -> None:
+        self._silence.cancel()
+        if not self.gone.done():
+            self.gone.set_result(reason)
+
+
+def _settle(answer: asyncio.Future[Fields], frame: dict[str, Any]) -> None:
+    if answer.done():
+        return
+    if "error" in frame:
+        answer.set_exception(AppError.from_json(frame["error"]))
+    else:
+        answer.set_result(frame.get("ok", {}))
+
+
+def _fail(answer: asyncio.Future[Fields], error: AppError) -> None:
+    if not answer.done():
+        answer.set_exception(error)

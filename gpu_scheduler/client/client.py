@@ -1,0 +1,298 @@
+"""`SchedulerClient`: every requester op as a typed coroutine over one self-repairing connection."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from corekit.budget import Budget
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import HostId, JobId, LeaseId
+from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
+from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
+from gpu_scheduler.model import EndReason, GrantedLease, Hold, Lease, Record, Request
+from gpu_scheduler.protocol import answers, requester
+from gpu_scheduler.protocol.codec import VERSION
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def new_session() -> str:
+    """A fresh session id; a program that returns after a crash is a new session."""
+    return f"session-{secrets.token_hex(8)}"
+
+
+class SchedulerClient:
+    """`async with SchedulerClient("127.0.0.1:4700", on_push=...) as scheduler: ...`
+
+    Every method waits through disconnects until `deadline_s` and raises only AppError: the
+    scheduler's own, or UNAVAILABLE / TIMEOUT. CONFLICT carries the record that stands, as a
+    `Record`, in `details["record"]`. All methods are idempotent.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        role: str = "requester",
+        session: str | None = None,
+        budget: Budget | None = None,
+        on_push: OnPush | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        if role != "requester":
+            raise invalid(f"role {role!r}: hosts speak through gpu_scheduler.monitor.link.HostLink")
+        self.session = session or new_session()
+        self.epoch = 0  #: of the scheduler we last spoke with; 0 before the first welcome
+        self._budget = budget or Budget()
+        #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
+        self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
+        self._on_push = on_push
+        self._welcomed = asyncio.Event()
+        events = ChannelEvents(
+            hello=self._hello, welcomed=self._on_welcome, pushed=self._pushed, lost=self._lost
+        )
+        self._channel = Channel(address, events, self._budget, name=self.session)
+
+    async def __aenter__(self) -> SchedulerClient:
+        await self._channel.__aenter__()
+        self._channel.nursery.start_eternal(self._beats(), "beats")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._channel.__aexit__(kind, error, trace)
+
+    @property
+    def connected(self) -> bool:
+        return self._channel.connected
+
+    async def wait_connected(self, deadline_s: float) -> None:
+        """Return when the scheduler welcomed us; raises UNAVAILABLE after `deadline_s`."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._welcomed.wait()
+        except TimeoutError:
+            text = f"no connection to the scheduler in {deadline_s:g} s; is ssgmd up?"
+            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+
+    # --- attempts and job records
+
+    async def attempt(
+        self,
+        holder: str,
+        n: int,
+        revision: int,
+        request: Request,
+        *,
+        handle: str = "",
+        block: Mapping[str, Any] | None = None,
+        wait: bool = True,
+    ) -> answers.AttemptOutcome:
+        """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
+        op = requester.Attempt(
+            holder=JobId(holder), n=n, revision=revision, request=request, handle=handle,
+            block=block or {}, wait=wait,
+        )  # fmt: skip
+        return await self._ask(op, answers.AttemptOutcome)
+
+    async def adopt(self, holder: str, revision: int, handle: str | None = None) -> answers.Adopted:
+        """Take an ownerless record. Raises CONFLICT when it has a live owner or moved on."""
+        op = requester.Adopt(holder=JobId(holder), revision=revision, handle=handle)
+        return await self._ask(op, answers.Adopted)
+
+    async def orphans(self, limit: int = requester.PAGE_MAX) -> tuple[Record, ...]:
+        """Records without a live owner, not ENDED; longest ownerless first."""
+        return (await self._ask(requester.Orphans(limit=limit), answers.RecordsAnswer)).records
+
+    async def record(self, holder: str) -> Record | None:
+        """The record of one job."""
+        op = requester.RecordOf(holder=JobId(holder))
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    async def records(
+        self, limit: int = requester.PAGE_MAX, after: str | None = None
+    ) -> tuple[Record, ...]:
+        """A page of all records, newest first, after holder `after`."""
+        op = requester.Records(limit=limit, after=None if after is None else JobId(after))
+        return (await self._ask(op, answers.RecordsAnswer)).records
+
+    async def handle(self, holder: str, handle: str) -> None:
+        """Store the newest receipt handle; an owner elsewhere gets a push."""
+        await self._ask(requester.Handle(holder=JobId(holder), handle=handle), answers.Done)
+
+    async def hand_back(self, holder: str, revision: int) -> Record | None:
+        """Withdraw the waiting request; the record loses its owner and keeps its place."""
+        op = requester.HandBack(holder=JobId(holder), revision=revision)
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    async def staged(self, holder: str, lease: str, connect_by_s: float) -> Record | None:
+        """The envelope is out: the first session must come within `connect_by_s`."""
+        op = requester.StagedOp(
+            holder=JobId(holder), lease=LeaseId(lease), connect_by_s=connect_by_s
+        )
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    async def fail_attempt(
+        self, holder: str, revision: int, reason: str, detail: str = "",
+        retry_at_s: float | None = None,
+    ) -> Record | None:  # fmt: skip
+        """The newest attempt is over: its leases end, step RECEIVED, the owner stays."""
+        op = requester.FailAttempt(
+            holder=JobId(holder), revision=revision, reason=reason, detail=detail,
+            retry_at_s=retry_at_s,
+        )  # fmt: skip
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    async def finish(
+        self, holder: str, outcome: str, reason: str, detail: str = ""
+    ) -> Record | None:
+        """Terminal, and all leases of the job end; unknown holder → None."""
+        op = requester.Finish(holder=JobId(holder), outcome=outcome, reason=reason, detail=detail)
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    async def reopen(self, holder: str, revision: int, handle: str) -> Record | None:
+        """Redrive of a FAILED record: attempts anew, the owner is this session."""
+        op = requester.Reopen(holder=JobId(holder), revision=revision, handle=handle)
+        return (await self._ask(op, answers.RecordAnswer)).record
+
+    # --- leases
+
+    async def renew(self, lease: str) -> None:
+        """Keep a RESERVED lease for another `reserved_ttl_s`. Raises NOT_FOUND when it is over."""
+        await self._ask(requester.Renew(lease=LeaseId(lease)), answers.Done)
+
+    async def release(
+        self, lease: str, reason: EndReason = EndReason.RELEASED, detail: str = ""
+    ) -> None:
+        """End a lease; an unknown one is no error."""
+        op = requester.Release(lease=LeaseId(lease), reason=reason, detail=detail)
+        await self._ask(op, answers.Done)
+
+    async def reserve(
+        self, attempt: str, request: Request, *, wait: bool = False, hold: Hold = Hold.SESSION,
+        lease_s: float | None = None,
+    ) -> answers.AttemptOutcome:  # fmt: skip
+        """A lease without a job record; `lease_s` is the length of a DEADLINE hold."""
+        op = requester.Reserve(
+            attempt=attempt, request=request, wait=wait, hold=hold, lease_s=lease_s
+        )
+        return await self._ask(op, answers.AttemptOutcome)
+
+    # --- for people and tools
+
+    async def explain(
+        self, *, attempt: str | None = None, holder: str | None = None,
+        request: Request | None = None,
+    ) -> answers.ExplainAnswer:  # fmt: skip
+        """Why it waits, or what a request would be answered now; exactly one is given."""
+        job = None if holder is None else JobId(holder)
+        op = requester.Explain(attempt=attempt, holder=job, request=request)
+        return await self._ask(op, answers.ExplainAnswer)
+
+    async def inventory(self) -> answers.InventoryAnswer:
+        """Hosts with devices, what is promised of them, usage, states."""
+        return await self._ask(requester.Inventory(), answers.InventoryAnswer)
+
+    async def leases(self) -> tuple[Lease, ...]:
+        """All leases that are not ENDED, oldest first."""
+        return (await self._ask(requester.Leases(), answers.LeasesAnswer)).leases
+
+    async def queue(self) -> tuple[answers.QueuedView, ...]:
+        """All waiting requests in the order of service, parked ones last."""
+        return (await self._ask(requester.Queue(), answers.QueueAnswer)).queue
+
+    async def watch(self, *, all_leases: bool = True) -> None:
+        """Get (or stop) every push about every lease; ask again after each `Connected`."""
+        await self._ask(requester.Watch(all=all_leases), answers.Done)
+
+    async def drain(self, host: str) -> None:
+        """No new leases on this host."""
+        await self._ask(requester.Drain(host=HostId(host)), answers.Done)
+
+    async def undrain(self, host: str) -> None:
+        """New leases on this host again."""
+        await self._ask(requester.Undrain(host=HostId(host)), answers.Done)
+
+    async def forget(self, host: str) -> None:
+        """The host is gone for good. Raises CONFLICT while it is up."""
+        await self._ask(requester.Forget(host=HostId(host)), answers.Done)
+
+    # --- the connection
+
+    async def _ask(self, op: requester.Op, answer: type[T]) -> T:
+        name = requester.OP_NAMES[type(op)]
+        try:
+            value = await self._channel.call(name, encode(op), deadline_s=self._deadline_s)
+        except AppError as error:
+            raise _with_record(error) from None
+        return decode(answer, value)
+
+    async def _beats(self) -> None:
+        while True:
+            await asyncio.sleep(self._budget.client_beat_s)
+            if self._channel.connected:
+                try:
+                    await self._channel.call("beat", {}, deadline_s=self._budget.client_gone_s)
+                except AppError as error:
+                    logger.debug("beat: %s", error.message)
+
+    def _hello(self) -> Fields:
+        return {"role": "requester", "session": self.session, "version": VERSION}
+
+    def _on_welcome(self, value: Fields) -> None:
+        self.epoch = decode(answers.SessionWelcome, value).epoch
+        self._welcomed.set()
+        self._tell(Connected(epoch=self.epoch))
+
+    def _lost(self, detail: str) -> None:
+        self._welcomed.clear()
+        self._tell(Disconnected(detail=detail))
+
+    def _pushed(self, name: str, fields: Fields) -> None:
+        cls = answers.PUSHES.get(name)
+        if cls is None:
+            logger.info("push %r is newer than this client", name)
+            return
+        try:
+            push = decode(cls, fields)
+        except AppError as error:
+            logger.warning("push %r left out: %s", name, error.message)
+            return
+        self._tell(push)
+
+    def _tell(self, word: PushWord) -> None:
+        if self._on_push is not None:
+            self._on_push(word)
+
+
+def _with_record(error: AppError) -> AppError:
+    """The record in the details of a CONFLICT, as a value."""
+    record = error.details.get("record")
+    if not isinstance(record, Mapping):
+        return error
+    details = {**error.details, "record": decode(Record, record)}
+    return AppError(error.code, error.message, **details)
+
+
+def granted_of(outcome: answers.AttemptOutcome) -> GrantedLease:
+    """The lease of an outcome that must be one. Raises EXHAUSTED (busy, waiting) or IMPOSSIBLE."""
+    if outcome.granted is not None:
+        return outcome.granted
+    assert outcome.explanation is not None
+    impossible = outcome.outcome is answers.Outcome.IMPOSSIBLE
+    code = ErrorCode.IMPOSSIBLE if impossible else ErrorCode.EXHAUSTED
+    explanation = dataclasses.asdict(outcome.explanation)
+    raise AppError(code, outcome.explanation.sentence, explanation=explanation)
