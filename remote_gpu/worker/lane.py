@@ -190,10 +190,12 @@ class LaneServer:
         return inputs
 
     def _area_of(self, size: int) -> memoryview:
+        if size == 0:
+            return memoryview(b"")
         if self._area is None or self._area.size < size:
             self._release_area(0)
             # whole powers of two, so that growing inputs do not map anew each time
-            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length() if size else 0)
+            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
             limit = self._quota.limit_bytes
             self._area = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
         return self._area.view[:size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import resource
@@ -51,16 +52,20 @@ def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
     while (received := control.receive(stream)) is not None:
         _, descriptor = received
         if descriptor is not None:
-            _start_lane(socket.socket(fileno=descriptor), registry, context)
+            _start_lane(stream, socket.socket(fileno=descriptor), registry, context)
 
 
-def _start_lane(lane: socket.socket, registry: Registry, context: Context) -> None:
+def _start_lane(
+    stream: socket.socket, lane: socket.socket, registry: Registry, context: Context
+) -> None:
     lane.setblocking(True)  # gpud's event loop had it non-blocking; the flag is the socket's
     server = LaneServer(lane, Runner(registry, context), context.quota)
 
     def serve() -> None:
         with lane:
             server.serve()
+        with contextlib.suppress(OSError):  # gpud is gone, and this process with it in a moment
+            control.send(stream, {"lane_ended": {}})
 
     threading.Thread(target=serve, name="lane", daemon=True).start()
 

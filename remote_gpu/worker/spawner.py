@@ -47,7 +47,7 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
                 "operations": {context.kind: registry.names(context.kind)},
                 "failures": registry.failures,
                 "resident": context.warm.keys(),
-                "threads": len(os.listdir("/proc/self/task")),
+                "threads": len(list(Path("/proc/self/task").iterdir())),
             }
         },
     )

@@ -1,0 +1,82 @@
+"""Wiring of gpud: pool, table, gateway, daemon, probes; everything but the link to the scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId
+from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.gateway import Gateway
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.pool import WorkerPool
+from remote_gpu.host.probe import CpuProbe, CpuSettings
+
+LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """What `gpud` was told."""
+
+    host: HostId
+    state: Path  #: folder for the lease log; made when absent
+    cpu: CpuSettings
+    budget: Budget
+    listen_address: str = "127.0.0.1"
+    listen_port: int = 0  #: 0 = any free one
+    data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningHost:
+    """A host that serves; give `daemon.link` the scheduler's link to complete it."""
+
+    daemon: HostDaemon
+    cpu: CpuProbe
+    gateway: str  #: "address:port"
+    nursery: Nursery
+
+
+@contextlib.asynccontextmanager
+async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
+    """Everything a host is, open for the length of the block. Raises AppError."""
+    os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
+    settings.state.mkdir(parents=True, exist_ok=True)
+    async with contextlib.AsyncExitStack() as stack:
+        log = LeaseLog(settings.state / LEASE_LOG_NAME)
+        stack.callback(log.close)
+        nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
+        pool = WorkerPool(settings.data, settings.cpu.cpus, nursery)
+        stack.push_async_callback(pool.close)
+        await pool.open()
+        probe = CpuProbe(settings.cpu, lambda: pool.pids)
+        probe.operations = tuple(pool.ready.operations.get("cpu", ()))
+        probe.resident = tuple(pool.ready.resident)
+        table = LeaseTable(
+            {probe.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
+        )
+        daemon = HostDaemon(table, pool, log, nursery)
+        daemon.gateway = gateway = Gateway(settings.host, daemon, settings.budget, nursery)
+        address = _listen(gateway, settings)
+        stack.callback(gateway.close)
+        nursery.start_eternal(gateway.serve(), "gateway")
+        nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
+        nursery.start_eternal(pool.watch(), "spawner")
+        stack.push_async_callback(daemon.close)
+        yield RunningHost(daemon=daemon, cpu=probe, gateway=address, nursery=nursery)
+
+
+def _listen(gateway: Gateway, settings: HostSettings) -> str:
+    try:
+        return gateway.listen(settings.listen_address, settings.listen_port)
+    except OSError as error:
+        where = f"{settings.listen_address}:{settings.listen_port}"
+        raise AppError(ErrorCode.UNAVAILABLE, f"cannot listen on {where}: {error}") from None

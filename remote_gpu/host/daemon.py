@@ -1,0 +1,231 @@
+"""One GPU host: the table of leases, carried out. Implements the monitor's HostControl port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError
+from corekit.ids import LeaseId
+from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol.host import Install, SessionState
+from remote_gpu.host.frames import send_frame
+from remote_gpu.host.gateway import PRESENT_S, Gateway
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.pool import Worker, WorkerPool
+from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.worker.control import Start
+
+logger = logging.getLogger(__name__)
+
+LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
+#: A worker that crashed is replaced this often within one lease; then the device is not to blame.
+CRASHES_MAX = 5
+#: Every call may carry this much whatever the lease's memory is; a request may ask for none.
+_MEMORY_FLOOR_BYTES = 64 << 20
+_TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
+
+
+class Link(Protocol):
+    """What the daemon tells the scheduler; repeated by the link until acknowledged."""
+
+    def session(
+        self,
+        lease: LeaseId,
+        state: SessionState,
+        nonce: str,
+        reason: EndReason | None = None,
+        detail: str = "",
+    ) -> None: ...
+
+    def cut(self, lease: LeaseId) -> None: ...
+
+
+class HostDaemon:
+    """Everything between the link, the gateway and the workers; lives in the event loop."""
+
+    def __init__(
+        self, table: LeaseTable, pool: WorkerPool, log: LeaseLog, nursery: Nursery
+    ) -> None:
+        self.table = table
+        self._pool = pool
+        self._log = log
+        self._nursery = nursery
+        self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
+        self._crashes: dict[LeaseId, int] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self.gateway: Gateway | None = None
+        self.link: Link | None = None
+
+    def now_s(self) -> float:
+        """The machine's monotonic clock, shared with the lease log."""
+        return time.monotonic()
+
+    # --- HostControl: what the scheduler says
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        """Leases whose doors are open here."""
+        return tuple(entry.lease for entry in self.table)
+
+    def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
+        """The scheduler's truth after a (re)connect."""
+        logger.info("full state", extra={"installs": len(installs), "epoch": epoch})
+        now_s = self.now_s()
+        self.apply([*self.table.expire(now_s), *self.table.full_state(installs, now_s)])
+
+    def install(self, install: Install) -> None:
+        """Open a door."""
+        now_s = self.now_s()
+        self.apply([*self.table.expire(now_s), *self.table.install(install, now_s)])
+
+    def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
+        """Close a door, kill, free; then `cut`. One that is not here is cut already."""
+        del fence  # ids of leases are never used twice
+        steps = self.table.end(lease, reason, "ended by the scheduler", reported=False)
+        if steps:
+            self.apply(steps)
+        elif self.link is not None and lease not in self.installed():
+            self.link.cut(lease)
+
+    def staged(self, lease: LeaseId, connect_by_s: float) -> None:
+        """The first session must open in time."""
+        self.table.staged(lease, connect_by_s, self.now_s())
+        self._wake()
+
+    def link_changed(self, connected: bool) -> None:
+        """Leases live on without the scheduler, by their own deadlines."""
+        logger.info("scheduler reachable" if connected else "scheduler not reachable")
+
+    # --- the table's steps
+
+    def apply(self, steps: list[Step]) -> None:
+        """Carry steps out, in order; slow ones in tasks of their own."""
+        for step in steps:
+            self._apply_one(step)
+        if steps:
+            self._wake()
+
+    def _apply_one(self, step: Step) -> None:
+        self._log.write(step, step.kind.value, self.now_s())
+        if step.kind is StepKind.KILL:
+            self._nursery.start(self._kill(step.lease), "kill")
+        elif step.kind is StepKind.OPENED:
+            self._tell(step, SessionState.OPENED)
+        elif step.kind is StepKind.RETURNED:
+            self._tell(step, SessionState.FREED)
+        elif step.kind is StepKind.CUT and self.link is not None:
+            self.link.cut(step.lease)
+        elif step.kind is StepKind.CLOSED:
+            self._crashes.pop(step.lease, None)
+            if self.gateway is not None:
+                self.gateway.session_ended(step)
+            if step.reported:
+                self._tell(step, SessionState.CLOSED)
+
+    def _tell(self, step: Step, state: SessionState) -> None:
+        if self.link is not None:
+            self.link.session(step.lease, state, step.nonce, step.reason, step.detail)
+
+    async def _kill(self, lease: LeaseId) -> None:
+        """End the lease's worker for certain; only then are its shares free."""
+        task = self._workers.pop(lease, None)
+        worker = await task if task is not None else None
+        if worker is not None:
+            worker.kill()
+            await worker.gone
+        self.apply(self.table.gone(lease))
+
+    # --- the gateway's needs
+
+    async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
+        """Wait until a change of the table makes `ready` true, or `wait_s` is over."""
+        deadline_s = self.now_s() + wait_s
+        while not ready():
+            left_s = deadline_s - self.now_s()
+            if left_s <= 0:
+                return False
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(change)
+            await asyncio.wait({change}, timeout=left_s)
+        return True
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
+
+    async def hand_over(self, entry: Entry, device: int, stream: socket.socket) -> None:
+        """Give a proven lane to the lease's worker, starting it for the first one."""
+        worker = await asyncio.shield(self._worker_of(entry))
+        if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
+            raise Refused(Refusal.ENDED, f"lease {entry.lease} is over")
+        if worker is None:
+            raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
+        if worker.lanes >= LANES_MAX:
+            raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
+        await send_frame(stream, {"welcome": {}}, PRESENT_S)
+        try:
+            worker.lane(stream, device)
+        except OSError as error:
+            logger.info("lane lost", extra={"lease": entry.lease, "why": str(error)})
+
+    def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
+        task = self._workers.get(entry.lease)
+        if task is None or (task.done() and task.result() is None):
+            task = self._nursery.start(self._start_worker(entry), "worker")
+            self._workers[entry.lease] = task
+        return task
+
+    async def _start_worker(self, entry: Entry) -> Worker | None:
+        memory_mib = sum(share.memory_mib for share in entry.install.shares)
+        cap_s = CAP_S_MAX if entry.cap_at_s is None else entry.cap_at_s - self.now_s()
+        start = Start(
+            lease=entry.lease,
+            tenant=entry.install.tenant,
+            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
+            cap_s=cap_s,
+        )
+        try:
+            worker = await self._pool.take(start)
+        except AppError as error:
+            logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
+            return None
+        worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
+        return worker
+
+    def _worker_gone(self, entry: Entry, worker: Worker) -> None:
+        """It crashed: its lanes are cut, the next lane gets a new one; the lease lives on."""
+        task = self._workers.get(entry.lease)
+        if task is None or not task.done() or task.cancelled() or task.result() is not worker:
+            return  # killed on purpose
+        del self._workers[entry.lease]
+        crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1
+        logger.error("worker died", extra={"lease": entry.lease, "crashes": crashes})
+        if crashes >= CRASHES_MAX:
+            detail = f"its worker died {crashes} times"
+            self.apply(self.table.end(entry.lease, EndReason.DEVICE_BAD, detail))
+
+    # --- eternal
+
+    async def keep_deadlines(self) -> None:
+        """End leases when their own deadlines pass, with or without a scheduler."""
+        while True:
+            now_s = self.now_s()
+            self.apply(self.table.expire(now_s))
+            next_s = self.table.next_deadline_s()
+            wait_s = _TICK_S_MAX if next_s is None else min(_TICK_S_MAX, max(0.0, next_s - now_s))
+            await self.until(lambda: False, wait_s)
+
+    async def close(self) -> None:
+        """End every lease: this host's program stops, and its workers with it."""
+        for lease in self.installed():
+            self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program stops"))
+        while any(entry.occupying for entry in self.table):
+            await self.until(lambda: not any(e.occupying for e in self.table), _TICK_S_MAX)

@@ -1,0 +1,231 @@
+"""Workers: forked ahead of need, bound to a lease at its first lane, ended by SIGKILL.
+
+A worker is watched by its pidfd: readable means the process has ended and its memory is back with
+the kernel. Nothing else counts as gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError, ErrorCode
+from remote_gpu.worker import control
+
+logger = logging.getLogger(__name__)
+
+#: Loading libraries and host-resident models from a cold disk takes seconds, not minutes.
+READY_S = 120.0
+#: A fork of the spawner takes milliseconds; a machine under load, a second.
+FORK_S = 10.0
+#: One is taken at each first lane, and forked anew in 3 ms.
+IDLE_WORKERS = 2
+_RESTART_S = 1.0  #: between starts of a spawner that died
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What the spawner found on this host."""
+
+    operations: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: kind → names
+    failures: Mapping[str, str] = field(default_factory=dict)  #: operation → why it is not there
+    resident: Sequence[str] = ()  #: warm keys
+    threads: int = 1
+
+
+class Worker:
+    """One process, from fork to its certain end."""
+
+    def __init__(self, pid: int, pidfd: int, stream: socket.socket) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+        self._stream = stream
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lanes = 0  #: open now
+        stream.setblocking(False)
+        asyncio.get_running_loop().add_reader(pidfd, self._ended)
+        asyncio.get_running_loop().add_reader(stream, self._lane_ended)
+
+    def start(self, start: control.Start) -> None:
+        """Bind it to a lease. Raises OSError when it has died."""
+        control.send(self._stream, {"start": asdict(start)})
+
+    def lane(self, stream: socket.socket, device: int) -> None:
+        """Hand a proven connection over; the caller closes its own copy."""
+        control.send(self._stream, {"lane": {"device": device}}, stream.fileno())
+        self.lanes += 1
+
+    def kill(self) -> None:
+        """End it now. Safe to repeat; await `gone` for the certainty."""
+        if not self.gone.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _lane_ended(self) -> None:
+        with contextlib.suppress(OSError):
+            if control.receive(self._stream) is not None:
+                self.lanes -= 1
+                return
+        asyncio.get_running_loop().remove_reader(self._stream)  # the pidfd tells of the end
+
+    def _ended(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._stream)
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._stream.close()
+        self.gone.set_result(None)
+
+
+class WorkerPool:
+    """The spawner and the workers that wait for a lease."""
+
+    def __init__(self, data: Mapping[str, Path], cpus: Sequence[int], nursery: Nursery) -> None:
+        self._settings = {"data": {k: str(v) for k, v in data.items()}, "cpus": list(cpus)}
+        self._nursery = nursery
+        self._idle: deque[Worker] = deque()
+        self._workers: set[Worker] = set()  # all that live, idle or bound
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stream: socket.socket | None = None
+        self._lock = asyncio.Lock()  # one request to the spawner at a time
+        self.ready = Ready()
+
+    async def open(self) -> None:
+        """Start the spawner and wait until it has loaded everything. Raises AppError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            self._process = self._spawn(theirs.fileno())
+        self._stream = ours
+        meta, _ = await self._receive(READY_S)
+        self.ready = Ready(**meta["ready"])
+        for name, why in self.ready.failures.items():
+            logger.warning("operation not available", extra={"operation": name, "why": why})
+        await self._refill()
+
+    async def watch(self) -> None:
+        """Start a new spawner whenever the old one dies; for ever."""
+        while True:
+            assert self._process is not None, "open() comes first"
+            pidfd = os.pidfd_open(self._process.pid)
+            ended = asyncio.Event()
+            asyncio.get_running_loop().add_reader(pidfd, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                asyncio.get_running_loop().remove_reader(pidfd)
+                os.close(pidfd)
+            logger.error("the spawner died", extra={"code": self._process.wait()})
+            await asyncio.sleep(_RESTART_S)
+            await self._reopen()
+
+    async def take(self, start: control.Start) -> Worker:
+        """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
+        for _ in range(IDLE_WORKERS + 1):
+            worker = self._idle.popleft() if self._idle else await self._fork()
+            with contextlib.suppress(OSError):  # it died while it was idle: take the next
+                worker.start(start)
+                self._nursery.start(self._refill(), "refill")
+                return worker
+        raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of all workers that live, for usage figures."""
+        return tuple(sorted(worker.pid for worker in self._workers))
+
+    async def close(self) -> None:
+        """Kill everything and wait until it is gone. Safe to repeat."""
+        workers = list(self._workers)
+        for worker in workers:
+            worker.kill()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._stream is not None:
+            self._stream.close()
+        await asyncio.gather(*(worker.gone for worker in workers))
+        self._idle.clear()
+
+    def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
+        arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "remote_gpu.worker.spawner", *arguments],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_environment(),
+        )
+
+    async def _reopen(self) -> None:
+        async with self._lock:
+            if self._stream is not None:
+                self._stream.close()
+            self._idle.clear()  # they died with the spawner
+        try:
+            await self.open()
+        except (AppError, OSError) as error:
+            logger.exception("the spawner does not start", exc_info=error)
+
+    async def _refill(self) -> None:
+        try:
+            while len(self._idle) < IDLE_WORKERS:
+                self._idle.append(await self._fork())
+        except AppError as error:  # the next lane says so to its caller
+            logger.warning("no worker could be forked", extra={"why": error.message})
+
+    async def _fork(self) -> Worker:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            async with self._lock:
+                with theirs:
+                    assert self._stream is not None, "open() comes first"
+                    control.send(self._stream, {"fork": {}}, theirs.fileno())
+                meta, pidfd = await self._receive(FORK_S)
+        except (OSError, AppError) as error:
+            ours.close()
+            raise AppError(ErrorCode.UNAVAILABLE, f"the spawner does not answer: {error}") from None
+        except BaseException:
+            ours.close()
+            raise
+        assert pidfd is not None, "the spawner answers a fork with a pidfd"
+        worker = Worker(meta["forked"], pidfd, ours)
+        self._workers.add(worker)
+        worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
+        return worker
+
+    async def _receive(self, wait_s: float) -> tuple[dict[str, Any], int | None]:
+        assert self._stream is not None, "open() comes first"
+        loop, stream = asyncio.get_running_loop(), self._stream
+        readable = asyncio.Event()
+        loop.add_reader(stream, readable.set)
+        try:
+            await asyncio.wait_for(readable.wait(), wait_s)
+        except TimeoutError:
+            if self._process is not None:
+                self._process.kill()  # a late answer would be taken for the next one's
+            raise AppError(ErrorCode.TIMEOUT, f"no answer within {wait_s:g} s") from None
+        finally:
+            loop.remove_reader(stream)
+        received = control.receive(stream)
+        if received is None:
+            raise AppError(ErrorCode.UNAVAILABLE, "the spawner ended")
+        return received
+
+
+def _environment() -> dict[str, str]:
+    """One thread per library: a lease's share is its core, and a threaded spawner cannot fork."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return os.environ | dict.fromkeys(names, "1")

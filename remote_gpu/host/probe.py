@@ -1,0 +1,162 @@
+"""The devices of this host: its CPU cores as one device, and NVIDIA devices where there are any."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from corekit.errors import invalid
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.model import Device, DeviceKind, Usage
+from gpu_scheduler.monitor.ports import Probe
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: A machine of which the half is left to the system and to the programs beside gpud.
+_DEFAULT_PART = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuSettings:
+    """The part of the machine that this host lends."""
+
+    host: HostId
+    cpus: tuple[int, ...]  #: cores; every process of the host is held on them
+    memory_mib: int
+    shared_with: tuple[str, ...] = ()  #: hosts on the same machine that own the same cores
+
+
+class CpuProbe:
+    """The `cpu` device: real cores, owned by affinity."""
+
+    def __init__(self, settings: CpuSettings, pids: Callable[[], Sequence[int]]) -> None:
+        self._settings = settings
+        self._pids = pids
+        self._model = _cpu_model()
+        self._busy_s: dict[int, float] = {}
+        self._looked_s = time.monotonic()
+        #: what the spawner found; set once it is ready
+        self.operations: tuple[str, ...] = ()
+        self.resident: tuple[str, ...] = ()
+
+    @property
+    def device_id(self) -> DeviceId:
+        return DeviceId(f"{self._settings.host}/cpu0")
+
+    def device(self) -> Device:
+        """As the scheduler should know it now."""
+        cores = ",".join(map(str, self._settings.cpus))
+        detail = f"{len(self._settings.cpus)} core(s): {cores}"
+        if self._settings.shared_with:
+            detail += "; the same cores belong to " + ", ".join(self._settings.shared_with)
+        return Device(
+            id=self.device_id,
+            index=0,
+            kind=DeviceKind.CPU,
+            model=self._model,
+            memory_mib=self._settings.memory_mib,
+            detail=detail,
+            operations=self.operations,
+            resident=self.resident,
+        )
+
+    async def devices(self) -> tuple[Device, ...]:
+        """Always one."""
+        return (self.device(),)
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """Memory and CPU time of the workers, since the last look."""
+        pids = self._pids()
+        now_s, busy_s = time.monotonic(), {pid: _cpu_seconds(pid) for pid in pids}
+        spent_s = sum(s - self._busy_s.get(pid, s) for pid, s in busy_s.items())
+        available_s = max(1e-3, now_s - self._looked_s) * len(self._settings.cpus)
+        self._busy_s, self._looked_s = busy_s, now_s
+        return (
+            Usage(
+                device=self.device_id,
+                memory_used_mib=sum(_private_bytes(pid) for pid in pids) >> 20,
+                utilisation_pct=min(100, round(100 * spent_s / available_s)),
+                processes=len(pids),
+            ),
+        )
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+
+class HostProbe:
+    """Several probes as one; indices count on. Work is placed only where operations exist."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._probes = tuple(probes)
+
+    async def devices(self) -> tuple[Device, ...]:
+        """All devices, with an index of their own on this host."""
+        found = await asyncio.gather(*(probe.devices() for probe in self._probes))
+        every = [device for devices in found for device in devices]
+        return tuple(replace(device, index=index) for index, device in enumerate(every))
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """The figures of all."""
+        found = await asyncio.gather(*(probe.usage() for probe in self._probes))
+        return tuple(usage for usages in found for usage in usages)
+
+    async def close(self) -> None:
+        """Close all."""
+        for probe in self._probes:
+            await probe.close()
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """`"0,2-3"` → (0, 2, 3). Raises INVALID for anything else and for cores we may not use."""
+    allowed = os.sched_getaffinity(0)
+    if not text:
+        return tuple(sorted(allowed))
+    cores: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise invalid(f"--cpus {text!r}: {part!r} is neither a core nor a range like 2-3")
+        cores.update(range(int(first), int(last or first) + 1))
+    if not cores or not cores <= allowed:
+        known = ",".join(map(str, sorted(allowed)))
+        raise invalid(f"--cpus {text!r}: this process may use the cores {known}")
+    return tuple(sorted(cores))
+
+
+def default_memory_mib() -> int:
+    """Half of the machine's memory."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(int(line.split()[1]) / 1024 * _DEFAULT_PART)
+    raise invalid("/proc/meminfo names no MemTotal; say --memory-mib")
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return os.uname().machine
+
+
+def _private_bytes(pid: int) -> int:
+    """Resident memory that is not shared; 0 once the process is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time; 0 once the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
