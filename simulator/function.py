@@ -1,0 +1,198 @@
+"""Lambda with our runner in it, as a model: takes events, claims the lease, computes, commits."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import zipfile
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from urllib.parse import unquote_plus
+
+from contract.envelope import ENV_NAME, JOB_NAME, Job
+from contract.keys import report_key, result_key
+from contract.result import Report, Result
+from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import LeaseId
+from gpu_scheduler.model import EndReason
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.function import Invocation, Outcome
+from local_cloud.model.functions import LambdaFunction
+from orchgpu.adapters.memory import MemoryStore
+from simulator.checkers import Checker
+from simulator.host import Refused, Seat, SimHost
+
+
+class Fate(StrEnum):
+    """What becomes of one run of the user's code."""
+
+    SUCCEEDS = "succeeds"
+    FAILS = "fails"  #: a non-zero exit: the runner reports it
+    CRASHES = "crashes"  #: the whole function dies in the middle
+    NEVER_STARTS = "never starts"  #: Lambda fails before the runner's first line
+    HANGS = "hangs"  #: until Lambda's own timeout
+    SLOW_COMMIT = "slow commit"  #: stops for long between its end and its result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """How functions of one run behave; probabilities add up to at most 1, the rest succeeds."""
+
+    fates: tuple[tuple[Fate, float], ...] = ()
+    work_s_max: float = 20.0
+    timeout_s: float = 60.0
+    duplicate_rate: float = 0.0  #: events that Lambda delivers twice
+    stream: random.Random
+
+    def draw(self) -> Fate:
+        at = self.stream.random()
+        for fate, share in self.fates:
+            if at < share:
+                return fate
+            at -= share
+        return Fate.SUCCEEDS
+
+
+class SimLambda:
+    """Runs what the cloud model's invocation queues have due."""
+
+    def __init__(
+        self, cloud: Cloud, store: MemoryStore, hosts: dict[str, SimHost], clock: Clock,
+        behaviour: Behaviour, checker: Checker, nursery: Nursery,
+    ) -> None:  # fmt: skip
+        self._cloud = cloud
+        self._store = store
+        self._hosts = hosts
+        self._clock = clock
+        self._behaviour = behaviour
+        self._checker = checker
+        self._nursery = nursery
+        self._runs = 0
+        self.successes: dict[str, int] = {}  #: job → commits that won
+        cloud.on_invocation = self._due
+
+    def _due(self, function: LambdaFunction) -> None:
+        starting, records = function.invocations.start_due(self._clock.wall_s())
+        for record in records:
+            self._cloud.deliver(self._clock.wall_s(), record)
+        for invocation in starting:
+            self._nursery.start(self._run(function, invocation), "invocation")
+            if self._behaviour.stream.random() < self._behaviour.duplicate_rate:
+                self._nursery.start(self._duplicate(invocation), "duplicate")
+
+    async def _duplicate(self, invocation: Invocation) -> None:
+        await asyncio.sleep(self._behaviour.stream.uniform(0.0, 30.0))
+        await self._invoke(invocation.payload)
+
+    async def _run(self, function: LambdaFunction, invocation: Invocation) -> None:
+        await asyncio.sleep(self._behaviour.stream.uniform(0.01, 1.0))  # event to first line
+        error = await self._invoke(invocation.payload)
+        outcome = Outcome(payload=json.dumps(error or {}), error="Unhandled" if error else "")
+        for record in function.invocations.ended(
+            self._clock.wall_s(), invocation.request_id, outcome
+        ):
+            self._cloud.deliver(self._clock.wall_s(), record)
+        due_s = function.invocations.next_due_at_s()
+        if due_s is not None:
+            pause_s = max(0.0, due_s - self._clock.wall_s())
+            asyncio.get_running_loop().call_later(pause_s, self._due, function)
+
+    async def _invoke(self, payload: str) -> dict[str, str] | None:
+        """None when the function returned; else Lambda's error object."""
+        fate = self._behaviour.draw()
+        entry = json.loads(payload)["Records"][0]["s3"]
+        bucket, key = entry["bucket"]["name"], unquote_plus(entry["object"]["key"])
+        if fate is Fate.NEVER_STARTS:
+            return {"errorType": "Runtime.ImportModuleError", "errorMessage": "no module"}
+        self._runs += 1
+        nonce = f"nonce-{self._runs}"
+        try:
+            job, lease, host = await self._envelope(bucket, key)
+            seat = await self._hosts[host].open(lease, nonce)
+        except Refused as refused:
+            if refused.code == "CLAIMED":
+                return None  # a duplicate delivery: quiet
+            return {"errorType": "Refused", "errorMessage": refused.code}
+        except AppError as error:
+            return {"errorType": "AppError", "errorMessage": str(error)}
+        return await self._work(job, self._hosts[host], seat, nonce, fate)
+
+    async def _envelope(self, bucket: str, key: str) -> tuple[Job, LeaseId, str]:
+        stored = await self._store.get(bucket, key, bytes_max=1 << 24)
+        with zipfile.ZipFile(io.BytesIO(stored.body or b"")) as archive:
+            job = Job.from_json(archive.read(JOB_NAME))
+            connection = json.loads(archive.read(ENV_NAME))["connection"]
+        return job, LeaseId(connection["lease"]), connection["hosts"][0]["host"]
+
+    async def _work(
+        self, job: Job, host: SimHost, seat: Seat, nonce: str, fate: Fate
+    ) -> dict[str, str] | None:
+        started_s = self._clock.wall_s()
+        stream = self._behaviour.stream
+        work_s = (
+            self._behaviour.timeout_s
+            if fate is Fate.HANGS
+            else stream.uniform(0.1, self._behaviour.work_s_max)
+        )
+        lost = await self._until_lost(seat, work_s)
+        if lost or fate in (Fate.CRASHES, Fate.HANGS):
+            host.close(seat, EndReason.SESSION_LOST, "the connection broke")
+            if fate is Fate.HANGS:
+                return {"errorType": "Sandbox.Timedout", "errorMessage": "Task timed out"}
+            return {"errorType": "Runtime.ExitError", "errorMessage": "exited"}
+        host.give_back(seat)
+        times = {"EStart": started_s, "EEnd": self._clock.wall_s()}
+        if fate is Fate.FAILS:
+            await self._report(job, nonce, times)
+            host.close(seat, EndReason.DONE, "the code failed")
+            return None
+        if fate is Fate.SLOW_COMMIT and await self._until_lost(seat, stream.uniform(1.0, 60.0)):
+            return None  # a runner without a session commits nothing
+        await self._commit(job, nonce, times)
+        host.close(seat, EndReason.DONE)
+        return None
+
+    @staticmethod
+    async def _until_lost(seat: Seat, pause_s: float) -> bool:
+        try:
+            async with asyncio.timeout(pause_s):
+                await seat.lost.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _report(self, job: Job, nonce: str, times: dict[str, float]) -> None:
+        report = Report(
+            job_id=job.job_id, attempt=job.attempt, nonce=nonce, reason="EXIT_NONZERO",
+            exit_code=1, detail="exit code 1", log_tail="", times=times,
+        )  # fmt: skip
+        key = report_key(job.job_id, job.attempt)
+        await self._store.put(job.intermediate_bucket, key, report.to_json())
+
+    async def _commit(self, job: Job, nonce: str, times: dict[str, float]) -> None:
+        result = Result(
+            job_id=job.job_id, state="SUCCEEDED", reason="NONE", attempt=job.attempt, nonce=nonce,
+            exit_code=0, files=[], times=times, log_tail="", ended_at_s=self._clock.wall_s(),
+        )  # fmt: skip
+        try:
+            await self._store.put(
+                job.intermediate_bucket, result_key(job.job_id), result.to_json(),
+                if_absent=job.replace_etag is None, if_match=job.replace_etag,
+            )  # fmt: skip
+        except AppError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            return
+        self.successes[job.job_id] = self.successes.get(job.job_id, 0) + 1
+        self._checker.note("commit", job.job_id, job.attempt)
+
+
+def render(_middleware: str, granted: Any) -> dict[str, Any]:
+    """The environment of an envelope, as far as the model needs it."""
+    hosts = [{"host": host} for host in sorted(granted.gateways)]
+    return {"connection": {"lease": granted.lease.id, "hosts": hosts}, "variables": {}}

@@ -1,0 +1,91 @@
+"""What a seed means: how many of what, how slow, how lossy, and which faults at which times.
+
+A swarm: every seed draws its own subset and rates, so that rare combinations meet (as in the
+simulators of FoundationDB and TigerBeetle).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from simulator.function import Behaviour, Fate
+
+FAULTS = ("kill orchestrator", "kill scheduler", "stop host", "restart host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something breaks at a time, for a while."""
+
+    kind: str
+    at_s: float
+    target: int
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One world."""
+
+    jobs: int = 20
+    replicas: int = 1
+    hosts: int = 2
+    devices_per_host: int = 1
+    device_memory_mib: int = 1024
+    request_mib: int = 512
+    exclusive: bool = False
+    upload_pause_s_max: float = 5.0
+    duplicate_event_rate: float = 0.0
+    wire_delay_s_max: float = 0.01
+    wire_loss_rate: float = 0.0
+    cloud_delay_s_max: float = 0.05
+    cloud_fault_rate: float = 0.0
+    fates: tuple[tuple[Fate, float], ...] = ()
+    work_s_max: float = 20.0
+    lambda_duplicate_rate: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def faults_end_s(self) -> float:
+        """When the last fault is repaired."""
+        return max((f.at_s + f.lasts_s for f in self.faults), default=0.0)
+
+    def behaviour(self, stream: random.Random) -> Behaviour:
+        return Behaviour(
+            fates=self.fates, work_s_max=self.work_s_max,
+            duplicate_rate=self.lambda_duplicate_rate, stream=stream,
+        )  # fmt: skip
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    stream = random.Random(f"{seed}/scenario")
+    sometimes = stream.random
+    fates = [(fate, stream.uniform(0.0, 0.2)) for fate in Fate
+             if fate is not Fate.SUCCEEDS and sometimes() < 0.5]  # fmt: skip
+    kinds = [kind for kind in FAULTS if sometimes() < 0.5]
+    faults = [
+        Fault(
+            kind=stream.choice(kinds), at_s=stream.uniform(1.0, 300.0), target=stream.randrange(8),
+            lasts_s=stream.choice((0.5, 5.0, 15.0, 60.0)),
+        )
+        for _ in range(stream.randrange(8) if kinds else 0)
+    ]  # fmt: skip
+    return Scenario(
+        jobs=stream.randrange(5, 30),
+        replicas=stream.randrange(1, 4),
+        hosts=stream.randrange(1, 4),
+        devices_per_host=stream.randrange(1, 3),
+        request_mib=stream.choice((256, 512, 1024)),
+        exclusive=sometimes() < 0.3,
+        upload_pause_s_max=stream.choice((0.1, 5.0, 20.0)),
+        duplicate_event_rate=stream.choice((0.0, 0.3)),
+        wire_delay_s_max=stream.choice((0.001, 0.5)),
+        wire_loss_rate=stream.choice((0.0, 0.05)),
+        cloud_delay_s_max=stream.choice((0.01, 1.0)),
+        cloud_fault_rate=stream.choice((0.0, 0.05)),
+        fates=tuple(fates),
+        lambda_duplicate_rate=stream.choice((0.0, 0.3)),
+        faults=tuple(sorted(faults, key=lambda f: f.at_s)),
+    )

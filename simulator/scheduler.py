@@ -1,0 +1,132 @@
+"""ssgmd without a process: the production machine, a journal in memory, mail for its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from gpu_scheduler.core.machine import SchedulerMachine
+
+from corekit.aio.clock import Clock
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId, IdSource, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from simulator.checkers import Checker
+
+Mail = Callable[[Any], None]
+
+
+class SimScheduler:
+    """What survives `kill` is the journal, as on disk; everything else is rebuilt from it."""
+
+    def __init__(self, budget: Budget, clock: Clock, checker: Checker, seed: str) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._checker = checker
+        self._seed = seed
+        self._journal: list[Any] = []
+        self._replies: dict[str, asyncio.Future[Any]] = {}
+        self._asked = 0
+        self._runs = 0
+        self._wake: asyncio.TimerHandle | None = None
+        self._machine: SchedulerMachine | None = None
+        self.sessions: dict[SessionId, Mail] = {}
+        self.hosts: dict[HostId, Mail] = {}
+
+    @property
+    def up(self) -> bool:
+        return self._machine is not None
+
+    @property
+    def machine(self) -> SchedulerMachine:
+        assert self._machine is not None, "the scheduler is down"
+        return self._machine
+
+    def start(self) -> None:
+        """Recover from the journal and begin a new epoch."""
+        self._runs += 1
+        ids = IdSource(f"{self._seed}/scheduler/{self._runs}")
+        self._machine = SchedulerMachine(budget=self._budget, ids=ids)
+        for line in self._journal:
+            self._machine.apply(decode_entry(line))
+        self.tell(on.EpochBegan(**self.now()))
+
+    def kill(self) -> None:
+        """`kill -9`: connections break, answers under way are lost, the journal stays."""
+        self._machine = None
+        if self._wake is not None:
+            self._wake.cancel()
+        for future in self._replies.values():
+            if not future.done():
+                future.set_exception(AppError(ErrorCode.UNAVAILABLE, "the scheduler died"))
+        self._replies.clear()
+        for mail in [*self.sessions.values(), *self.hosts.values()]:
+            mail(None)  # the connection is gone
+        self.sessions.clear()
+        self.hosts.clear()
+
+    def now(self) -> dict[str, float]:
+        return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
+
+    async def ask(self, kind: type[Any], **fields: Any) -> Any:
+        """One request and its answer. Raises the AppError that the scheduler answers with."""
+        if self._machine is None:
+            raise AppError(ErrorCode.UNAVAILABLE, "the scheduler is down")
+        self._asked += 1
+        token = f"r{self._asked}"
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._replies[token] = future
+        self.tell(kind(**self.now(), reply_to=token, **fields))
+        return await future
+
+    def tell(self, event: on.Event) -> None:
+        """Decide, make durable, check every invariant, then act."""
+        if self._machine is None:
+            return
+        decision = self._machine.handle(event)
+        entries: tuple[Entry, ...] = decision.changes
+        self._journal.extend(encode_entry(entry) for entry in entries)
+        self._checker.scheduler_decided(self._machine, event, entries)
+        for action in decision.actions:
+            self._act(action)
+
+    def _act(self, action: do.Action) -> None:
+        match action:
+            case do.Reply():
+                self._resolve(action.reply_to, action.answer, None)
+            case do.ReplyError():
+                details = dict(action.details)
+                error = AppError(action.code, action.message, **details)
+                self._resolve(action.reply_to, None, error)
+            case do.PushToSession():
+                self._post(self.sessions.get(action.session), action.push)
+            case do.InstallOnHost() | do.EndOnHost() | do.StagedOnHost():
+                self._post(self.hosts.get(action.host), action)
+            case do.WakeAt():
+                self._wake_at(action.at_s)
+
+    def _resolve(self, token: str, answer: Any, error: AppError | None) -> None:
+        future = self._replies.pop(token, None)
+        if future is None or future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(answer)
+
+    @staticmethod
+    def _post(mail: Mail | None, item: Any) -> None:
+        if mail is not None:
+            mail(item)
+
+    def _wake_at(self, at_s: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        pause_s = max(0.0, at_s - self._clock.monotonic_s())
+        self._wake = asyncio.get_running_loop().call_later(
+            pause_s, lambda: self.tell(on.Ticked(**self.now()))
+        )

@@ -1,0 +1,339 @@
+"""One run of the whole system from one seed: build it, break it, wait until it is quiet, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.keys import job_id, result_key
+from contract.result import Result
+from corekit.aio.clock import LoopClock
+from corekit.aio.supervise import Nursery
+from corekit.aio.vloop import run_virtual
+from corekit.budget import Budget
+from corekit.ids import IdSource
+from gpu_scheduler.model import DeviceKind, Request, Sharing
+from local_cloud.model.body import MemoryBodies
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.function import InvokeConfig
+from local_cloud.model.functions import FunctionSettings
+from local_cloud.model.notifications import Rule
+from local_cloud.model.queue_settings import QueueSettings
+from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
+from orchgpu.core.function import Function
+from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.performer import Performer
+from orchgpu.shell import Replica
+from simulator.checkers import Checker, Violation
+from simulator.function import SimLambda, render
+from simulator.host import SimHost
+from simulator.requester import SimRequester
+from simulator.scenario import Scenario, draw
+from simulator.scheduler import SimScheduler
+
+NAME = "work"
+QUIET_AFTER_S = 6 * 3600.0  #: once faults stopped, every job must be over within this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one seed led to."""
+
+    seed: int
+    trace: str
+    jobs: int
+    outcomes: dict[str, int]
+    decisions: int
+    virtual_s: float
+
+
+@dataclass(slots=True)
+class Running:
+    """One orchestrator process."""
+
+    nursery: Nursery
+    requester: SimRequester
+
+
+@dataclass
+class World:
+    """Everything of one run."""
+
+    seed: int
+    scenario: Scenario
+    budget: Budget
+    clock: LoopClock
+    checker: Checker
+    nursery: Nursery
+    cloud: Cloud = field(init=False)
+    bodies: MemoryBodies = field(default_factory=MemoryBodies)
+    replicas: list[Running] = field(default_factory=list)
+    uploads: dict[str, str] = field(default_factory=dict)  #: job id → key
+
+    def __post_init__(self) -> None:
+        self.cloud = Cloud(
+            ids=IdSource(f"{self.seed}/cloud"), bodies=self.bodies, strict_policies=False
+        )
+        self.arrivals = Arrivals(self.cloud)
+        self.scheduler = SimScheduler(self.budget, self.clock, self.checker, str(self.seed))
+        self.hosts = {
+            name: SimHost(
+                name, self.scenario.devices_per_host, self.scenario.device_memory_mib,
+                self.scheduler, self.clock, self.budget, self.checker,
+            )
+            for name in (f"host-{i}" for i in range(self.scenario.hosts))
+        }  # fmt: skip
+        self.started = 0
+
+    def stream(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.seed}/{purpose}")
+
+    # ------------------------------------------------------------------ building
+
+    def deploy(self) -> Function:
+        """What `orchgpu deploy` makes, in the model's words."""
+        now_s = self.clock.wall_s()
+        settings = QueueSettings(visibility_s=self.budget.visibility_s)
+        for suffix in ("jobs", "dlq", "done"):
+            self.cloud.queues.create(now_s, f"{NAME}-{suffix}", {})
+            self.cloud.queues.get(f"{NAME}-{suffix}").settings = settings
+        for bucket in ("in", "mid"):
+            self.cloud.create_bucket(now_s, f"{NAME}-{bucket}")
+        self.cloud.bucket(f"{NAME}-in").set_versioning("Enabled")
+        lambda_function = self.cloud.functions.create(now_s, FunctionSettings(name=NAME))
+        done = self.cloud.queues.get(f"{NAME}-done").arn
+        lambda_function.invocations.config = InvokeConfig(
+            retries_max=0, event_age_s_max=self.budget.event_age_s, on_failure=done
+        )
+        created = ("s3:ObjectCreated:*",)
+        jobs = self.cloud.queues.get(f"{NAME}-jobs").arn
+        self.cloud.configure_notifications(
+            now_s, f"{NAME}-in", [Rule(id="in", arn=jobs, events=created, prefix="", suffix="")]
+        )
+        self.cloud.configure_notifications(now_s, f"{NAME}-mid", [
+            Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix=""),
+            Rule(id="done", arn=done, events=created, prefix="results/", suffix=""),
+        ])  # fmt: skip
+        return self._function()
+
+    def _function(self) -> Function:
+        return Function(
+            name=NAME, revision="1", queue_url=f"sim/{NAME}-jobs",
+            dead_letter_url=f"sim/{NAME}-dlq", completion_url=f"sim/{NAME}-done",
+            input_bucket=f"{NAME}-in", intermediate_bucket=f"{NAME}-mid",
+            request=Request(
+                kinds=(DeviceKind.CPU,), memory_mib=self.scenario.request_mib,
+                sharing=Sharing.EXCLUSIVE if self.scenario.exclusive else Sharing.SHARED,
+            ),
+        )  # fmt: skip
+
+    def faults(self, purpose: str) -> Faults:
+        scenario = self.scenario
+        return Faults(
+            rate=scenario.cloud_fault_rate, delay_s_max=scenario.cloud_delay_s_max,
+            stream=self.stream(purpose),
+        )  # fmt: skip
+
+    async def start_replica(self, function: Function) -> None:
+        """Start one orchestrator: the real shell, performer and machine."""
+        self.started += 1
+        session = f"replica-{self.started}"
+        requester = SimRequester(
+            self.scheduler, session, self.budget, self.stream(session),
+            delay_s_max=self.scenario.wire_delay_s_max, loss_rate=self.scenario.wire_loss_rate,
+        )  # fmt: skip
+        queue = MemoryQueue(self.cloud, self.arrivals, self.clock, self.faults(session + "/sqs"))
+        store = MemoryStore(self.cloud, self.bodies, self.clock, self.faults(session + "/s3"))
+        nursery = Nursery(session)
+        await nursery.__aenter__()
+        machine = OrchestratorMachine(
+            budget=self.budget, session=session, ids=IdSource(f"{self.seed}/{session}")
+        )
+        performer = Performer(
+            queue=queue, store=store, scheduler=requester, render=render, clock=self.clock,
+            budget=self.budget,
+        )  # fmt: skip
+        replica = Replica(
+            machine=machine, performer=performer, queue=queue, scheduler=requester,
+            registry=OneFunction(function), clock=self.clock, budget=self.budget, nursery=nursery,
+        )  # fmt: skip
+        nursery.start_eternal(requester.beat(), "beat")
+        nursery.start(self._start(replica), "start")
+        self.replicas.append(Running(nursery, requester))
+
+    async def _start(self, replica: Replica) -> None:
+        while not self.scheduler.up:  # noqa: ASYNC110 - as a supervisor would: try again
+            await asyncio.sleep(1.0)
+        await replica.start()
+
+    async def kill_replica(self, index: int) -> None:
+        """`kill -9`: nothing is handed back, nothing is said."""
+        running = self.replicas.pop(index)
+        running.requester.disconnect()
+        await running.nursery.close()
+
+    # ------------------------------------------------------------------ running
+
+    async def run(self) -> Verdict:
+        function = self.deploy()
+        self.scheduler.start()
+        for host in self.hosts.values():
+            self.nursery.start_eternal(host.report(), "report")
+            self.nursery.start_eternal(host.obey(), "obey")
+        store = MemoryStore(self.cloud, self.bodies, self.clock)
+        behaviour = self.scenario.behaviour(self.stream("fates"))
+        functions = SimLambda(
+            self.cloud, store, self.hosts, self.clock, behaviour, self.checker, self.nursery
+        )
+        for _ in range(self.scenario.replicas):
+            await self.start_replica(function)
+        self.nursery.start(self._upload(), "uploads")
+        self.nursery.start(self._break(function), "faults")
+        await self._until_quiet()
+        outcomes = self._judge(functions)
+        for _ in list(self.replicas):
+            await self.kill_replica(0)
+        return Verdict(
+            seed=self.seed, trace=self.checker.trace, jobs=len(self.uploads), outcomes=outcomes,
+            decisions=self.checker.decisions, virtual_s=self.clock.monotonic_s(),
+        )  # fmt: skip
+
+    async def _upload(self) -> None:
+        stream = self.stream("uploads")
+        for number in range(self.scenario.jobs):
+            await asyncio.sleep(stream.uniform(0.0, self.scenario.upload_pause_s_max))
+            key = f"input {number}+%.fasta"
+            content = self.bodies.add(b"x" * stream.randrange(100))
+            now_s = self.clock.wall_s()
+            made = self.cloud.put_object(now_s, f"{NAME}-in", key, content)
+            job = job_id(f"{NAME}-in", key, made.version_id, NAME)
+            self.uploads[job] = key
+            if stream.random() < self.scenario.duplicate_event_rate:
+                self._repeat_event()
+
+    def _repeat_event(self) -> None:
+        queue = self.cloud.queues.get(f"{NAME}-jobs")
+        messages = queue.messages()
+        if messages:
+            queue.send(self.clock.wall_s(), messages[-1].body)
+            self.arrivals.arrived(queue)
+
+    async def _break(self, function: Function) -> None:
+        """The scenario's faults, in the order of their times."""
+        for fault in self.scenario.faults:
+            await asyncio.sleep(max(0.0, fault.at_s - self.clock.monotonic_s()))
+            self.checker.note("fault", fault.kind, fault.at_s)
+            await self._inflict(fault.kind, fault.target, fault.lasts_s, function)
+
+    async def _inflict(self, kind: str, target: int, lasts_s: float, function: Function) -> None:
+        host = self.hosts[f"host-{target % len(self.hosts)}"]
+        match kind:
+            case "kill orchestrator" if self.replicas:
+                await self.kill_replica(target % len(self.replicas))
+                self._later(lasts_s, self.start_replica(function))
+            case "kill scheduler" if self.scheduler.up:
+                self.scheduler.kill()
+                self._later(lasts_s, self._restart_scheduler())
+            case "stop host":
+                host.stop()
+                self._later(lasts_s, _call(host.go_on))
+            case "restart host":
+                host.restart()
+
+    def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
+        async def wait() -> None:
+            await asyncio.sleep(pause_s)
+            await work
+
+        self.nursery.start(wait(), "repair")
+
+    async def _restart_scheduler(self) -> None:
+        self.scheduler.start()
+
+    async def _until_quiet(self) -> None:
+        deadline_s = self.scenario.faults_end_s + QUIET_AFTER_S
+        while self.clock.monotonic_s() < deadline_s:
+            await asyncio.sleep(10.0)
+            if self.clock.monotonic_s() > self.scenario.faults_end_s and self._quiet():
+                return
+        raise Violation(f"not quiet after {deadline_s:.0f} s: {self._left()}")
+
+    def _quiet(self) -> bool:
+        return self.scheduler.up and len(self.uploads) == self.scenario.jobs and not self._left()
+
+    def _left(self) -> dict[str, Any]:
+        """What is not over yet."""
+        now_s = self.clock.wall_s()
+        counts = self.cloud.queues.get(f"{NAME}-jobs").counts(now_s)
+        state = self.scheduler.machine.state if self.scheduler.up else None
+        left = {
+            "messages": counts.visible + counts.in_flight,
+            "leases": len(state.leases) if state else 1,
+            "records": sum(r.outcome is None for r in state.records.values()) if state else 1,
+            "uploads": self.scenario.jobs - len(self.uploads),
+        }
+        return {name: count for name, count in left.items() if count}
+
+    # ------------------------------------------------------------------ judging
+
+    def _judge(self, functions: SimLambda) -> dict[str, int]:
+        """Every upload has one result; every failure was buried; nothing committed twice."""
+        outcomes: dict[str, int] = {}
+        bodies = [m.body for m in self.cloud.queues.get(f"{NAME}-dlq").messages()]
+        for job in self.uploads:
+            stored = self.cloud.bucket(f"{NAME}-mid").current(result_key(job))
+            if stored is None:
+                raise Violation(f"{job} is over without a result")
+            result = Result.from_json(self.bodies.read(stored.segments))
+            outcomes[result.state] = outcomes.get(result.state, 0) + 1
+            commits = functions.successes.get(job, 0)
+            if commits > 1 or (commits == 1) != (result.state == "SUCCEEDED"):
+                raise Violation(f"{job} is {result.state} after {commits} commits")
+            if result.state in ("FAILED", "REJECTED") and not any(job in b for b in bodies):
+                raise Violation(f"{job} failed without a dead letter")
+        return outcomes
+
+
+class OneFunction:
+    """A registry in which one function is deployed."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    async def functions(self) -> dict[str, Function]:
+        return {self._function.name: self._function}
+
+
+async def _call(work: Any) -> None:
+    work()
+
+
+def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
+    """Run one seed to its end. Raises Violation when an invariant does not hold."""
+    return run_virtual(_simulate(seed, scenario or draw(seed)))
+
+
+async def _simulate(seed: int, scenario: Scenario) -> Verdict:
+    async with Nursery("world") as nursery:
+        world = World(seed, scenario, Budget(), LoopClock(), Checker(), nursery)
+        running = asyncio.ensure_future(world.run())
+        failing = asyncio.ensure_future(nursery.failed())
+        try:
+            done, _ = await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running in done else _raise(failing)
+        finally:
+            running.cancel()
+            failing.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await running
+            for replica in world.replicas:
+                await replica.nursery.close()
+
+
+def _raise(failing: asyncio.Future[None]) -> Verdict:
+    failing.result()
+    raise AssertionError("a nursery fails only with an error")
