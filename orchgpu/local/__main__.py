@@ -1,0 +1,134 @@
+"""`python -m orchgpu.local`: the supervisor process of one local system.
+
+It tells its progress as JSON lines on standard output and ends, with everything it started, on
+SIGTERM or, with --lifeline, when its standard input closes: so nothing is left even when the
+command that started it is killed. Not for people; `orchgpu up` and `orchgpu demo` start it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import orchgpu
+from corekit.errors import EXIT_STATUS, AppError
+from orchgpu.local.home import Home
+from orchgpu.local.programs import CLOUDS, LocalSettings, Programs, base_environment
+from orchgpu.local.supervisor import Supervisor
+
+#: What each host may promise: a quarter of the memory, at most this, so that a demo fits anywhere.
+HOST_MEMORY_MIB_MAX = 4096
+
+
+def main() -> None:
+    """Run one system until it is told to stop. Exit status as in `corekit.errors`."""
+    arguments = _parser().parse_args()
+    home = Home(arguments.home)
+    status = 0
+    try:
+        home.create()
+        with home.lock():
+            status = asyncio.run(_supervise(home, arguments))
+    except AppError as error:
+        tell({"event": "failed", **error.as_json()})
+        status = EXIT_STATUS[error.code]
+    if arguments.remove_home:
+        shutil.rmtree(home.path, ignore_errors=True)
+    tell({"event": "down"})
+    sys.exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="orchgpu.local")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
+    parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
+    parser.add_argument("--remove-home", action="store_true", help="remove the folder at the end")
+    return parser
+
+
+async def _supervise(home: Home, arguments: argparse.Namespace) -> int:
+    """Start, watch, stop. 0 = stopped as told; else the status of what failed."""
+    stop, look = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGCHLD, look.set)
+    if arguments.lifeline:
+        loop.add_reader(sys.stdin.fileno(), _lifeline, loop, stop)
+    settings = _settings(arguments)
+    environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
+    supervisor = Supervisor(Programs(settings, home, environment), home, tell)
+    try:
+        starting = asyncio.create_task(supervisor.start(), name="start")
+        if not await _unless(stop, starting):
+            return 0
+        record = supervisor.record(settings.cloud, os.getpid())
+        home.write_system(record)
+        tell({"event": "up", "system": record.as_json()})
+        await _watch(supervisor, stop, look)
+    finally:
+        await supervisor.stop()
+    return 0
+
+
+async def _unless(stop: asyncio.Event, work: asyncio.Task[None]) -> bool:
+    """Wait for the work, or give it up when told to stop. True = the work is done."""
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    done = work.done()
+    for task in (work, stopping):
+        task.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    if not done:
+        await asyncio.gather(work, return_exceptions=True)
+        return False
+    await work
+    return True
+
+
+async def _watch(supervisor: Supervisor, stop: asyncio.Event, look: asyncio.Event) -> None:
+    while not stop.is_set():
+        for death in supervisor.deaths():
+            tell({"event": "died", **death.as_json()})
+        look.clear()
+        waits = [asyncio.create_task(event.wait()) for event in (stop, look)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _lifeline(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 1):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()
+
+
+def _settings(arguments: argparse.Namespace) -> LocalSettings:
+    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return LocalSettings(
+        cloud=arguments.cloud,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
+        data={name: Path(path) for name, _, path in (d.partition("=") for d in arguments.data)},
+    )
+
+
+def tell(event: dict[str, Any]) -> None:
+    """One JSON line to whoever started us; nobody may be there any more."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

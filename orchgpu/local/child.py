@@ -1,0 +1,159 @@
+"""One supervised program: start, ready file, death with the last lines of its log, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.local import guard
+
+#: How often the ready file and the end of a program are looked for; a look costs microseconds.
+LOOK_EVERY_S = 0.02
+#: So many lines of a dead program's log are shown; a Python traceback of ours fits.
+LOG_TAIL_LINES = 15
+_LOG_TAIL_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What to start."""
+
+    name: str
+    command: tuple[str, ...]
+    ready_file: Path
+    log: Path
+    environment: Mapping[str, str]
+    address_key: str | None = None  #: key of the ready file with the address that must accept
+
+
+class Died(AppError):
+    """A program ended that should run; `details` name it and carry the tail of its log."""
+
+
+class Child:
+    """A started program in a process group of its own, bound to the life of this process."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.ready: Mapping[str, Any] = {}
+        program.ready_file.unlink(missing_ok=True)
+        self._log_start = program.log.stat().st_size if program.log.exists() else 0
+        with program.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                guarded(program.command),
+                env=dict(program.environment),
+                cwd=program.log.parent.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens, once it is ready."""
+        key = self.program.address_key
+        return None if key is None else str(self.ready[key]).removeprefix("http://").rstrip("/")
+
+    def exit_status(self) -> int | None:
+        """None while it runs; negative = the signal that killed it."""
+        return self._process.poll()
+
+    async def wait_ready(self, limit_s: float) -> Mapping[str, Any]:
+        """Its ready file's content. Raises Died or TIMEOUT."""
+        for _ in range(max(1, round(limit_s / LOOK_EVERY_S))):
+            if self.exit_status() is not None:
+                raise self.death()
+            if self.program.ready_file.exists():
+                self.ready = self._read_ready()
+                return self.ready
+            await asyncio.sleep(LOOK_EVERY_S)
+        raise AppError(
+            ErrorCode.TIMEOUT,
+            f"{self.program.name} was not ready after {limit_s:.0f} s; see {self.program.log}",
+            log_tail=self.log_tail(),
+        )
+
+    def _read_ready(self) -> Mapping[str, Any]:
+        try:
+            value = json.loads(self.program.ready_file.read_text())
+            if self.program.address_key is not None:
+                value[self.program.address_key]
+        except (ValueError, KeyError, TypeError) as error:
+            raise AppError(
+                ErrorCode.INTERNAL, f"{self.program.name}: its ready file is wrong: {error!r}"
+            ) from error
+        return dict(value)
+
+    def death(self) -> Died:
+        """The error that tells of its end."""
+        status = self.exit_status()
+        assert status is not None, f"{self.program.name} still runs"
+        how = f"by signal {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        return Died(
+            ErrorCode.UNAVAILABLE,
+            f"{self.program.name} ended {how}; its log: {self.program.log}",
+            program=self.program.name,
+            log_tail=self.log_tail(),
+        )
+
+    def log_tail(self) -> list[str]:
+        """The last lines this start of the program wrote."""
+        try:
+            with self.program.log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, end - _LOG_TAIL_BYTES))
+                text = log.read().decode("utf-8", "replace")
+        except OSError as error:
+            return [f"(its log is not readable: {error})"]
+        return text.splitlines()[-LOG_TAIL_LINES:]
+
+    async def stop(self, limit_s: float) -> bool:
+        """SIGTERM, then SIGKILL to its whole group after the limit. True = it ended in time."""
+        self._signal(signal.SIGTERM, group=False)
+        in_time = await self._ended_within(limit_s)
+        self._signal(signal.SIGKILL, group=True)  # what it left in its group, if anything
+        await self._ended_within(limit_s)
+        self.program.ready_file.unlink(missing_ok=True)
+        return in_time
+
+    def _signal(self, number: signal.Signals, *, group: bool) -> None:
+        try:
+            if group:
+                os.killpg(self.pid, number)
+            elif self.exit_status() is None:
+                os.kill(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # nothing of it is left
+
+    async def _ended_within(self, limit_s: float) -> bool:
+        for _ in range(max(1, round(limit_s / LOOK_EVERY_S))):
+            if self.exit_status() is not None:
+                return True
+            await asyncio.sleep(LOOK_EVERY_S)
+        return self.exit_status() is not None
+
+
+def guarded(command: tuple[str, ...]) -> list[str]:
+    """The command, ended by the kernel when this process dies."""
+    return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command]
+
+
+def birth_of(pid: int) -> str:
+    """Start time of a process in clock ticks since boot; "" when there is none (or a zombie)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,129 @@
+"""The folder of one local system: what lies where in it, and whether its supervisor lives.
+
+The lock is held by the supervisor as long as it runs, so a folder left by a killed one is known
+as such; `system.json` is written by the supervisor alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode, invalid
+
+#: Names the folder of the local system; unset = `.orchgpu` in the working directory.
+HOME_VARIABLE = "ORCHGPU_HOME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """One running program as `system.json` knows it."""
+
+    name: str
+    pid: int
+    birth: str  #: start time from /proc: a recycled pid is another process
+    address: str | None  #: "host:port" that accepts connections while it is healthy
+    log: str  #: path of its log file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemRecord:
+    """A running local system, as its supervisor describes it."""
+
+    supervisor_pid: int
+    cloud: str  #: "embedded" or "moto"
+    endpoint: str  #: URL of S3, SQS and Lambda
+    scheduler: str  #: "address:port" of ssgmd's socket door
+    scheduler_http: str  #: "address:port" of ssgmd's HTTP door
+    processes: tuple[ProcessRecord, ...]
+    version: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        value: dict[str, Any] = encode(self)
+        return value
+
+
+class Home:
+    """Paths below one folder. Nothing is created before `create`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.system_file = self.path / "system.json"
+        self.lock_file = self.path / "lock"
+        self.logs = self.path / "logs"
+        self.ready = self.path / "ready"
+        self.temporary = self.path / "tmp"
+        self.supervisor_log = self.logs / "supervisor.log"
+
+    def create(self) -> None:
+        """Make the folder, private to this user: it holds secrets of leases and journals."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.logs, self.ready, self.temporary):
+                folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise invalid(f"cannot use {self.path} for the local system: {error}") from error
+
+    def state(self, program: str) -> Path:
+        """Where one program keeps what must survive `down` and `up`."""
+        return self.path / "state" / program
+
+    def lock(self) -> IO[str]:
+        """Become the one supervisor of this folder; the lock ends with the process.
+
+        Raises CONFLICT when another one runs.
+        """
+        handle = self.lock_file.open("a")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            raise AppError(
+                ErrorCode.CONFLICT,
+                f"a local system already runs in {self.path}; `orchgpu down` stops it",
+            ) from None
+        return handle
+
+    def supervised(self) -> bool:
+        """True while a supervisor holds the lock."""
+        if not self.lock_file.exists():
+            return False
+        with self.lock_file.open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def write_system(self, system: SystemRecord) -> None:
+        """Replace `system.json` atomically."""
+        fresh = self.system_file.with_suffix(".new")
+        fresh.write_text(json.dumps(system.as_json(), indent=2) + "\n")
+        fresh.replace(self.system_file)
+
+    def read_system(self) -> SystemRecord | None:
+        """The running system; None when none runs, whatever file a killed one left."""
+        if not self.supervised():
+            return None
+        try:
+            return decode(SystemRecord, json.loads(self.system_file.read_text()), "system.json")
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise invalid(f"{self.system_file} is not readable: {error}") from error
+
+    def forget_system(self) -> None:
+        """Remove what describes a system that no longer runs; state and logs stay."""
+        self.system_file.unlink(missing_ok=True)
+        for file in sorted(self.ready.glob("*.json")):
+            file.unlink(missing_ok=True)
+
+
+def default_home() -> Home:
+    """`$ORCHGPU_HOME`, else `.orchgpu` in the working directory."""
+    return Home(Path(os.environ.get(HOME_VARIABLE) or ".orchgpu"))

@@ -1,0 +1,170 @@
+"""Which programs a local system is, in which order they start, and with which command.
+
+Pure: from settings and the ready files of what already runs to `Program`s. The order of the stages
+is the order of the addresses; stopping goes backwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchgpu.local.child import Program
+from orchgpu.local.home import Home
+
+CLOUDS = ("embedded", "moto")
+HOSTS = ("gpu-a", "gpu-b")
+LOOPBACK = "127.0.0.1:0"  #: an ephemeral port that only this machine reaches
+
+Ready = Mapping[str, Mapping[str, Any]]  #: program name → its ready file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """What a local system is made of."""
+
+    cloud: str = "embedded"  #: one of CLOUDS
+    cores: tuple[int, ...]  #: this machine's cores that we may use; each host owns its part
+    host_memory_mib: int  #: what each host may promise
+    data: Mapping[str, Path]  #: data sets resident on every host: name → file
+
+
+class Programs:
+    """Builds the programs of one system, stage by stage."""
+
+    def __init__(self, settings: LocalSettings, home: Home, environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._home = home
+        self._environment = environment
+
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Names; the programs of one stage start together, after all of the stage before."""
+        bridge: tuple[tuple[str, ...], ...] = (
+            (("bridge",),) if self._settings.cloud == "moto" else ()
+        )
+        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator",))
+
+    def program(self, name: str, ready: Ready) -> Program:
+        """The program of that name, given the ready files of the stages before."""
+        if name in HOSTS:
+            return self._host(name, ready)
+        match name:
+            case "cloud":
+                return self._cloud()
+            case "scheduler":
+                return self._scheduler()
+            case "bridge":
+                return self._bridge(ready)
+            case _:
+                return self._orchestrator(ready)
+
+    def _cloud(self) -> Program:
+        module = "orchgpu.local.moto" if self._settings.cloud == "moto" else "local_cloud.server"
+        state = ("--state", str(self._home.state("cloud")))
+        return self._built(
+            "cloud",
+            (module, "--listen", LOOPBACK, *(state if self._settings.cloud == "embedded" else ())),
+            "endpoint",
+            {},
+        )
+
+    def _bridge(self, ready: Ready) -> Program:
+        endpoint = str(ready["cloud"]["endpoint"])
+        command = ("local_cloud.bridge", "--endpoint", endpoint)
+        return self._built(
+            "bridge",
+            (*command, "--state", str(self._home.state("bridge"))),
+            None,
+            cloud_environment(endpoint),
+        )
+
+    def _scheduler(self) -> Program:
+        doors = ("--listen", LOOPBACK, "--http", LOOPBACK)
+        command = ("gpu_scheduler.daemon", "--state", str(self._home.state("scheduler")), *doors)
+        return self._built("scheduler", command, "socket", {})
+
+    def _host(self, name: str, ready: Ready) -> Program:
+        cores = cores_of(HOSTS.index(name), len(HOSTS), self._settings.cores)
+        data = [
+            argument
+            for key, path in sorted(self._settings.data.items())
+            for argument in ("--data", f"{key}={path}")
+        ]
+        command = (
+            "remote_gpu.host",
+            *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
+            *("--listen", LOOPBACK, "--state", str(self._home.state(name))),
+            *("--cpus", ",".join(str(core) for core in cores)),
+            *("--memory-mib", str(self._settings.host_memory_mib)),
+            *data,
+        )
+        return self._built(name, command, "gateway", {})
+
+    def _orchestrator(self, ready: Ready) -> Program:
+        scheduler = str(ready["scheduler"]["socket"])
+        return self._built(
+            "orchestrator",
+            ("orchgpu", "orchestrate", "--scheduler", scheduler),
+            None,
+            cloud_environment(str(ready["cloud"]["endpoint"])),
+        )
+
+    def _built(
+        self,
+        name: str,
+        command: tuple[str, ...],
+        address_key: str | None,
+        environment: Mapping[str, str],
+    ) -> Program:
+        ready_file = self._home.ready / f"{name}.json"
+        return Program(
+            name=name,
+            command=(sys.executable, "-m", *command, "--ready-file", str(ready_file)),
+            ready_file=ready_file,
+            log=self._home.logs / f"{name}.log",
+            environment={**self._environment, **environment},
+            address_key=address_key,
+        )
+
+
+def cores_of(index: int, parts: int, cores: tuple[int, ...]) -> tuple[int, ...]:
+    """The cores of one part; with fewer cores than parts all parts share all of them."""
+    if len(cores) < parts:
+        return cores
+    size, rest = divmod(len(cores), parts)
+    start = index * size + min(index, rest)
+    return cores[start : start + size + (1 if index < rest else 0)]
+
+
+def cloud_environment(endpoint: str) -> dict[str, str]:
+    """What points any AWS client of a process at the local cloud, and at nothing else."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def base_environment(outer: Mapping[str, str], home: Home, import_root: Path) -> dict[str, str]:
+    """This process's environment without anybody's AWS account, proxies or LocalStack.
+
+    Temporary files go below the home, so that they end with it. Outside of an installation the
+    programs find our packages by `import_root`.
+    """
+    kept = {k: v for k, v in outer.items() if not k.upper().startswith(_FOREIGN)}
+    kept["TMPDIR"] = str(home.temporary)
+    kept["NO_PROXY"] = kept["no_proxy"] = "127.0.0.1,localhost"
+    if import_root.name != "site-packages":
+        paths = [str(import_root), outer.get("PYTHONPATH", "")]
+        kept["PYTHONPATH"] = ":".join(path for path in paths if path)
+    return kept
+
+
+_FOREIGN = ("AWS_", "LOCALSTACK_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "USE_SSL")

@@ -1,0 +1,167 @@
+"""What commands do with a local system: launch it, find it, look at its health, stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orchgpu
+from corekit.errors import AppError, ErrorCode
+from orchgpu.local.child import birth_of
+from orchgpu.local.home import Home, ProcessRecord, SystemRecord
+from orchgpu.local.programs import cloud_environment
+
+#: The supervisor stops six programs, each within its own limit; then it is killed.
+STOP_WITHIN_S = 60.0
+_PROBE_WITHIN_S = 1.0
+
+
+class Launch:
+    """A supervisor process that this process started, and what it tells."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        cloud: str,
+        data: Mapping[str, Path],
+        lifeline: bool,
+        remove_home: bool = False,
+    ) -> None:
+        """Start it. With `lifeline` it ends when this process does, however that happens."""
+        home.create()
+        command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
+        command += ["--cloud", cloud]
+        command += [part for name, path in data.items() for part in ("--data", f"{name}={path}")]
+        command += ["--lifeline"] if lifeline else []
+        command += ["--remove-home"] if remove_home else []
+        with home.supervisor_log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C here must not reach it: it stops in order
+                env={**os.environ, **_import_path()},
+            )
+        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name="supervisor-events", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Its events until its output ends; waits for each."""
+        while (event := self._events.get()) is not None:
+            yield event
+
+    def fresh_events(self) -> list[dict[str, Any]]:
+        """The events told since the last look; never waits."""
+        found = []
+        while not self._events.empty():
+            event = self._events.get()
+            if event is None:
+                self._events.put(None)
+                break
+            found.append(event)
+        return found
+
+    def ask_to_stop(self) -> None:
+        """Let it stop everything in order; follow `events` to see it happen. Safe to repeat."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Its exit status, once it ended; after STOP_WITHIN_S it is killed."""
+        try:
+            status = self._process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return status
+
+    def leave_running(self) -> None:
+        """Let go of a system started without a lifeline: it lives on by itself."""
+        self._process.returncode = 0  # it is not ours to wait for any more
+
+
+def stop_system(home: Home, within_s: float = STOP_WITHIN_S) -> bool:
+    """Stop the system of that folder and wait for it. False = none was running.
+
+    Raises TIMEOUT when the supervisor had to be killed; the kernel then ends its programs.
+    """
+    system = home.read_system()
+    if system is None:
+        home.forget_system()
+        return False
+    os.kill(system.supervisor_pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + within_s
+    while home.supervised():
+        if time.monotonic() > deadline_s:
+            os.kill(system.supervisor_pid, signal.SIGKILL)
+            home.forget_system()
+            raise AppError(
+                ErrorCode.TIMEOUT, f"the system did not stop in {within_s:.0f} s; killed"
+            )
+        time.sleep(0.02)
+    return True
+
+
+def running_system(home: Home) -> SystemRecord:
+    """The running system. Raises UNAVAILABLE with what to do when there is none."""
+    system = home.read_system()
+    if system is None:
+        raise AppError(
+            ErrorCode.UNAVAILABLE,
+            f"no local system runs in {home.path}; start one with `orchgpu up`",
+        )
+    return system
+
+
+def healthy(process: ProcessRecord) -> bool:
+    """The same process still lives, and its address accepts a connection."""
+    if birth_of(process.pid) != process.birth:
+        return False
+    if process.address is None:
+        return True
+    address, _, port = process.address.rpartition(":")
+    try:
+        with socket.create_connection((address, int(port)), timeout=_PROBE_WITHIN_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def environment_of(system: SystemRecord) -> dict[str, str]:
+    """What points this process's own clients at that system."""
+    return {**cloud_environment(system.endpoint), SCHEDULER_VARIABLE: system.scheduler}
+
+
+#: "address:port" of ssgmd's socket door, for every command that asks the scheduler.
+SCHEDULER_VARIABLE = "ORCHGPU_SCHEDULER"
+
+
+def _import_path() -> dict[str, str]:
+    root = Path(orchgpu.__file__).parents[1]
+    if root.name == "site-packages":
+        return {}
+    return {"PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")}

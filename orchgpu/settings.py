@@ -1,0 +1,16 @@
+"""What one orchestrator process is told from outside; the rest it learns from the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorSettings:
+    """Everything `orchgpu.app.run` needs. Endpoints of AWS come from the environment."""
+
+    scheduler: str  #: "address:port" of ssgmd's socket door
+    ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}
+    functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function
+    replica: str | None = None  #: name in logs and sessions; None = made from host and pid
