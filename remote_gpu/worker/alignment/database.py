@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pyopal
-from scoring_matrices import ScoringMatrix
+from scoring_matrices.lib import ScoringMatrix
 
 from remote_gpu.worker.alignment import scoring
 from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
 from remote_gpu.worker.alignment.locate import Placement, locate
 
 #: What computes the scores and what the positions; travels with every result.
-IMPLEMENTATION = f"pyopal {pyopal.__version__} (scores), numpy {np.__version__} (positions)"
+IMPLEMENTATION = (
+    f"pyopal {importlib.metadata.version('pyopal')} (scores), numpy {np.__version__} (positions)"
+)
 #: A larger file is refused before it is read: its index would take several times as much memory.
 FILE_BYTES_MAX = 2**30
 #: Databases held at once by one `Shelf`; the one used longest ago goes first.
@@ -40,6 +43,7 @@ class Database:
         self.sha256 = sha256  #: of the file it came from
         self.proteins = proteins
         self.residues = sum(len(p.residues) for p in proteins)
+        self._longest = max(len(p.residues) for p in proteins)
         self._aligner = _aligner()
         letters = [scoring.scored_letters(p.residues) for p in proteins]
         self._index = pyopal.Database(letters, alphabet=self._aligner.alphabet)
@@ -57,6 +61,14 @@ class Database:
         for result in found:
             scores[result.target_index] = int(result.score)
         return scores
+
+    def working_bytes(self, query: bytes) -> int:
+        """About what a search for `query` needs besides the index: results, then one alignment.
+
+        Measured: a result object of pyopal and its place in the ranking, 200 bytes; per residue of
+        the longer sequence 24 * 4 bytes of profile and some ten vectors of 4 bytes.
+        """
+        return 200 * len(self.proteins) + 160 * max(len(query), self._longest)
 
     def search(self, query: bytes, *, top: int) -> Iterator[Hit]:
         """At most `top` hits: best score first, then lowest subject index.

@@ -1,0 +1,123 @@
+"""`sequence_search`: protein queries against a database on the host, by Smith-Waterman alignment.
+
+BLOSUM62; a gap of length k costs 11 + (k - 1); sequences are upper-cased; U, O and J are scored as
+`*`, X, B and Z by the matrix. The database is a FASTA file that the host names with `--data`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Shelf
+from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
+from remote_gpu.worker.arguments import only, text, whole
+from remote_gpu.worker.operation import Context, Limits, Outcome
+
+HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
+TOP_DEFAULT = 10
+#: Positions are computed per hit, in numpy: more would keep a device for minutes.
+TOP_MAX = 1000
+QUERIES_MAX = 1000
+#: The longest known protein fits (titin isoforms, 35,000 to 40,000 residues).
+QUERY_RESIDUES_MAX = 50_000
+_QUERY_BYTES_MAX = 4 * 2**20
+#: Host data with these suffixes is indexed before the first lease.
+_FASTA_SUFFIXES = (".fasta", ".fa", ".faa")
+
+_log = logging.getLogger(__name__)
+
+
+class SequenceSearch:
+    """Arguments `database` (name of host data), `top` (hits per query, default 10) and `file` (what
+    errors call the query); input: FASTA → values and one buffer, a TSV with `HEADER`.
+
+    Queries stay in their order; hits of one come best score first, then by their place in the
+    database; each subject appears once, by the alignment that `alignment.locate` chooses.
+    """
+
+    name = "sequence_search"
+    version = 1
+    kinds = ("cpu",)
+    implementation = IMPLEMENTATION
+    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
+
+    def prepare(self, context: Context) -> None:
+        """Index every FASTA file among the host's data; one that is broken is named in the log,
+        and again in the error of whoever asks for it."""
+        shelf = _shelf(context)
+        for name, path in context.data.items():
+            if path.suffix.lower() not in _FASTA_SUFFIXES:
+                continue
+            try:
+                shelf.open(path)
+            except (ValueError, OSError) as error:
+                _log.warning(
+                    "database not indexed", extra={"event": "data", "data": name, "why": str(error)}
+                )
+
+    def run(
+        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
+    ) -> Outcome:
+        only(args, "database", "top", "file")
+        top = whole({"top": TOP_DEFAULT, **args}, "top", 1, TOP_MAX)
+        queries = _queries(bytes(inputs[0]), text(args, "file", "query"))
+        database = _database(context, text(args, "database"))
+        lines = [HEADER]
+        for query in queries:
+            with context.quota.held(database.working_bytes(query.residues)):
+                lines += [_line(query, hit) for hit in database.search(query.residues, top=top)]
+        values = {
+            "queries": len(queries),
+            "hits": len(lines) - 1,
+            "cells": sum(len(q.residues) for q in queries) * database.residues,
+            "database": {
+                "sequences": len(database.proteins),
+                "residues": database.residues,
+                "sha256": database.sha256,
+            },
+            "scoring": "BLOSUM62, gap of k residues: 11 + (k - 1)",
+        }
+        return values, ["".join(lines).encode()]
+
+
+def _line(query: Protein, hit: Hit) -> str:
+    place = hit.placement
+    fields = (
+        query.name, hit.subject, place.score,
+        place.query_start, place.query_end, place.subject_start, place.subject_end,
+    )  # fmt: skip
+    return "\t".join(map(str, fields)) + "\n"
+
+
+def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
+    try:
+        queries = parse_fasta(data, file=file, residues_max=QUERY_RESIDUES_MAX)
+    except FastaError as error:
+        raise OpFailed(OpCode.EINVAL, str(error)) from None
+    if len(queries) > QUERIES_MAX:
+        message = f"{file}: {len(queries)} queries, at most {QUERIES_MAX} in one call; split it"
+        raise OpFailed(OpCode.E2BIG, message)
+    return queries
+
+
+def _database(context: Context, name: str) -> Database:
+    path: Path = context.data_path(name)
+    try:
+        return _shelf(context).open(path)
+    except OSError as error:
+        message = f"database {name!r} of this host cannot be read: {error.strerror}"
+        raise OpFailed(OpCode.EIO, message) from None
+    except ValueError as error:
+        message = f"database {name!r} of this host cannot be searched: {error}"
+        raise OpFailed(OpCode.EIO, message) from None
+
+
+def _shelf(context: Context) -> Shelf:
+    return context.warm.get("sequence_search", Shelf)
+
+
+OPERATIONS = (SequenceSearch(),)

@@ -1,0 +1,103 @@
+"""The recogniser: RapidOCR's three ONNX models on one thread, from its own package, offline.
+
+Every model is named by its path inside the installed package. Left to itself the library would
+look a model up by version and language and download what it does not find; here a missing file is
+an error at loading, and nothing ever goes to the network.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: What runs; travels with every result.
+IMPLEMENTATION = (
+    f"rapidocr {importlib.metadata.version('rapidocr')}"
+    f" on onnxruntime {importlib.metadata.version('onnxruntime')}"
+)
+#: Finding text, telling which way up it is, reading it; shipped in the package (Apache-2.0).
+MODELS = {
+    "Det": "PP-OCRv6_det_small.onnx",
+    "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+    "Rec": "PP-OCRv6_rec_small.onnx",
+}
+#: Text is looked for in an image scaled down to this, never up: the default scales the short side
+#: up to 736, which makes a wide, flat image ten times as expensive and no better read.
+DETECTION_SIDE_MAX = 1280
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of text."""
+
+    text: str
+    confidence: float  #: 0…1, of the reading, four decimals
+    box: tuple[tuple[int, int], ...]  #: four corners (x, y) in pixels, from the top left, clockwise
+
+
+class Recognizer:
+    """Loaded models; reading is deterministic on one machine. Calls take turns."""
+
+    def __init__(self) -> None:
+        """Raises FileNotFoundError naming a model that the installed package lacks."""
+        import cv2  # these take a second to import, and only hosts that read text need them
+        from rapidocr import RapidOCR
+
+        cv2.setNumThreads(1)  # the lease's share is one core of the host
+        engine = "EngineConfig.onnxruntime"
+        self._engine: Any = RapidOCR(
+            params={
+                "Global.log_level": "critical",
+                "Global.text_score": 0.0,  # whoever asks decides what is too uncertain
+                **{f"{part}.model_path": str(path) for part, path in model_paths().items()},
+                f"{engine}.intra_op_num_threads": 1,
+                f"{engine}.inter_op_num_threads": 1,
+                "Det.limit_type": "max",
+                "Det.limit_side_len": DETECTION_SIDE_MAX,
+            }
+        )
+        self._lock = threading.Lock()
+        self.read(_blank())  # loads the models now, not in somebody's job
+
+    def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
+        """Lines from top to bottom, then left to right; none where there is no text."""
+        with self._lock:
+            found = self._engine(pixels)
+        if found.txts is None:
+            return ()
+        return tuple(
+            Line(
+                text=text,
+                confidence=round(float(confidence), 4),
+                box=tuple((round(float(x)), round(float(y))) for x, y in box),
+            )
+            for text, confidence, box in zip(found.txts, found.scores, found.boxes, strict=True)
+        )
+
+
+def model_paths() -> dict[str, Path]:
+    """Where the installed package keeps the models. Raises FileNotFoundError."""
+    package = importlib.util.find_spec("rapidocr")
+    if package is None or package.origin is None:
+        raise FileNotFoundError("the package rapidocr is not installed on this host")
+    folder = Path(package.origin).parent / "models"
+    paths = {part: folder / name for part, name in MODELS.items()}
+    for path in paths.values():
+        if not path.is_file():
+            raise FileNotFoundError(f"this rapidocr carries no {path.name}; 3.10 does")
+    return paths
+
+
+def _blank() -> npt.NDArray[np.uint8]:
+    """White, with three black bars: text enough to reach the second and the third model."""
+    pixels = np.full((64, 192, 3), 255, np.uint8)
+    for left in (40, 80, 120):
+        pixels[20:44, left : left + 10] = 0
+    return pixels

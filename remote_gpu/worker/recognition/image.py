@@ -1,0 +1,47 @@
+"""From the bytes of an image file to pixels, refusing what is no image or too large to hold."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+#: Largest image taken, in pixels (an A4 page at 300 dpi has 8.7 million).
+PIXELS_MAX = 16_000_000
+_FORMATS = ("PNG", "JPEG")
+
+
+class ImageError(ValueError):
+    """The bytes are no image we read; the message says why."""
+
+
+def decode(data: bytes) -> npt.NDArray[np.uint8]:
+    """Height x width x 3, blue first (what OpenCV expects); transparency becomes white.
+
+    Raises ImageError. The size is checked before any pixel is decoded.
+    """
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            warnings.simplefilter("error")  # a decompression bomb is a warning there
+            width, height = image.size
+            if width * height > PIXELS_MAX:
+                raise ImageError(f"{width} x {height} pixels, at most {PIXELS_MAX} are read")
+            return _blue_first(image)
+    except UnidentifiedImageError:
+        raise ImageError(f"not an image in one of the formats {', '.join(_FORMATS)}") from None
+    except (OSError, SyntaxError, ValueError, Warning, Image.DecompressionBombError) as error:
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"the image is damaged: {error}") from None
+
+
+def _blue_first(image: Any) -> npt.NDArray[np.uint8]:
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(paper, image)
+    return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
