@@ -1,4 +1,4 @@
-"""Wiring of gpud: pool, table, gateway, daemon, probes; everything but the link to the scheduler."""
+"""Wiring of gpud: pool, table, gateway, daemon, probe; all but the link to the scheduler."""
 
 from __future__ import annotations
 

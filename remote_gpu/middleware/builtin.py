@@ -1,0 +1,25 @@
+"""`builtin`: our own data plane. The session's variables come from the runner, none from here."""
+
+from __future__ import annotations
+
+from gpu_scheduler.model import GrantedLease, Share
+from remote_gpu.middleware.base import ServerCommand
+
+
+class Builtin:
+    """gpud's workers are the server."""
+
+    name = "builtin"
+
+    def variables(self, granted: GrantedLease) -> dict[str, str]:
+        """None: `Session.environment()` makes them once the session is open."""
+        del granted
+        return {}
+
+    def server_command(self, share: Share, port: int) -> ServerCommand | None:
+        """None: gpud is the server."""
+        del share, port
+        return None
+
+
+MIDDLEWARE = Builtin()

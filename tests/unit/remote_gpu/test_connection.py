@@ -1,0 +1,105 @@
+"""The connection of an envelope: decoded strictly, or refused with what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from remote_gpu.client import Refusal, Refused, Session, connect
+from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.variables import allowed_variables
+
+GOOD = {
+    "middleware": "builtin",
+    "lease": "lease-1",
+    "fence": 12,
+    "hosts": [
+        {
+            "host": "gpu-a",
+            "gateway": "127.0.0.1:4711",
+            "secret": "ab" * 32,
+            "devices": [{"index": 0, "kind": "cpu", "model": "x", "memory_mib": 2048}],
+        }
+    ],
+}
+
+
+def changed(path, value):
+    copied = copy.deepcopy(GOOD)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copied
+
+
+def test_a_good_one() -> None:
+    access = parse_access(GOOD)
+    assert access.hosts[0].address == ("127.0.0.1", 4711)
+    assert access.devices[0][1].memory_mib == 2048
+    assert parse_access(access.to_json()) == access
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None, 5, "x", "{}", [], {}, changed(["lease"], 5), changed(["fence"], -1),
+        changed(["fence"], True), changed(["hosts"], []), changed(["hosts"], [GOOD["hosts"][0]] * 65),
+        changed(["hosts", 0, "gateway"], "nowhere"), changed(["hosts", 0, "gateway"], "a:99999"),
+        changed(["hosts", 0, "gateway"], ":80"), changed(["hosts", 0, "secret"], "ab"),
+        changed(["hosts", 0, "secret"], "zz" * 32), changed(["hosts", 0, "devices"], {}),
+        changed(["hosts", 0, "devices", 0], 5),
+        changed(["hosts", 0, "devices", 0, "index"], "0"),
+    ],
+)  # fmt: skip
+def test_bad_ones_are_refused_before_anything_is_dialled(bad) -> None:
+    with pytest.raises(WireError):
+        parse_access(bad)
+    with pytest.raises(Refused) as refused:
+        Session.open(bad, 1.0)
+    assert refused.value.code == Refusal.PROTOCOL
+
+
+def test_an_environment_without_a_lease_says_so() -> None:
+    with pytest.raises(Refused, match="Local") as refused:
+        connect({})
+    assert refused.value.code == Refusal.NOT_INSTALLED
+
+
+def test_a_broken_environment_names_its_variable() -> None:
+    with pytest.raises(Refused, match=SESSION_VARIABLE):
+        connect({SESSION_VARIABLE: "{"})
+    with pytest.raises(Refused, match="PROTOCOL"):
+        connect({CONNECTION_VARIABLE: json.dumps({"lease": 1})})
+
+
+def test_a_device_the_lease_does_not_have() -> None:
+    with pytest.raises(Refused, match="no number 3"):
+        connect({SESSION_VARIABLE: json.dumps(GOOD)}, index=3)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "variables"),
+    [
+        ("builtin", {"PATH": "/tmp"}),
+        ("rcuda", {"LD_PRELOAD": "/tmp/x.so"}),
+        ("rcuda", {"RCUDA_DEVICE_0": "host;rm -rf /@8308:0"}),
+        ("rcuda", {"RCUDA_DEVICE_0": "host@8308:0\n"}),
+        ("rcuda", {"RCUDA_DEVICE_COUNT": "0"}),
+        ("rcuda", {"RCUDA_DEVICE_COUNT_X": "1"}),
+        ("unknown", {}),
+    ],
+)
+def test_a_variable_that_is_not_on_the_list_is_refused(middleware, variables) -> None:
+    with pytest.raises(WireError):
+        allowed_variables(middleware, variables)
+
+
+def test_what_is_on_the_list_passes() -> None:
+    variables = {"RCUDA_DEVICE_COUNT": "2", "RCUDA_DEVICE_0": "10.0.0.7@8308:0",
+                 "RCUDA_DEVICE_1": "[fe80::1]@8308:1", "RCUDAPROTO": "TCP"}  # fmt: skip
+    assert allowed_variables("rcuda", variables) == variables
+    assert allowed_variables("builtin", {}) == {}

@@ -1,0 +1,86 @@
+"""The proof: good for one key, lease, fence, host, session and pair of nonces, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.proof import (
+    Hello,
+    Role,
+    client_proof,
+    gateway_proof,
+    lane_key,
+    matches,
+)
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+NONCE = "0" * 32
+HELLO = Hello(
+    role=Role.SESSION, lease="lease-1", fence=7, host="gpu-a", session="a" * 32, nonce="b" * 32,
+    cap_ms=1000,
+)  # fmt: skip
+
+
+def test_a_hello_survives_the_wire() -> None:
+    assert Hello.from_meta(HELLO.to_meta()) == HELLO
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"role": Role.LANE}, {"lease": "lease-2"}, {"fence": 8}, {"host": "gpu-b"},
+        {"session": "c" * 32}, {"nonce": "c" * 32}, {"cap_ms": 1001}, {"device": 1},
+    ],
+)  # fmt: skip
+def test_every_field_of_the_hello_is_in_the_proof(change) -> None:
+    changed = dataclasses.replace(HELLO, **change)
+    for proof in (gateway_proof, client_proof):
+        assert not matches(proof(KEY, HELLO, NONCE), proof(KEY, changed, NONCE))
+
+
+def test_a_proof_is_bound_to_key_nonce_and_side() -> None:
+    proof = client_proof(KEY, HELLO, NONCE)
+    assert matches(proof, client_proof(KEY, HELLO, NONCE))
+    assert not matches(proof, client_proof(OTHER, HELLO, NONCE))
+    assert not matches(proof, client_proof(KEY, HELLO, "1" * 32))
+    assert not matches(proof, gateway_proof(KEY, HELLO, NONCE))  # reflecting it is no proof
+
+
+def test_a_lane_key_is_bound_to_its_session_and_is_not_the_secret() -> None:
+    key = lane_key(KEY, "lease-1", 7, "gpu-a", "a" * 32)
+    others = [
+        KEY,
+        lane_key(OTHER, "lease-1", 7, "gpu-a", "a" * 32),
+        lane_key(KEY, "lease-1", 8, "gpu-a", "a" * 32),
+        lane_key(KEY, "lease-1", 7, "gpu-b", "a" * 32),
+        lane_key(KEY, "lease-1", 7, "gpu-a", "b" * 32),
+    ]
+    assert len(key) == 32
+    assert key not in others
+
+
+def test_parts_cannot_be_shifted_between_fields() -> None:
+    left = lane_key(KEY, "lease", 71, "gpu", "a")
+    assert left != lane_key(KEY, "lease7", 1, "gpu", "a")
+    assert left != lane_key(KEY, "lease", 7, "1gpu", "a")
+
+
+@given(st.text(max_size=80))
+def test_no_text_is_a_proof_or_an_exception(text) -> None:
+    assert not matches(client_proof(KEY, HELLO, NONCE), text)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([f.name for f in dataclasses.fields(Hello)] + ["x"]),
+        st.none() | st.integers() | st.text(max_size=40) | st.lists(st.integers(), max_size=2),
+    )
+)
+def test_any_other_hello_is_a_wire_error(value) -> None:
+    with pytest.raises(WireError):
+        Hello.from_meta({"hello": value})
