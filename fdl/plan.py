@@ -146,7 +146,8 @@ class Observed:
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)  #: of all functions ever deployed
     queue_urls: Mapping[str, str] = field(default_factory=dict)  #: of the queues that exist
     filled: tuple[str, ...] = ()  #: buckets that hold objects or old versions
-    messages: Mapping[str, int] = field(default_factory=dict)  #: queue → about how many
+    #: queue → about how many messages it holds, S3's test events aside; empty when not asked
+    messages: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) -> Plan:
@@ -253,11 +254,16 @@ def _check_overlaps(
             raise AppError(ErrorCode.CONFLICT, message, resource=key_of(resource))
 
 
-def _check_messages(doomed: Iterable[str], observed: Observed) -> None:
+def _check_messages(doomed: Sequence[str], observed: Observed) -> None:
+    """Jobs and dead letters must not be lost; a completion message only wakes somebody."""
+    queues = [r for r in observed.resources.values() if isinstance(r, QueueResource)]
+    dead = [queue.dead_letter_arn for queue in queues if queue.dead_letter_arn]
     held = [
-        f"{name} ({count})"
-        for name, count in sorted(observed.messages.items())
-        if count and f"{QueueResource.kind}/{name}" in doomed
+        f"{queue.name} ({observed.messages.get(queue.name, 0)})"
+        for queue in sorted(queues, key=lambda queue: queue.name)
+        if (queue.dead_letter_arn or any(arn.endswith(f":{queue.name}") for arn in dead))
+        and key_of(queue) in doomed
+        and observed.messages.get(queue.name, 0)
     ]
     if held:
         message = f"these queues still hold messages: {', '.join(held)}; wait, or use --force"

@@ -61,9 +61,11 @@ class AwsCloud:
         account = self._account(local)
         return Place(account=account, region=region, partition=str(s3.meta.partition), local=local)
 
-    def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
-        """See `ports.Cloud`. Reads only."""
-        reading = _Reading(self._parts, self.place)
+    def observe(
+        self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
+    ) -> Observed:
+        """See `ports.Cloud`."""
+        reading = _Reading(self._parts, self.place, count=count)
         return reading.observe(names, wanted)
 
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
@@ -174,9 +176,10 @@ def _is_reference(value: Any) -> bool:
 class _Reading:
     """One observation: everything asked for, each thing read once."""
 
-    def __init__(self, parts: _Parts, place: Place) -> None:
+    def __init__(self, parts: _Parts, place: Place, *, count: bool) -> None:
         self._parts = parts
         self._place = place
+        self._count = count
         self._resources: dict[str, Resource] = {}
         self._rules: dict[str, tuple[Notification, ...]] = {}
         self._urls: dict[str, str] = {}
@@ -230,7 +233,9 @@ class _Reading:
         found = self._parts.queues.observe(name)
         if found is None:
             return None
-        queue, self._urls[name], self._messages[name] = found
+        queue, self._urls[name] = found
+        if self._count:
+            self._messages[name] = self._parts.queues.messages(name)
         return queue
 
     def _notification(self, bucket: str, rule_id: str) -> Notification | None:

@@ -11,6 +11,12 @@ from fdl.resources import QueueResource
 from orchgpu.adapters.aws.errors import translated
 
 _TAGS = {"createdby": "orchgpu"}
+_COUNTS = (
+    "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)  # fmt: skip
+#: SQS gives at most this many at once; a queue with more surely holds more than test events.
+_LOOK_MESSAGES_MAX = 10
 
 
 class Queues:
@@ -29,17 +35,13 @@ class Queues:
                 return None
             raise
 
-    def observe(self, name: str) -> tuple[QueueResource, str, int] | None:
-        """The queue, its url and about how many messages it holds, hidden ones too."""
+    def observe(self, name: str) -> tuple[QueueResource, str] | None:
+        """The queue and its url."""
         url = self.url(name)
         if url is None:
             return None
-        with translated(f"GetQueueAttributes {name}"):
-            answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
-        attributes: Mapping[str, str] = answer.get("Attributes", {})
+        attributes = self._read(name, url)
         redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
-        kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
-                 "ApproximateNumberOfMessagesDelayed")  # fmt: skip
         queue = QueueResource(
             name=name,
             retention_s=int(attributes.get("MessageRetentionPeriod", 0)),
@@ -48,7 +50,31 @@ class Queues:
             receives_max=int(redrive.get("maxReceiveCount", 0)),
             policy=json.loads(attributes.get("Policy") or "{}"),
         )
-        return queue, url, sum(int(attributes.get(kind, 0)) for kind in kinds)
+        return queue, url
+
+    def messages(self, name: str) -> int:
+        """About how many messages it holds, hidden ones too; S3's test events do not count."""
+        url = self.url(name)
+        if url is None:
+            return 0
+        attributes = self._read(name, url)
+        count = sum(int(attributes.get(kind, 0)) for kind in _COUNTS)
+        return count - self._test_events(name, url) if 0 < count <= _LOOK_MESSAGES_MAX else count
+
+    def _read(self, name: str, url: str) -> Mapping[str, str]:
+        with translated(f"GetQueueAttributes {name}"):
+            answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+        attributes: Mapping[str, str] = answer.get("Attributes", {})
+        return attributes
+
+    def _test_events(self, name: str, url: str) -> int:
+        """S3 sends one to every queue it is told to notify; nobody may have taken it yet."""
+        with translated(f"ReceiveMessage {name}"):
+            answer = self._sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
+            )
+        bodies = [str(message["Body"]) for message in answer.get("Messages", ())]
+        return sum('"s3:TestEvent"' in body for body in bodies)
 
     def put(self, queue: QueueResource) -> None:
         with translated(f"CreateQueue {queue.name}"):

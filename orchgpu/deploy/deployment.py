@@ -62,7 +62,7 @@ def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
 
 def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) -> Prepared:
     """Plan the removal of functions; changes nothing. CONFLICT while queues hold messages."""
-    observed = cloud.observe(names, ())
+    observed = cloud.observe(names, (), count=not force)
     plan = planning.removal(names, observed, cloud.place, force=force)
     return Prepared(plan=plan, names=tuple(names), packages={})
 

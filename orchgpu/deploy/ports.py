@@ -17,8 +17,13 @@ class Cloud(Protocol):
         """Account, region and partition; asks the cloud once."""
         ...
 
-    def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
-        """What exists of `wanted` and of all that was ever created for the functions `names`."""
+    def observe(
+        self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
+    ) -> Observed:
+        """What exists of `wanted` and of all that was ever created for the functions `names`.
+
+        `count` also counts the messages of the queues, which looks into nearly empty ones.
+        """
         ...
 
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:

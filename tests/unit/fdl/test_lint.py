@@ -1,0 +1,145 @@
+"""Lint: each finding with its severity, place and words; and silence for what is fine."""
+# ruff: noqa: E501  (one line per message, as people see it)
+
+from collections.abc import Mapping
+
+import pytest
+
+from fdl.lint import FileFacts, Severity, lint
+from fdl.parse import parse
+from fdl.resources import Place
+
+LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+AWS = Place(account="123456789012", region="eu-west-1")
+SCRIPT: Mapping[str, FileFacts] = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
+
+GPU = """\
+functions:
+  aws:
+  - lambda:
+      name: blast
+      init_script: run.sh
+      output: [{path: out}]
+    gpu: {}
+    job: {input: {path: queries}}
+"""
+
+
+def findings(text: str, files: Mapping[str, FileFacts] = SCRIPT, place: Place = LOCAL) -> list[str]:
+    return [note.text("f") for note in lint(parse(text, "f"), files=files, place=place)]
+
+
+def test_a_good_file_has_no_findings() -> None:
+    assert findings(GPU) == []
+
+
+def one(block: str, rest: str = "") -> str:
+    """A plain function with extra keys in `lambda` and beside it."""
+    extra = "".join(f"      {line}\n" for line in block.splitlines())
+    beside = "".join(f"    {line}\n" for line in rest.splitlines())
+    head = "functions:\n  aws:\n  - lambda:\n      name: f\n      init_script: run.sh\n"
+    return head + extra + beside
+
+
+IO = "input: [{path: inn/a}]\noutput: [{path: out}]"
+
+CASES = {
+    "loop": (one("input: [{path: buc/a}]\noutput: [{path: buc/a/b}]"), "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix"),
+    "batch": (one(IO, "batch: {enable_gpu: true}"), "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; for a GPU write `gpu: {count: 1}` beside lambda"),
+    "mode": (one(IO + "\nexecution_mode: batch"), "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is not done here; the function runs in Lambda only"),
+    "api": (one(IO, "api_gateway: {name: x}"), "f:8:5: warning: functions.aws[0].api_gateway: no API is created"),
+    "retired": (one(IO + "\nruntime: python3.7"), "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; a current Python is used"),
+    "threshold": (one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"), "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: lambda.timeout is 10 s"),
+    "minio": (one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"), "f:7:28: error: functions.aws[0].lambda.output[0].storage_provider: 'minio.a' is not served yet; only s3 by the role is"),
+    "secret name": (one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"), "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store"),
+    "secret value": (one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"), "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store"),
+    "reserved": (one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"), "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved"),
+    "no image": (one(IO + "\nruntime: image"), "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image"),
+    "no input": (one("output: [{path: out}]"), "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function"),
+    "no output": (one("input: [{path: inn}]"), "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped"),
+    "gpu without input": (one("output: [{path: out}]", "gpu: {}"), "f:3:5: error: functions.aws[0].job.input: needs exactly one input, has 0"),
+    "gpu with two": (one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"), "f:8:11: error: functions.aws[0].job.input: needs exactly one input, has 2"),
+    "own intermediate": (one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"), "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own"),
+    "file system": (one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"), "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_finding(case: str) -> None:
+    text, expected = CASES[case]
+    assert expected in findings(text)
+
+
+def test_an_image_without_a_script_is_refused_with_the_reason() -> None:
+    text = "functions: {aws: [{lambda: {name: a, runtime: image, container: {image: a/b}, input: [{path: inn}], output: [{path: out}]}}]}"
+    assert findings(text, {}) == [
+        "f:1:20: error: functions.aws[0].lambda.init_script: an image without a script: nothing says what to run; add init_script"
+    ]
+
+
+def test_the_environment_has_a_limit() -> None:
+    assert any(
+        "Lambda allows 4096" in line
+        for line in findings(one(IO + f"\nenvironment: {{Variables: {{A: {'x' * 4090}}}}}"))
+    )
+
+
+def test_two_functions_may_not_share_triggers_queues_or_intermediates() -> None:
+    text = (
+        GPU
+        + "  - lambda: {name: other, init_script: run.sh, output: [{path: out}]}\n    job: {input: {path: queries/a}, queue: blast-jobs, intermediate: blast-intermediate}\n"
+    )
+    assert findings(text) == [
+        "f:8:5: error: functions.aws[0].job.intermediate: the bucket 'blast-intermediate' is used by other too; envelopes need their own",
+        "f:10:11: error: functions.aws[1].job.input[0]: blast is triggered by objects there too; S3 allows one rule",
+        "f:10:37: error: functions.aws[1].job.queue: blast uses the queue 'blast-jobs' too",
+        "f:10:56: error: functions.aws[1].job.intermediate: the bucket 'blast-intermediate' is used by blast too; envelopes need their own",
+    ]
+
+
+def test_a_cycle_through_another_function() -> None:
+    text = (
+        "functions:\n  aws:\n"
+        "  - lambda: {name: a, init_script: run.sh, input: [{path: one}], output: [{path: two}]}\n"
+        "  - lambda: {name: b, init_script: run.sh, input: [{path: two}], output: [{path: one}]}\n"
+    )
+    assert findings(text) == [
+        "f:3:66: error: functions.aws[0].lambda.output: what it writes triggers a again through b; change a prefix",
+        "f:4:66: error: functions.aws[1].lambda.output: what it writes triggers b again through a; change a prefix",
+    ]
+
+
+def test_a_workflow_without_a_cycle_is_fine() -> None:
+    text = (
+        "functions:\n  aws:\n"
+        "  - lambda: {name: a, init_script: run.sh, input: [{path: one}], output: [{path: two, suffix: [.wav]}]}\n"
+        "  - lambda: {name: b, init_script: run.sh, input: [{path: two, suffix: [.wav]}], output: [{path: two, suffix: [.txt]}]}\n"
+    )
+    assert findings(text) == []
+
+
+FILES = {
+    "missing": (FileFacts(exists=False), "error", "'run.sh' does not exist (paths start at this file's folder)"),
+    "folder": (FileFacts(folder=True), "error", "'run.sh' is a folder (paths start at this file's folder)"),
+    "windows shebang": (FileFacts(first_line=b"#!/bin/sh\r\n", crlf=True), "error", "'run.sh' has Windows line ends: its shebang names no program"),
+    "windows": (FileFacts(first_line=b"#!/bin/sh\n", crlf=True), "warning", "'run.sh' has Windows line ends"),
+    "no shebang": (FileFacts(first_line=b"echo\n"), "warning", "'run.sh' has no shebang; /bin/sh will run it"),
+    "mode": (FileFacts(first_line=b"#!/bin/sh\n", executable=False), "warning", "'run.sh' is not executable; the package makes it so"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_scripts(case: str) -> None:
+    facts, severity, message = FILES[case]
+    path = "functions.aws[0].lambda.init_script"
+    assert findings(GPU, {"run.sh": facts}) == [f"f:5:7: {severity}: {path}: {message}"]
+
+
+def test_aws_asks_for_more_than_a_local_cloud() -> None:
+    text = GPU.replace("init_script", "container: {image: grycap/darknet}\n      init_script")
+    assert findings(text, place=LOCAL) == []
+    errors = [n for n in lint(parse(text), files=SCRIPT, place=AWS) if n.severity is Severity.ERROR]
+    assert [note.path for note in errors] == [
+        "functions.aws[0].iam.role",
+        "functions.aws[0].lambda.container.image",
+    ]

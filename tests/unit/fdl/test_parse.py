@@ -1,0 +1,205 @@
+"""Parsing: what is understood, and every kind of bad input with its exact place and words."""
+# ruff: noqa: E501  (one line per message, as people see it)
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError, ErrorCode
+from fdl.model import Path, Storage
+from fdl.nodes import Location
+from fdl.parse import BYTES_MAX, DEPTH_MAX, parse
+from gpu_scheduler.model import DeviceKind, Placement, Sharing
+
+WHOLE = """\
+functions:
+  aws:
+  - lambda:
+      name: gpu-blast
+      memory: 3072
+      timeout: 900
+      runtime: image
+      init_script: blast.sh
+      container:
+        image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/blast
+        create_image: false
+        environment:
+          Variables: {LEVEL: 010, DEBUG: on, VERSION: 1.10, EMPTY: }
+      input:
+      - storage_provider: s3
+        path: mid/blast
+      output:
+      - storage_provider: s3.default
+        path: out/results/
+        suffix: [.tsv]
+        prefix: hits-
+    iam: {role: "arn:aws:iam::123456789012:role/lambda"}
+    gpu:
+      count: 2
+      memory: 4GiB
+      kinds: [cuda, cpu]
+      models: any
+      compute: {guarantee: 50%, limit: 80}
+      sharing: exclusive
+      placement: same_host
+      priority: -3
+      max_wait: 10m
+      middleware: rcuda
+      x-note: mine
+    job:
+      input: my-input/seqs
+      queue: blast-q
+      attempts: 5
+x-free: {anything: [at, all]}
+"""
+
+
+def test_everything_is_understood() -> None:
+    (function,) = parse(WHOLE).functions.aws
+    assert function.name == "gpu-blast"
+    assert function.function.memory_mib == 3072
+    assert function.user_input == (Storage(path=Path(bucket="my-input", prefix="seqs")),)
+    assert function.intermediate == Path(bucket="mid", prefix="blast")
+    assert function.queues == ("blast-q", "gpu-blast-dlq", "gpu-blast-done")
+    assert function.function.output[0].path == Path(bucket="out", prefix="results")
+    assert function.function.output[0].prefixes == ("hits-",)
+    assert function.gpu is not None
+    request = function.gpu.request()
+    assert (request.count, request.memory_mib, request.models) == (2, 4096, ())
+    assert request.kinds == (DeviceKind.CUDA, DeviceKind.CPU)
+    assert (request.compute_guarantee_pct, request.compute_limit_pct) == (50, 80)
+    assert request.sharing is Sharing.EXCLUSIVE
+    assert request.placement is Placement.SAME_HOST
+    assert (request.priority, request.max_wait_s) == (-3, 600.0)
+
+
+def test_values_of_variables_stay_as_written() -> None:
+    variables = parse(WHOLE).functions.aws[0].function.container.variables
+    assert variables == {"LEVEL": "010", "DEBUG": "on", "VERSION": "1.10", "EMPTY": ""}
+
+
+def test_bare_blocks_lend_with_defaults() -> None:
+    (function,) = parse("functions: {aws: [{lambda: {name: a, input: []}, gpu: }]}").functions.aws
+    assert function.lends
+    assert function.gpu is not None
+    assert function.gpu.request().count == 1
+
+
+def test_without_our_blocks_it_is_a_plain_function() -> None:
+    (function,) = parse("functions: {aws: [{lambda: {name: a}}]}").functions.aws
+    assert not function.lends
+
+
+def test_a_scar_input_is_the_users_input_unless_job_has_one() -> None:
+    text = "functions: {aws: [{lambda: {name: Ab_c, input: [{path: inn/x}]}, gpu: {}}]}"
+    (function,) = parse(text).functions.aws
+    assert function.user_input[0].path == Path(bucket="inn", prefix="x")
+    assert function.intermediate == Path(bucket="ab-c-intermediate")
+
+
+def test_keys_know_where_they_stand() -> None:
+    document = parse(WHOLE)
+    assert document.location("functions.aws[0].lambda.memory") == Location(5, 7)
+    assert document.location("functions.aws[0].lambda.nothing.there") == Location(3, 5)
+
+
+ONE = "functions:\n  aws:\n  - lambda:\n      name: a\n"
+
+BAD = {
+    "unknown key": (
+        ONE + "      memmory: 4096\n",
+        "f.yaml:5:7: functions.aws[0].lambda: unknown key 'memmory'; did you mean 'memory'?\n  5 |       memmory: 4096\n    |       ^",
+    ),
+    "unknown block": (ONE + "    gpus: 1\n", "f.yaml:5:5: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?"),
+    "unknown top": ("function: {}\n", "f.yaml:1:1: unknown key 'function'; did you mean 'functions'?"),
+    "no functions": ("scar: {}\n", "f.yaml:1:1: missing key 'functions'"),
+    "no name": ("functions: {aws: [{lambda: {memory: 512}}]}", "f.yaml:1:28: functions.aws[0].lambda: missing key 'name'"),
+    "no lambda": ("functions: {aws: [{gpu: {}}]}", "f.yaml:1:19: functions.aws[0]: missing key 'lambda'"),
+    "memory too large": (ONE + "      memory: 999999\n", "f.yaml:5:15: functions.aws[0].lambda.memory: 999999 must lie in 128…10240 MB"),
+    "memory quoted": (ONE + "      memory: '512'\n", "f.yaml:5:15: functions.aws[0].lambda.memory: expected a whole number; remove the quotes"),
+    "memory float": (ONE + "      memory: 5e2\n", "f.yaml:5:15: functions.aws[0].lambda.memory: expected a whole number, got '5e2'"),
+    "memory list": (ONE + "      memory: [1]\n", "f.yaml:5:15: functions.aws[0].lambda.memory: expected a whole number, got a list"),
+    "timeout": (ONE + "      timeout: 901\n", "f.yaml:5:16: functions.aws[0].lambda.timeout: 901 must lie in 1…900 s"),
+    "bad name": ("functions: {aws: [{lambda: {name: a b}}]}", "f.yaml:1:35: functions.aws[0].lambda.name: 'a b' is not a function name (letters, digits, - and _, up to 64)"),
+    "bad runtime": (ONE + "      runtime: ruby3.3\n", "f.yaml:5:16: functions.aws[0].lambda.runtime: 'ruby3.3' is not python3.x or image"),
+    "bad bucket": (ONE + "      input: [{path: My_Bucket/x}]\n", "f.yaml:5:22: functions.aws[0].lambda.input[0].path: 'My_Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit"),
+    "dotted prefix": (ONE + "      input: [{path: abc/../x}]\n", "f.yaml:5:22: functions.aws[0].lambda.input[0].path: the prefix '../x' has an empty or dotted part"),
+    "input no list": (ONE + "      input: {path: abc}\n", "f.yaml:5:14: functions.aws[0].lambda.input: expected a list, got a mapping"),
+    "provider": (ONE + "      input: [{path: abc, storage_provider: gcs}]\n", "f.yaml:5:45: functions.aws[0].lambda.input[0].storage_provider: 'gcs' is not a storage provider: s3, minio or onedata, or one with `.id`"),
+    "variable name": (ONE + "      environment: {Variables: {1A: x}}\n", "f.yaml:5:33: functions.aws[0].lambda.environment.Variables: '1A' is not the name of a variable (letters, digits and _, not starting with a digit)"),
+    "role": (ONE + "    iam: {role: me}\n", "f.yaml:5:17: functions.aws[0].iam.role: 'me' is not the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)"),
+    "gpu count": (ONE + "    gpu: {count: 0}\n", "f.yaml:5:18: functions.aws[0].gpu.count: 0 must lie in 1…64"),
+    "gpu memory": (ONE + "    gpu: {memory: 4 GiGa}\n", "f.yaml:5:19: functions.aws[0].gpu.memory: '4 GiGa' is not a memory size; write MiB, or a unit as in 4GiB"),
+    "gpu kind": (ONE + "    gpu: {kinds: [cdua]}\n", "f.yaml:5:19: functions.aws[0].gpu.kinds[0]: 'cdua' is not one of cuda, opencl, cpu, vpu; did you mean 'cuda'?"),
+    "gpu contradiction": (ONE + "    gpu: {compute: {guarantee: 80, limit: 50}}\n", "f.yaml:5:10: functions.aws[0].gpu: compute_guarantee_pct must not exceed compute_limit_pct"),
+    "gpu twice": (ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n", "f.yaml:5:10: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one"),
+    "gpu percent": (ONE + "    gpu: {compute: 120%}\n", "f.yaml:5:20: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100"),
+    "gpu wait": (ONE + "    gpu: {max_wait: soon}\n", "f.yaml:5:21: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m"),
+    "middleware": (ONE + "    gpu: {middleware: rcdua}\n", "f.yaml:5:23: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda; did you mean 'rcuda'?"),
+    "flag": (ONE + "      preheat: maybe\n", "f.yaml:5:16: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'"),
+    "fifo queue": (ONE + "    job: {queue: a.fifo}\n", "f.yaml:5:18: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)"),
+    # older shapes
+    "functions list": ("functions: [{name: a}]", "f.yaml:1:12: functions: a list is an older shape; write `functions: {aws: [{lambda: …}]}`"),
+    "functions by name": ("functions:\n  my-f:\n    lambda: {}\n", "f.yaml:2:3: 'my-f' under functions: write `functions: {aws: [{lambda: {name: my-f, …}}]}`"),
+    "image": (ONE + "      image: a/b\n", "f.yaml:5:7: image under lambda is an older shape; write `container: {image: a/b}`"),
+    "storages": ("storages: {}", "f.yaml:1:1: storages: is now `storage_providers: {s3: {id: …}}`"),
+    # YAML itself
+    "twice": (ONE + "      memory: 512\n      memory: 600\n", "f.yaml:6:7: 'memory' again; first on line 5"),
+    "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: the anchor &x: anchors are not allowed here"),
+    "lone alias": ("a: *x\n", "f.yaml:1:4: the alias *x: write the value out"),
+    "tag": ("a: !!python/object:os.system {}\n", "f.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.system: tags are not allowed here"),
+    "merge": ("<<: {a: 1}\n", "f.yaml:1:1: a key must be a plain word"),
+    "key": ("? [a]\n: 1\n", "f.yaml:1:3: a key must be a plain word"),
+    "unclosed": ("a: [1\n", "f.yaml:2:1: this is not YAML: expected ',' or ']', but got '<stream end>'"),
+    "tab": ("a:\n\tb: 1\n", "f.yaml:2:1: this is not YAML: found character '\\t' that cannot start any token"),
+    "control": ("a: \x07\n", "f.yaml:1:1: this is not YAML: character U+0007 is not allowed"),
+    "escape": ('a: "\\UFFFFFFFF"\n', "f.yaml:1:1: this is not YAML: "),
+    "empty": ("", "f.yaml:1:1: the file is empty; it needs 'functions:'"),
+    "null": ("~\n", "f.yaml:1:1: missing key 'functions'"),
+    "word": ("hello\n", "f.yaml:1:1: expected a mapping, got 'hello'"),
+    "second": ("a: 1\n---\nb: 1\n", "f.yaml:2:1: a second document; one file holds one document"),
+    "deep": ("[" * 40 + "]" * 40, f"f.yaml:1:25: nested deeper than {DEPTH_MAX} levels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_says_where_and_what(case: str) -> None:
+    text, message = BAD[case]
+    with pytest.raises(AppError) as caught:
+        parse(text, "f.yaml")
+    assert caught.value.code is ErrorCode.INVALID
+    assert caught.value.message.startswith(message)
+    rest = caught.value.message[len(message) :]
+    assert rest == "" or rest.startswith("\n") or message.endswith(": ")
+
+
+def test_bytes_that_are_not_utf8() -> None:
+    with pytest.raises(AppError, match=r"f:2: byte 0xff is not UTF-8"):
+        parse(b"a: 1\nb: \xff", "f")
+
+
+def test_a_file_may_not_be_huge() -> None:
+    with pytest.raises(AppError, match="may have at most"):
+        parse(b"#" * (BYTES_MAX + 1))
+
+
+def test_long_lines_are_cut_around_the_place() -> None:
+    with pytest.raises(AppError) as caught:
+        parse("functions: {aws: [" + " " * 5000 + "{lambada: 1}]}")
+    assert max(len(line) for line in caught.value.message.splitlines()) < 120
+
+
+WORDS = st.sampled_from(
+    ["functions", "aws", "lambda", "name", "gpu", "job", "memory", "input", "path", "count", "compute",
+     "- ", ": ", "{", "}", "[", "]", ",", "\n", "\n  ", "\n    ", "&a", "*a", "!!str", "|", ">", "'", '"',
+     "%YAML 9.9", "---", "...", "?", "0x1", "1e99", "~", "yes", "\t", "\u2028", "é", "\\x", "<<", "-", "#"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200), st.lists(WORDS).map("".join)))
+def test_nothing_but_app_errors_is_raised(data: bytes | str) -> None:
+    with suppress(AppError):
+        parse(data)

@@ -1,0 +1,276 @@
+"""Plans: golden texts, nothing to do after applying, resuming after any cut, and what is not ours."""
+# ruff: noqa: E501  (one line per step, as people see it)
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.budget import Budget
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode
+from fdl.desired import Code, DesiredFunction, desired
+from fdl.parse import parse
+from fdl.plan import Action, Observed, Plan, Step, plan, removal
+from fdl.resources import (
+    Bucket,
+    FunctionResource,
+    InvokeConfig,
+    Ledger,
+    Notification,
+    Place,
+    QueueResource,
+    Record,
+    Resource,
+    key_of,
+)  # fmt: skip
+from orchgpu.core.function import Function
+
+PLACE = Place(account="000000000000", region="us-east-1", local=True)
+CODE = Code(sha256="ab" * 32, size=1000)
+
+BLAST = """\
+functions:
+  aws:
+  - lambda:
+      name: blast
+      init_script: run.sh
+      container: {environment: {Variables: {TOP: 5}}}
+      output: [{path: answers/tsv, suffix: [.tsv]}]
+    gpu: {memory: 1GiB, kinds: cpu}
+    job: {input: {path: queries/in, suffix: [.fasta, .fa]}}
+"""
+PLAIN = """\
+functions:
+  aws:
+  - lambda:
+      name: grep
+      init_script: grep.sh
+      input: [{storage_provider: s3, path: texts/in}]
+      output: [{storage_provider: s3, path: texts/out}]
+"""
+WORDS = (BLAST + PLAIN.split("aws:\n")[1], BLAST, PLAIN, BLAST.replace("queries/in", "queries/other"),
+         BLAST.replace("name: blast", "name: search").replace("queries/in", "queries/search"), BLAST.replace(", .fa]", "]").replace("answers", "results"))  # fmt: skip
+
+
+@functools.cache
+def wanted(text: str) -> list[DesiredFunction]:
+    return [desired(f, PLACE, CODE, Budget()) for f in parse(text).functions.aws]
+
+
+class World:
+    """A cloud as plain values: what steps do to it, and what is seen of it."""
+
+    def __init__(self, *foreign: Resource) -> None:
+        self.resources = {key_of(r): r for r in foreign}
+        self.ledgers: dict[str, Ledger] = {}
+        self.filled: tuple[str, ...] = ()
+        self.messages: dict[str, int] = {}
+
+    def observed(self) -> Observed:
+        queues = [r.name for r in self.resources.values() if isinstance(r, QueueResource)]
+        rules = [r for r in self.resources.values() if isinstance(r, Notification)]
+        return Observed(
+            resources=dict(self.resources),
+            rules=tuple(rules),
+            ledgers=dict(self.ledgers),
+            queue_urls={name: f"http://sqs/{name}" for name in queues},
+            filled=self.filled,
+            messages=self.messages,
+        )
+
+    def plan(self, text: str) -> Plan:
+        return plan(wanted(text), self.observed(), PLACE)
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self._apply(step)
+
+    def _apply(self, step: Step) -> None:
+        resource = step.resource
+        if isinstance(resource, Ledger):
+            if step.action is Action.DELETE:
+                del self.ledgers[resource.name]
+            else:
+                self.ledgers[resource.name] = resource
+        elif step.action is Action.DELETE:
+            assert resource.name not in self.filled
+            del self.resources[step.key]
+        else:
+            if isinstance(resource, Record):
+                resource = resource.resolved(self.observed().queue_urls)
+                decode(Function, resource.body)
+            if isinstance(resource, Notification):
+                self._check_rule(resource)
+            self.resources[step.key] = resource
+
+    def _check_rule(self, rule: Notification) -> None:
+        others = [r for r in self.resources.values() if isinstance(r, Notification)]
+        assert not any(rule.overlaps(o) for o in others if key_of(o) != key_of(rule))
+        assert f"bucket/{rule.bucket}" in self.resources
+
+
+def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
+    assert World().plan(BLAST).text().splitlines() == [
+        "  + bucket orchgpu-state-000000000000-us-east-1",
+        "  + ledger blast",
+        "  + bucket queries",
+        "  + bucket blast-intermediate",
+        "  + bucket answers",
+        "  + queue blast-dlq",
+        "  + queue blast-jobs",
+        "  + queue blast-done",
+        "  + function blast",
+        "  + invoke-config blast",
+        "  + permission blast/orchgpu-s3-blast-intermediate",
+        "  + notification queries/orchgpu-blast-jobs",
+        "  + notification queries/orchgpu-blast-jobs-2",
+        "  + notification blast-intermediate/orchgpu-blast-staging",
+        "  + notification blast-intermediate/orchgpu-blast-results",
+        "  + record blast",
+        "plan: 16 to create, 0 to change, 0 to delete",
+    ]
+
+
+def test_golden_plan_of_a_plain_scar_function() -> None:
+    assert World().plan(PLAIN).text().splitlines() == [
+        "  + bucket orchgpu-state-000000000000-us-east-1",
+        "  + ledger grep",
+        "  + bucket texts",
+        "  + function grep",
+        "  + permission grep/orchgpu-s3-texts",
+        "  + notification texts/orchgpu-grep-invoke",
+        "plan: 6 to create, 0 to change, 0 to delete",
+    ]
+
+
+def test_the_resources_of_a_job_function() -> None:
+    (function,) = wanted(BLAST)
+    by_key = {key_of(r): r for r in function.resources}
+    jobs = by_key["queue/blast-jobs"]
+    assert isinstance(jobs, QueueResource)
+    assert (jobs.retention_s, jobs.visibility_s, jobs.receives_max) == (14 * 86400, 120, 1000)
+    assert jobs.dead_letter_arn == "arn:aws:sqs:us-east-1:000000000000:blast-dlq"
+    assert jobs.policy["Statement"][0]["Condition"] == {
+        "ArnEquals": {"aws:SourceArn": "arn:aws:s3:::queries"},
+        "StringEquals": {"aws:SourceAccount": "000000000000"},
+    }
+    assert by_key["invoke-config/blast"] == InvokeConfig(
+        name="blast", retries=0, event_age_s=60, on_failure_arn=PLACE.queue_arn("blast-done")
+    )
+    staging = by_key["notification/blast-intermediate/orchgpu-blast-staging"]
+    assert isinstance(staging, Notification)
+    assert (staging.prefix, staging.target_arn) == ("staging/blast/", PLACE.function_arn("blast"))
+    code = by_key["function/blast"]
+    assert isinstance(code, FunctionResource)
+    assert code.variables["ORCHGPU_SCRIPT"] == "script/run.sh"
+    assert "TOP" not in str(code.variables), "the user's variables travel in the envelope"
+
+
+def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None:
+    text = PLAIN.replace(
+        "init_script", "runtime: image\n      container: {image: a/b}\n      init_script"
+    )
+    (function,) = wanted(text)
+    code = next(r for r in function.resources if isinstance(r, FunctionResource))
+    assert (code.image, code.runtime, code.package) == ("a/b", "", "")
+    assert code.tags["orchgpu:package"] == f"s3://{PLACE.state_bucket}/packages/{CODE.sha256}.zip"
+    assert function.notices == (
+        "grep: this cloud starts no containers; the script runs on this machine's files, not in a/b",
+    )
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_what_is_as_desired_needs_no_step(text: str) -> None:
+    world = World()
+    world.apply(world.plan(text).steps)
+    assert world.plan(text).empty
+    assert world.plan(text).text() == "plan: nothing to do"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), min_size=1, max_size=6))
+def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str, int]]) -> None:
+    """Whatever was half done before: deploy leads to the same world, rm leaves nothing of ours."""
+    foreign = Bucket(name="queries", versioned=False)
+    rule = Notification(bucket="queries", id="theirs", target_arn="arn:x", prefix="elsewhere/")
+    world = World(foreign, rule)
+    for text, cut in cuts:
+        world.apply(world.plan(text).steps[:cut])
+    for text, _ in cuts:
+        world.apply(world.plan(text).steps)
+        assert world.plan(text).empty
+    names = sorted(world.ledgers)
+    world.apply(removal(names, world.observed(), PLACE).steps)
+    state = f"bucket/{PLACE.state_bucket}"
+    assert sorted(world.resources) == sorted([state, key_of(foreign), key_of(rule)])
+    assert world.resources[key_of(foreign)] == foreign
+    assert not world.ledgers
+    assert removal(names, world.observed(), PLACE).empty
+
+
+def test_changes_are_shown_field_by_field_and_variables_by_name() -> None:
+    world = World()
+    world.apply(world.plan(PLAIN).steps)
+    changed = PLAIN.replace(
+        "init_script",
+        "memory: 1024\n      environment: {Variables: {KEY: hush}}\n      init_script",
+    )
+    text = world.plan(changed).text()
+    assert text.splitlines()[0] == "  ~ function grep: memory_mib 512 → 1024, variables (KEY)"
+    assert "hush" not in text
+    assert "hush" not in str(world.plan(changed).as_json())
+
+
+def test_what_a_file_no_longer_names_goes_unless_it_holds_data() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    moved = BLAST.replace("answers", "results")
+    assert "  - bucket answers" in world.plan(moved).text().splitlines()
+    world.filled = ("answers",)
+    assert "  = bucket answers stays: it holds data" in world.plan(moved).text().splitlines()
+    world.apply(world.plan(moved).steps)
+    assert world.plan(moved).empty
+    assert "bucket/answers" in world.resources
+
+
+@pytest.mark.parametrize("key", ["function/blast", "queue/blast-jobs"])
+def test_foreign_functions_and_queues_are_not_touched(key: str) -> None:
+    theirs = next(r for r in wanted(BLAST)[0].resources if key_of(r) == key)
+    with pytest.raises(AppError, match="was not made by orchgpu deploy") as caught:
+        World(theirs).plan(BLAST)
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_a_foreign_rule_for_the_same_objects_is_a_conflict_before_anything_is_done() -> None:
+    rule = Notification(
+        bucket="queries", id="theirs", target_arn="arn:x", prefix="in/", suffix=".fa"
+    )
+    with pytest.raises(AppError, match=r"'theirs' \(prefix 'in/', suffix '.fa'\) already takes"):
+        World(Bucket(name="queries"), rule).plan(BLAST)
+    other = dataclasses.replace(rule, suffix=".gz")
+    assert not World(Bucket(name="queries"), other).plan(BLAST).empty
+
+
+def test_rm_keeps_what_another_function_uses() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)
+    done = removal(["blast"], world.observed(), PLACE)
+    assert [kept.key for kept in done.kept] == ["bucket/answers"]
+    world.apply(done.steps)
+    assert world.plan(PLAIN.replace("texts/in", "answers/x")).empty
+
+
+def test_rm_waits_for_jobs_but_not_for_completions() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    world.messages = {"blast-done": 7}
+    assert removal(["blast"], world.observed(), PLACE).steps[0].key == "record/blast"
+    world.messages = {"blast-jobs": 2, "blast-dlq": 1}
+    with pytest.raises(AppError, match=r"hold messages: blast-dlq \(1\), blast-jobs \(2\)"):
+        removal(["blast"], world.observed(), PLACE)
+    assert not removal(["blast"], world.observed(), PLACE, force=True).empty
