@@ -1,0 +1,61 @@
+"""An orchestrator that kills itself, once, at a named point. Run as a program by the tests.
+
+    python crashing_orchestrator.py POINT MARKER --scheduler ADDR … --ready-file F
+
+`before:ACTION` and `after:ACTION[:EVENT]` name actions and events of the job machine;
+`on:EVENT:WORD` an event that comes from outside. MARKER is a file: while it exists, nothing crashes any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from orchgpu import app, shell
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.performer import Performer
+
+POINT, MARKER = sys.argv[1], Path(sys.argv[2])
+
+
+def crash_at(point: str) -> None:
+    if point != POINT:
+        return
+    try:
+        MARKER.open("x").close()
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashingPerformer(Performer):
+    async def perform(self, action: do.Action) -> on.Event | None:
+        name = type(action).__name__
+        crash_at(f"before:{name}")
+        event = await super().perform(action)
+        crash_at(f"after:{name}")
+        crash_at(f"after:{name}:{type(event).__name__}")
+        if isinstance(event, on.ResultRead) and event.result is not None:
+            crash_at(f"after:{name}:Result")
+        return event
+
+
+def crashing_events(push: Any, **now: float) -> on.Event:
+    event = _event_of_push(push, **now)
+    crash_at(f"on:{type(event).__name__}:{getattr(event, 'state', '')}")
+    return event
+
+
+_event_of_push = shell.event_of_push
+
+if __name__ == "__main__":
+    app.Performer = CrashingPerformer  # type: ignore[misc]
+    shell.event_of_push = crashing_events
+    sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
+    from orchgpu.cli import main
+
+    main()

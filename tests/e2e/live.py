@@ -1,0 +1,296 @@
+"""A whole system of real processes for end-to-end tests: any of them can be killed or stopped.
+
+Times run at 1/20. Programs are built by `orchgpu.local.programs`, exactly as `orchgpu up` does;
+here the test is their supervisor, so that it can be as cruel as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from contract.keys import job_id, report_key, result_key
+from contract.result import Report, Result
+from orchgpu.local.home import Home
+from orchgpu.local.programs import LocalSettings, Programs, base_environment, cloud_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+SCALE = "0.05"
+READY_S = 30.0
+T = TypeVar("T")
+
+
+def until(what: str, look: Callable[[], T | None], within_s: float = 30.0) -> T:
+    """Poll until `look` gives something true; fails naming what did not come."""
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come within {within_s:.0f} s")
+
+
+@dataclass
+class Live:
+    """Processes by name; `start`, `kill`, `pause`, `resume` and `stop` them at will."""
+
+    path: Path
+    data: Mapping[str, Path] = field(default_factory=dict)
+    children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ready: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home = Home(self.path / "home")
+        self.home.create()
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data)
+        outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
+        environment = base_environment(outer, self.home, ROOT)
+        self._programs = Programs(settings, self.home, environment)
+        self._addresses: dict[str, dict[str, str]] = {}
+
+    # ------------------------------------------------------------------ processes
+
+    def start(self, name: str, kind: str | None = None, command: Sequence[str] = ()) -> None:
+        """Start a program and wait until it is ready. `kind` is what it is, when named otherwise;
+        `command` replaces `python -m orchgpu orchestrate` (a crashing orchestrator)."""
+        program = self._programs.program(kind or name, self.ready)
+        ready_file = self.home.ready / f"{name}.json"
+        ready_file.unlink(missing_ok=True)
+        arguments = [*program.command[:-1], str(ready_file)]
+        if command:
+            arguments = [*command, *arguments[arguments.index("--scheduler") :]]
+        arguments = self._same_addresses(name, arguments)
+        with (self.home.logs / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                arguments, env=dict(program.environment), stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self.children[name] = child
+
+        def is_ready() -> bool:
+            assert child.poll() is None, f"{name} died at start:\n{self.log(name)[-3000:]}"
+            return ready_file.exists()
+
+        until(f"{name} ready", is_ready, READY_S)
+        self.ready[name] = json.loads(ready_file.read_text())
+
+    def _same_addresses(self, name: str, arguments: list[str]) -> list[str]:
+        """A restarted program listens where it listened before: others know it by that."""
+        known = self.ready.get(name, {})
+        doors = {"--http": known.get("http")}
+        doors["--listen"] = known.get("socket") or known.get("gateway") or known.get("endpoint")
+        for flag, address in doors.items():
+            if address and flag in arguments:
+                arguments[arguments.index(flag) + 1] = str(address).removeprefix("http://")
+        return arguments
+
+    def start_all(self, *, orchestrators: Sequence[str] = ("orchestrator",)) -> None:
+        for name in ("cloud", "scheduler", "gpu-a", "gpu-b"):
+            self.start(name)
+        for name in orchestrators:
+            self.start(name, "orchestrator")
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.children[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        self.signal(name, signal.SIGKILL)
+        self.wait(name)
+
+    def wait(self, name: str, within_s: float = 30.0) -> int:
+        return self.children.pop(name).wait(within_s)
+
+    def terminate(self, name: str, within_s: float = 30.0) -> int:
+        self.signal(name, signal.SIGTERM)
+        return self.wait(name, within_s)
+
+    def stop_all(self) -> None:
+        """In order; what does not stop by itself is killed and the test fails."""
+        order = [n for n in self.children if n not in ("cloud", "scheduler", "gpu-a", "gpu-b")]
+        stubborn = []
+        for name in [*order, "gpu-a", "gpu-b", "scheduler", "cloud"]:
+            child = self.children.pop(name, None)
+            if child is None:
+                continue
+            child.send_signal(signal.SIGCONT)
+            child.terminate()
+            try:
+                child.wait(15)
+            except subprocess.TimeoutExpired:
+                stubborn.append(name)
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        assert not stubborn, f"did not stop on SIGTERM: {stubborn}"
+
+    def log(self, name: str) -> str:
+        return (self.home.logs / f"{name}.log").read_text(errors="replace")
+
+    # ------------------------------------------------------------------ cloud
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.ready["cloud"]["endpoint"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For commands run as a user would."""
+        return {
+            **os.environ, **cloud_environment(self.endpoint), "ORCHGPU_TIME_SCALE": SCALE,
+            "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]), "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service, endpoint_url=self.endpoint, region_name="us-east-1",
+            aws_access_key_id="local", aws_secret_access_key="local",
+            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}),
+        )  # fmt: skip
+
+    def orchgpu(self, *arguments: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchgpu", *arguments], env=self.environment,
+            capture_output=True, text=True, timeout=120, cwd=self.path,
+        )  # fmt: skip
+        assert done.returncode == status, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def deploy(self, functions: Mapping[str, FunctionSpec]) -> None:
+        """Write one FDL with all functions and deploy it."""
+        import yaml
+
+        folder = self.path / "fdl"
+        folder.mkdir(exist_ok=True)
+        entries = []
+        for name, spec in functions.items():
+            script = folder / f"{name}{'.py' if 'python' in spec.script[:40] else '.sh'}"
+            script.write_text(spec.script)
+            script.chmod(0o755)
+            entries.append(spec.entry(name, script.name))
+        (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": entries}}))
+        self.orchgpu("deploy", str(folder / "fdl.yaml"))
+
+    # ------------------------------------------------------------------ jobs
+
+    def upload(self, function: str, key: str = "a.txt", body: bytes = b"hello\n") -> str:
+        """Put one input; the id of its job."""
+        made = self.client("s3").put_object(Bucket=f"{function}-in", Key=key, Body=body)
+        return job_id(f"{function}-in", key, made["VersionId"], function)
+
+    def result(self, function: str, job: str, within_s: float = 60.0) -> Result:
+        """Wait for the job's result."""
+        s3 = self.client("s3")
+
+        def look() -> Result | None:
+            body = get(s3, f"{function}-intermediate", result_key(job))
+            return None if body is None else Result.from_json(body)
+
+        return until(f"result of {job}", look, within_s)
+
+    def report(self, function: str, job: str, attempt: int) -> Report | None:
+        body = get(self.client("s3"), f"{function}-intermediate", report_key(job, attempt))
+        return None if body is None else Report.from_json(body)
+
+    def messages(self, function: str, queue: str = "jobs") -> int:
+        """Visible, hidden and delayed messages of one of the function's queues."""
+        sqs = self.client("sqs")
+        url = sqs.get_queue_url(QueueName=f"{function}-{queue}")["QueueUrl"]
+        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        return sum(
+            int(found[f"ApproximateNumberOfMessages{kind}"])
+            for kind in ("", "NotVisible", "Delayed")
+        )
+
+    def scheduler(self, *arguments: str) -> Any:
+        """`ssgm … --json` against the live scheduler."""
+        address = str(self.ready["scheduler"]["socket"])
+        done = subprocess.run(
+            [sys.executable, "-m", "gpu_scheduler.client", *arguments, "--json",
+             "--scheduler", address],
+            env=self.environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, f"ssgm {arguments}: {done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout)
+
+    def leases(self) -> list[dict[str, Any]]:
+        found = self.scheduler("leases")
+        return list(found["leases"] if isinstance(found, dict) else found)
+
+    def quiet(self, *functions: str, within_s: float = 30.0) -> None:
+        """Nothing is left of any job: no message, no lease."""
+        for function in functions:
+            until(
+                f"an empty job queue of {function}",
+                lambda name=function: self.messages(name) == 0,  # type: ignore[misc]
+                within_s,
+            )
+        until("no lease", lambda: not self.leases(), within_s)
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """One function of a test."""
+
+    script: str
+    timeout: int = 30
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    job: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, name: str, script: str) -> dict[str, Any]:
+        output = {"storage_provider": "s3", "path": f"{name}-out"}
+        source = {"storage_provider": "s3", "path": f"{name}-in"}
+        return {
+            "lambda": {
+                "name": name, "memory": 512, "timeout": self.timeout, "init_script": script,
+                "output": [output],
+            },
+            "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
+            "job": {"input": [source], **self.job},
+        }  # fmt: skip
+
+
+def get(s3: Any, bucket: str, key: str) -> bytes | None:
+    """An object's bytes, or None when it is not there."""
+    try:
+        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    except s3.exceptions.ClientError as error:
+        if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+            return None
+        raise
+    return body
+
+
+COPY = """#!/bin/sh
+cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
+
+DEVICE = """#!/usr/bin/env python3
+import os, shutil
+import remote_gpu.client as gpu
+device = gpu.connect()
+device.op("noop")
+shutil.copy(os.environ["INPUT_FILE_PATH"], os.environ["TMP_OUTPUT_DIR"])
+"""
+
+
+@contextmanager
+def live_system(path: Path, **settings: Any) -> Iterator[Live]:
+    """A system whose processes end with the block, whatever happens in it."""
+    live = Live(path, **settings)
+    try:
+        yield live
+    finally:
+        live.stop_all()

@@ -1,0 +1,153 @@
+"""What arrives on the queue: odd keys, several records, duplicates, overwrites, junk."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from live import COPY, FunctionSpec, Live, until
+
+from contract.keys import job_id
+
+KEYS = [
+    "with space.txt", "plus+sign.txt", "per%cent.txt", "per%20cent.txt", "ünïcödé 🧬.txt",
+    "nodot", "many.dots.in.it.tar.gz", "deep/er/path/file.txt", "semi;colon&amp.txt", "'quoted'.txt",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(live: Live) -> None:
+    live.deploy({name: FunctionSpec(COPY) for name in ("keys", "events", "many", "unversioned")})
+    live.start("orchestrator")
+
+
+def _body(*records: Any) -> str:
+    return json.dumps({"Records": list(records)})
+
+
+def _record(bucket: str, key: str, version: str | None, etag: str = "") -> dict[str, Any]:
+    entry: dict[str, Any] = {"key": key, "size": 6, "eTag": etag}
+    if version:
+        entry["versionId"] = version
+    return {
+        "eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "s3": {"bucket": {"name": bucket}, "object": entry},
+    }  # fmt: skip
+
+
+def _send(live: Live, function: str, body: str) -> None:
+    sqs = live.client("sqs")
+    url = sqs.get_queue_url(QueueName=f"{function}-jobs")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=body)
+
+
+def test_keys_of_every_kind(live: Live) -> None:
+    jobs = {key: live.upload("keys", key, key.encode()) for key in KEYS}
+    for key, job in jobs.items():
+        result = live.result("keys", job)
+        assert result.state == "SUCCEEDED", (key, result)
+        (file,) = result.files
+        body = live.client("s3").get_object(Bucket=file["bucket"], Key=file["key"])["Body"]
+        assert body.read() == key.encode()
+    live.quiet("keys")
+
+
+def test_a_test_event_and_an_empty_one_are_deleted(live: Live) -> None:
+    _send(live, "events", json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}))
+    _send(live, "events", json.dumps({"Records": []}))
+    live.quiet("events")
+    assert live.messages("events", "dlq") == 0
+
+
+def test_junk_is_quarantined_with_a_reason_and_disturbs_nobody(live: Live) -> None:
+    for junk in ("not json", "[]", "{}", json.dumps({"Records": [{"s3": None}]})):
+        _send(live, "events", junk)
+    job = live.upload("events", "fine.txt")
+    assert live.result("events", job).state == "SUCCEEDED"
+    until("four dead letters", lambda: live.messages("events", "dlq") == 4)
+    live.quiet("events")
+
+
+def test_two_records_in_one_message_are_two_jobs(live: Live) -> None:
+    s3 = live.client("s3")
+    made = {}
+    for key in ("first.txt", "second.txt"):  # outside the notification's way: sent by hand below
+        made[key] = s3.put_object(Bucket="many-in", Key=key, Body=b"x")["VersionId"]
+    _send(live, "many", _body(*[_record("many-in", k, v) for k, v in made.items()]))
+    for key, version in made.items():
+        assert live.result("many", job_id("many-in", key, version, "many")).state == "SUCCEEDED"
+    live.quiet("many")
+
+
+def test_a_duplicate_event_runs_once(live: Live) -> None:
+    made = live.client("s3").put_object(Bucket="events-in", Key="dup.txt", Body=b"x")
+    for _ in range(3):
+        _send(live, "events", _body(_record("events-in", "dup.txt", made["VersionId"])))
+    job = job_id("events-in", "dup.txt", made["VersionId"], "events")
+    result = live.result("events", job)
+    assert (result.state, result.attempt) == ("SUCCEEDED", 1)
+    live.quiet("events")
+
+
+def test_every_version_of_an_overwritten_input_is_a_job_of_its_own(live: Live) -> None:
+    jobs = {live.upload("events", "over.txt", text): text for text in (b"one", b"twoo", b"three")}
+    sizes = {job: live.result("events", job).files[0]["size"] for job in jobs}
+    assert sizes == {job: len(text) for job, text in jobs.items()}
+    live.quiet("events")
+
+
+def test_on_an_unversioned_bucket_the_older_version_is_superseded(live: Live) -> None:
+    s3 = live.client("s3")
+    s3.create_bucket(Bucket="plain-bucket")
+    old = s3.put_object(Bucket="plain-bucket", Key="k.txt", Body=b"old")["ETag"].strip('"')
+    new = s3.put_object(Bucket="plain-bucket", Key="k.txt", Body=b"newer")["ETag"].strip('"')
+    state = "orchgpu-state-000000000000-us-east-1"
+    record = json.loads(
+        s3.get_object(Bucket=state, Key="functions/unversioned.json")["Body"].read()
+    )
+    record["input_bucket"] = "plain-bucket"
+    s3.put_object(Bucket=state, Key="functions/unversioned.json", Body=json.dumps(record).encode())
+    until(
+        "the changed record served",
+        lambda: live.log("orchestrator").count("serving unversioned") >= 2,
+    )
+    for etag in (old, new):
+        _send(live, "unversioned", _body(_record("plain-bucket", "k.txt", None, etag)))
+
+    def states() -> list[str] | None:
+        found = s3.list_objects_v2(Bucket="unversioned-intermediate", Prefix="results/")
+        keys = [entry["Key"] for entry in found.get("Contents", ())]
+        bodies = [
+            s3.get_object(Bucket="unversioned-intermediate", Key=key)["Body"].read() for key in keys
+        ]
+        names = sorted(json.loads(body)["state"] for body in bodies)
+        return names if len(names) == 2 else None
+
+    assert until("both results", states) == ["SUCCEEDED", "SUPERSEDED"]
+    live.quiet("unversioned")
+
+
+def test_a_deleted_input_ends_its_job(live: Live) -> None:
+    _send(live, "events", _body(_record("events-in", "gone.txt", "no-such-version")))
+    job = job_id("events-in", "gone.txt", "no-such-version", "events")
+    assert live.result("events", job).state == "INPUT_GONE"
+    live.quiet("events")
+
+
+def test_a_thousand_and_one_outputs_hide_no_result(live: Live) -> None:
+    s3 = live.client("s3")
+    for number in range(1001):
+        s3.put_object(Bucket="many-out", Key=f"old-{number:04d}.txt", Body=b"")
+    job = live.upload("many", "zzz.txt")
+    assert live.result("many", job).state == "SUCCEEDED"
+    live.quiet("many")
+
+
+def test_sigterm_hands_back_and_leaves_at_once(live: Live) -> None:
+    assert live.terminate("orchestrator", within_s=10) == 0
+    job = live.upload("events", "after the stop.txt")
+    live.start("orchestrator")
+    assert live.result("events", job).state == "SUCCEEDED"
+    live.quiet("events")

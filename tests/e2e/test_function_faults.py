@@ -1,0 +1,148 @@
+"""Whatever a function does or fails to do: its lease ends, and the job says why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from live import COPY, DEVICE, FunctionSpec, Live, get, until
+
+TWO_PROGRAMS = """#!/bin/sh
+cat > "$TMPDIR/one.py" <<'END'
+import remote_gpu.client as gpu
+device = gpu.connect()
+device.op("noop")
+END
+python3 "$TMPDIR/one.py" && python3 "$TMPDIR/one.py" && cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
+FUNCTIONS = {
+    "good": FunctionSpec(COPY),
+    "failing": FunctionSpec("#!/bin/sh\necho last words\nexit 3\n"),
+    "crashing": FunctionSpec("#!/bin/sh\nkill -9 $PPID\nsleep 20\n"),
+    "hanging": FunctionSpec("#!/bin/sh\necho started\nsleep 60\n", timeout=6),
+    "neverstart": FunctionSpec(COPY),
+    "twice": FunctionSpec(TWO_PROGRAMS),
+    "impossible": FunctionSpec(COPY, gpu={"memory": 10_000_000}),
+    "touching": FunctionSpec(DEVICE),
+    "partial": FunctionSpec("#!/bin/sh\necho half > $TMP_OUTPUT_DIR/half.txt\nexit 1\n"),
+    "retried": FunctionSpec(COPY),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(live: Live) -> None:
+    live.deploy(FUNCTIONS)
+    live.client("lambda").update_function_configuration(
+        FunctionName="neverstart", Handler="no.such.handler"
+    )
+    live.start("orchestrator")
+
+
+def failed(live: Live, function: str, reason: str, **within: float) -> str:
+    """Three attempts, a failed result with its reason, a dead letter, nothing else left."""
+    job = live.upload(function)
+    result = live.result(function, job, **within)
+    assert (result.state, result.reason, result.attempt) == ("FAILED", reason, 3), result
+    live.quiet(function)
+    assert live.messages(function, "dlq") == 1
+    return job
+
+
+def test_a_non_zero_exit_is_a_failure_with_its_last_words(live: Live) -> None:
+    job = failed(live, "failing", "EXIT_NONZERO")
+    report = live.report("failing", job, 1)
+    assert report is not None
+    assert report.exit_code == 3
+    assert "last words" in report.log_tail
+
+
+def test_a_failed_script_publishes_no_half_output(live: Live) -> None:
+    failed(live, "partial", "EXIT_NONZERO")
+    assert live.client("s3").list_objects_v2(Bucket="partial-out")["KeyCount"] == 0
+
+
+def test_a_crashed_function_is_told_by_lambda(live: Live) -> None:
+    failed(live, "crashing", "FUNCTION_CRASHED")
+
+
+def test_a_script_that_hangs_is_stopped_before_lambda_does_it(live: Live) -> None:
+    failed(live, "hanging", "TIMEOUT", within_s=90)
+
+
+def test_a_function_that_never_starts_frees_its_lease(live: Live) -> None:
+    failed(live, "neverstart", "FUNCTION_ERROR")
+
+
+def test_a_function_need_not_touch_its_device(live: Live) -> None:
+    result = live.result("good", live.upload("good"))
+    assert result.state == "SUCCEEDED"
+    live.quiet("good")
+
+
+def test_two_device_programs_in_turn_share_one_session(live: Live) -> None:
+    result = live.result("twice", live.upload("twice"))
+    assert result.state == "SUCCEEDED", result
+    live.quiet("twice")
+
+
+def test_an_impossible_request_fails_at_once_while_others_run(live: Live) -> None:
+    impossible = live.upload("impossible")
+    other = live.upload("touching")
+    result = live.result("impossible", impossible)
+    assert (result.state, result.reason) == ("REJECTED", "IMPOSSIBLE")
+    assert "MiB" in result.detail
+    assert live.result("touching", other).state == "SUCCEEDED"
+    live.quiet("impossible", "touching")
+
+
+def test_the_same_event_delivered_three_times_runs_once(live: Live) -> None:
+    """The staged object's event comes to Lambda again and again: one session, one commit."""
+    job = live.upload("touching", "thrice.txt")
+    s3 = live.client("s3")
+
+    def staged() -> str | None:
+        found = s3.list_objects_v2(
+            Bucket="touching-intermediate", Prefix=f"staging/touching/{job}/"
+        )
+        return found["Contents"][0]["Key"] if found.get("KeyCount") else None
+
+    key = until("the envelope", staged)
+    record = {
+        "eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "s3": {"bucket": {"name": "touching-intermediate"}, "object": {"key": key, "size": 1}},
+    }  # fmt: skip
+    payload = json.dumps({"Records": [record]}).encode()
+    for _ in range(2):
+        live.client("lambda").invoke(
+            FunctionName="touching", InvocationType="Event", Payload=payload
+        )
+    result = live.result("touching", job)
+    assert (result.state, result.attempt) == ("SUCCEEDED", 1)
+    live.quiet("touching")
+
+
+def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
+    """Poison → three attempts → dead-letter queue → fixed → redriven → success, result replaced."""
+    functions = live.client("lambda")
+    functions.update_function_configuration(FunctionName="retried", Handler="no.such.handler")
+    job = failed(live, "retried", "FUNCTION_ERROR")
+    functions.update_function_configuration(
+        FunctionName="retried", Handler="lambda_functions.gpu_runner.handler.handle"
+    )
+    sqs = live.client("sqs")
+    dead = sqs.get_queue_url(QueueName="retried-dlq")["QueueUrl"]
+    jobs = sqs.get_queue_url(QueueName="retried-jobs")["QueueUrl"]
+    (letter,) = sqs.receive_message(QueueUrl=dead)["Messages"]
+    note = json.loads(letter["Body"])["orchgpu"]
+    assert (note["job_id"], note["reason"]) == (job, "FUNCTION_ERROR")
+    sqs.send_message(QueueUrl=jobs, MessageBody=letter["Body"])
+    sqs.delete_message(QueueUrl=dead, ReceiptHandle=letter["ReceiptHandle"])
+
+    def succeeded() -> bool:
+        body = get(live.client("s3"), "retried-intermediate", f"results/{job}.json")
+        return body is not None and json.loads(body)["state"] == "SUCCEEDED"
+
+    until("success after the redrive", succeeded)
+    live.quiet("retried")
+    assert live.messages("retried", "dlq") == 0

@@ -1,0 +1,115 @@
+"""`kill -9` of the orchestrator at every step: the job finishes once and nothing is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import COPY, DEVICE, FunctionSpec, Live, until
+
+CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
+POINTS = {
+    "received": "before:ReadInput",
+    "reserved": "after:OpenAttempt:AttemptGranted",
+    "packed": "before:StageEnvelope",
+    "staged": "after:StageEnvelope",
+    "recorded": "after:RecordStaged",
+    "started": "on:LeaseChanged:ACTIVE",
+    "ended": "on:LeaseChanged:ENDED",
+    "committed": "after:ReadResult:Result",
+    "finished": "after:FinishJob",
+    "before delete": "before:DeleteMessages",
+    "after delete": "after:DeleteMessages",
+}
+HOLD = """#!/bin/sh
+sleep 2
+cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
+FUNCTIONS = {
+    "crash": FunctionSpec(DEVICE),
+    "holder": FunctionSpec(HOLD, gpu={"sharing": "exclusive", "count": 2}),
+    "waiter": FunctionSpec(COPY, gpu={"sharing": "exclusive", "count": 2}),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deployed(live: Live) -> None:
+    live.deploy(FUNCTIONS)
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "crashed"
+
+
+@pytest.fixture(autouse=True)
+def _no_orchestrator_left(live: Live) -> Iterator[None]:
+    yield
+    for name in [n for n in live.children if n.startswith("orchestrator")]:
+        live.children[name].kill()
+        live.wait(name)
+
+
+def crashing(live: Live, name: str, point: str, marker: Path) -> None:
+    command = (sys.executable, CRASHING, point, str(marker))
+    live.start(name, "orchestrator", command)
+
+
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
+def test_a_restarted_orchestrator_goes_on(live: Live, point: str, marker: Path) -> None:
+    crashing(live, "orchestrator-1", point, marker)
+    job = live.upload("crash", f"{point}.txt", b"data")
+    assert live.wait("orchestrator-1") == -9
+    live.start("orchestrator-2", "orchestrator")
+    result = live.result("crash", job)
+    assert (result.state, len(result.files)) == ("SUCCEEDED", 1)
+    live.quiet("crash")
+    assert live.messages("crash", "dlq") == 0
+    assert live.terminate("orchestrator-2") == 0
+
+
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
+def test_a_second_replica_goes_on_without_a_restart(live: Live, point: str, marker: Path) -> None:
+    live.start("orchestrator-2", "orchestrator")
+    crashing(live, "orchestrator-1", point, marker)
+    jobs = []
+    for number in range(40):  # until one of them reaches the replica that crashes
+        jobs.append(live.upload("crash", f"second {point} {number}.txt", b"data"))
+        if _crashed_within(live, 0.5):
+            break
+    assert marker.exists(), "no job reached the crash point"
+    live.wait("orchestrator-1")
+    states = [live.result("crash", job).state for job in jobs]
+    assert states == ["SUCCEEDED"] * len(jobs)
+    live.quiet("crash")
+    assert live.messages("crash", "dlq") == 0
+    assert live.terminate("orchestrator-2") == 0
+
+
+def _crashed_within(live: Live, within_s: float) -> bool:
+    try:
+        until("a crash", lambda: live.children["orchestrator-1"].poll() is not None, within_s)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_waiting_job_keeps_its_place(live: Live, marker: Path, replicas: int) -> None:
+    crashing(live, "orchestrator-1", "after:OpenAttempt:AttemptWaiting", marker)
+    if replicas == 1:
+        held = live.upload("holder", f"{replicas}.txt")
+        until("the device taken", lambda: live.leases())
+        waiting = live.upload("waiter", f"{replicas}.txt")
+        assert live.wait("orchestrator-1") == -9
+        live.start("orchestrator-2", "orchestrator")
+    else:
+        live.start("orchestrator-2", "orchestrator")
+        held = live.upload("holder", f"{replicas}.txt")
+        until("the device taken", lambda: live.leases())
+        waiting = live.upload("waiter", f"{replicas}.txt")
+    assert live.result("holder", held).state == "SUCCEEDED"
+    assert live.result("waiter", waiting).state == "SUCCEEDED"
+    live.quiet("holder", "waiter")
