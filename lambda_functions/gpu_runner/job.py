@@ -157,6 +157,8 @@ def _succeed(attempt: Attempt) -> Answer:
     with contextlib.suppress(Refused):  # a lost session is judged below
         claim.session.give_back()
     with _outcome_in_failure(outcome):
+        if outcome.ending is Ending.LOST:
+            claim.check()  # says why
         check_outcome(outcome)
         claim.check()
         files = _upload(attempt)

@@ -21,12 +21,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: Orphans of orphans come to us one generation at a time; a fork bomb must not keep us here.
 _ROUNDS_MAX = 100
 #: Reads process group ids, 0 for none; the end of input kills the last one.
-_GUARD = 'g=0; while read -r n; do g=$n; done; [ "$g" -gt 1 ] && kill -KILL -- "-$g"; exit 0'
+_GUARD = 'g=0; while read -r n; do g=$n; done; [ "$g" -gt 1 ] && kill -s KILL -- "-$g"; exit 0'
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of every orphan among its descendants. Safe to repeat."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+_LIBC = ctypes.CDLL(None)
+
+
+def adopt_orphans(adopt: bool) -> None:
+    """Make this process the parent of every orphan among its descendants, or no longer."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 def children() -> frozenset[int]:

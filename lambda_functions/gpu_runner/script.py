@@ -72,13 +72,13 @@ def run(
     SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable
     when the session is lost. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
-    reaper.adopt_orphans()
     guard = reaper.guard()
     spared = reaper.children()
     tail = LogTail()
     started_s = time.time()
     process, output = _start(command, variables, folder)
     guard.watch(process.pid)
+    reaper.adopt_orphans(True)
     try:
         ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
         _kill_group(process.pid)
@@ -92,6 +92,7 @@ def run(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_WAIT_S)
         guard.watch(0)
+        reaper.adopt_orphans(False)
         os.close(output)
         tail.finish()
     return Outcome(

@@ -1,0 +1,261 @@
+"""Real scripts in real process groups: how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from contract.result import LOG_TAIL_BYTES_MAX
+from contract.states import Reason
+from lambda_functions.gpu_runner import log_tail, reaper
+from lambda_functions.gpu_runner.command import command_of
+from lambda_functions.gpu_runner.errors import AttemptFailed
+from lambda_functions.gpu_runner.script import Ending, Outcome, run
+
+Write = Callable[..., Path]
+ROOT = Path(__file__).parents[3]
+
+
+def run_script(
+    path: Path,
+    *,
+    within_s: float = 30.0,
+    grace_s: float = 0.1,
+    lost_fd: int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Outcome:
+    return run(
+        command_of(path),
+        variables=dict(variables or {}) | {"PATH": os.environ["PATH"]},
+        folder=path.parent,
+        deadline_s=time.monotonic() + within_s,
+        grace_s=grace_s,
+        lost_fd=lost_fd,
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def pid_in(path: Path) -> int:
+    """The process id that a script writes there; waits for it."""
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s:
+        if path.exists() and (text := path.read_text()).endswith("\n"):
+            return int(text)
+        os.sched_yield()
+    raise AssertionError(f"no {path}")
+
+
+@pytest.mark.parametrize("status", [0, 1, 3, 127, 255])
+def test_the_exit_status_is_the_scripts_own(script: Write, status: int) -> None:
+    outcome = run_script(script(f"echo out; echo err >&2; exit {status}"))
+    assert (outcome.ending, outcome.status) == (Ending.OWN, status)
+    assert outcome.exit_code == status
+    assert outcome.log_tail == "out\nerr\n"
+    assert outcome.started_s <= outcome.ended_s
+
+
+def test_death_by_its_own_signal_is_told_apart(script: Write) -> None:
+    outcome = run_script(script("kill -SEGV $$"))
+    assert (outcome.ending, outcome.status) == (Ending.OWN, -signal.SIGSEGV)
+    assert outcome.exit_code == 128 + signal.SIGSEGV
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o644])
+def test_bash_syntax_works_under_a_bash_shebang(script: Write, mode: int) -> None:
+    text = '#!/bin/bash\na=(one two); [[ ${a[1]} == two ]] && echo "${a[@]}"'
+    assert run_script(script(text, mode)).log_tail == "one two\n"
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o644])
+def test_a_shebang_argument_stays_one_argument(script: Write, mode: int) -> None:
+    assert run_script(script("#! /bin/sh -e\nfalse\necho no\n", mode)).status == 1
+    env = "#!/usr/bin/env -S python3 -I\nprint('py')\n"
+    assert run_script(script(env, mode)).log_tail == "py\n"
+
+
+def test_without_a_shebang_it_is_a_shell_script(script: Write) -> None:
+    assert command_of(script("echo x", 0o644))[0] == "/bin/sh"
+
+
+def test_a_program_needs_no_shebang(script: Write) -> None:
+    path = script(Path("/bin/true").read_bytes())
+    assert run_script(path).status == 0
+    path.chmod(0o644)
+    with pytest.raises(AttemptFailed, match="executable bit"):
+        command_of(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/no/such/shell\n", "not here"),
+        ("#!\n", "not here"),
+        ("#!/bin/bash\r\necho\r\n", "Windows"),
+    ],
+)
+def test_what_cannot_be_started_is_a_script_error(script: Write, text: str, said: str) -> None:
+    with pytest.raises(AttemptFailed, match=said) as caught:
+        run_script(script(text))
+    assert caught.value.reason is Reason.SCRIPT_ERROR
+
+
+def test_a_missing_script_is_a_script_error(tmp_path: Path) -> None:
+    with pytest.raises(AttemptFailed, match="cannot be read"):
+        command_of(tmp_path / "absent")
+
+
+def test_too_large_an_environment_is_a_script_error(script: Write) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(AttemptFailed, match="cannot be started"):
+        run_script(script("true"), variables={"BIG": "x" * 2**20})
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_sigterm_comes_first(script: Write) -> None:
+    text = "trap 'echo saved; exit 0' TERM; echo on; while :; do sleep 30 & wait; done"
+    outcome = run_script(script(text), within_s=0.2, grace_s=10.0)
+    assert outcome.ending is Ending.DEADLINE
+    assert outcome.log_tail == "on\nsaved\n"
+    assert outcome.ended_s - outcome.started_s < 5
+
+
+def test_who_ignores_sigterm_is_killed(script: Write) -> None:
+    text = "trap '' TERM; while :; do sleep 30; done"
+    outcome = run_script(script(text), within_s=0.2, grace_s=0.1)
+    assert (outcome.ending, outcome.status) == (Ending.DEADLINE, -signal.SIGKILL)
+
+
+def test_a_stopped_script_is_ended_too(script: Write) -> None:
+    outcome = run_script(script("kill -STOP $$"), within_s=0.2)
+    assert (outcome.ending, outcome.status) == (Ending.DEADLINE, -signal.SIGKILL)
+
+
+def test_no_time_left_is_a_timeout_at_once(script: Write) -> None:
+    assert run_script(script("sleep 60"), within_s=-1.0).ending is Ending.DEADLINE
+
+
+def test_a_lost_session_kills_the_group_at_once(script: Write, tmp_path: Path) -> None:
+    lost = os.eventfd(1)
+    try:
+        outcome = run_script(script("trap '' TERM; sleep 60"), lost_fd=lost)
+    finally:
+        os.close(lost)
+    assert (outcome.ending, outcome.status) == (Ending.LOST, -signal.SIGKILL)
+
+
+def test_children_of_a_timed_out_script_die_with_it(script: Write, tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    run_script(script(f"sleep 300 & echo $! > {child}; wait"), within_s=0.3)
+    assert not alive(pid_in(child))
+
+
+def test_children_that_outlive_a_good_script_die_too(script: Write, tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    outcome = run_script(script(f"sleep 300 & echo $! > {child}; echo done"))
+    assert (outcome.status, outcome.log_tail) == (0, "done\n")
+    assert not alive(pid_in(child))
+
+
+def test_a_daemon_that_left_the_group_dies_too(script: Write, tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    text = f"""\
+        #!/usr/bin/env python3
+        import os, pathlib, signal
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                pathlib.Path({str(child)!r}).write_text(f"{{os.getpid()}}\\n")
+                signal.pause()
+            os._exit(0)
+        while not (p := pathlib.Path({str(child)!r})).exists() or not p.read_text().endswith("\\n"):
+            pass
+        """
+    assert run_script(script(textwrap.dedent(text))).status == 0
+    assert not alive(pid_in(child))
+
+
+def test_the_sweep_spares_what_was_there_before(script: Write) -> None:
+    other = subprocess.Popen(["/bin/sleep", "300"])
+    try:
+        assert other.pid in reaper.children()
+        run_script(script("true"))
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_killed_runner_takes_the_script_with_it(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    code = textwrap.dedent(f"""\
+        import time, pathlib
+        from lambda_functions.gpu_runner.script import run
+        run(["/bin/sh", "-c", "echo $$ > {child}; exec sleep 300"], variables={{}},
+            folder=pathlib.Path({str(tmp_path)!r}), deadline_s=time.monotonic() + 60, grace_s=1)
+        """)
+    runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    pid = pid_in(child)
+    pidfd = os.pidfd_open(pid)
+    assert alive(pid)
+    runner.kill()
+    runner.wait()
+    assert select.select([pidfd], [], [], 10)[0], "the guard did not kill the group"
+    os.close(pidfd)
+
+
+def test_only_the_end_of_a_long_log_is_kept(script: Write) -> None:
+    text = "#!/usr/bin/env python3\nimport sys\nsys.stdout.write('a' * 300_000 + 'é' * 5000)\n"
+    outcome = run_script(script(text))
+    assert len(outcome.log_tail.encode()) <= LOG_TAIL_BYTES_MAX
+    assert set(outcome.log_tail) == {"é"}
+
+
+def test_the_echo_stops_at_its_limit(
+    script: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(log_tail, "ECHO_BYTES_MAX", 10)
+    outcome = run_script(script("echo 1234567890; echo more"))
+    assert capsys.readouterr().out.startswith("1234567890\n[log: over 10 bytes")
+    assert outcome.log_tail == "1234567890\nmore\n"
+
+
+def test_bytes_that_are_no_text_do_not_matter(script: Write) -> None:
+    assert "ok" in run_script(script(r"printf '\377\376\000ok'")).log_tail
+
+
+def test_a_script_that_closes_its_output_runs_on(script: Write) -> None:
+    outcome = run_script(script("exec >&- 2>&-; sleep 0.05; exit 7"))
+    assert outcome.status == 7
+
+
+def test_it_reads_nothing_and_sees_only_what_it_was_given(script: Write) -> None:
+    text = "cat; env | sed 's/=.*//' | sort; ls /proc/self/fd | wc -l"
+    outcome = run_script(script(text), variables={"GIVEN": "1"})
+    names = outcome.log_tail.split()
+    assert set(names[:-1]) <= {"GIVEN", "PATH", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert int(names[-1]) <= 4
+
+
+def test_no_descriptor_and_no_process_is_left(script: Write) -> None:
+    path = script("echo hi")
+    run_script(path)  # starts the guard
+    before = sorted(os.listdir("/proc/self/fd")), reaper.children()
+    for _ in range(20):
+        run_script(path)
+    assert (sorted(os.listdir("/proc/self/fd")), reaper.children()) == before
