@@ -45,7 +45,7 @@ class Database:
         self.residues = sum(len(p.residues) for p in proteins)
         self._longest = max(len(p.residues) for p in proteins)
         self._aligner = _aligner()
-        letters = [scoring.scored_letters(p.residues) for p in proteins]
+        letters = [_labels(p.residues) for p in proteins]
         self._index = pyopal.Database(letters, alphabet=self._aligner.alphabet)
 
     @classmethod
@@ -56,7 +56,7 @@ class Database:
 
     def scores(self, query: bytes) -> list[int]:
         """Smith-Waterman score of the query with every subject, in their order."""
-        found = self._aligner.align(scoring.scored_letters(query), self._index, mode="score")
+        found = self._aligner.align(_labels(query), self._index, mode="score")
         scores = [0] * len(self.proteins)
         for result in found:
             scores[result.target_index] = int(result.score)
@@ -123,7 +123,15 @@ class Shelf:
         return database
 
 
+#: pyopal takes letters only, no `*`: the rows of the matrix go by A, B, C … there.
+_LABELS = bytes.maketrans(bytes(range(24)), b"ABCDEFGHIJKLMNOPQRSTUVWX")
+
+
+def _labels(residues: bytes) -> bytes:
+    return scoring.encode(residues).tobytes().translate(_LABELS)
+
+
 def _aligner() -> Any:
     """One with our matrix: pyopal's default is another."""
-    matrix = ScoringMatrix(scoring.BLOSUM62.astype(float).tolist(), scoring.ALPHABET)
+    matrix = ScoringMatrix(scoring.BLOSUM62.astype(float).tolist(), _LABELS[:24].decode())
     return pyopal.Aligner(matrix, gap_open=scoring.GAP_OPEN, gap_extend=scoring.GAP_EXTEND)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 LETTERS = b"ABCDEFGHIKLMNPQRSTVWXYZUOJ*"
 #: Proteins end well below this (the longest known has some 45,000 residues).
 RESIDUES_MAX = 100_000
-_FOREIGN = bytes(c for c in range(256) if bytes([c]).upper() not in set(map(bytes, zip(LETTERS))))
+_EITHER_CASE = LETTERS + LETTERS.lower()
 
 
 class FastaError(ValueError):
@@ -79,8 +79,8 @@ def _name(header: bytes, file: str, line: int) -> str:
 
 
 def _residues(text: bytes, file: str, line: int) -> bytes:
-    if len(text) != len(text.translate(None, _FOREIGN)):
-        at = next(i for i, c in enumerate(text) if c in _FOREIGN)
-        shown = chr(text[at]) if 32 < text[at] < 127 else f"\\x{text[at]:02x}"
-        raise FastaError(f"{file}:{line}: {shown!r} (column {at + 1}) is no residue of a protein")
+    if foreign := text.translate(None, _EITHER_CASE):
+        shown = chr(foreign[0]) if 32 < foreign[0] < 127 else f"\\x{foreign[0]:02x}"
+        column = text.index(foreign[:1]) + 1
+        raise FastaError(f"{file}:{line}: {shown!r} (column {column}) is no residue of a protein")
     return text.upper()

@@ -1,0 +1,58 @@
+"""The examples as files: they parse, their scripts can be started, their data is licensed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from fdl.parse import parse
+from remote_gpu.worker.alignment.fasta import parse_fasta
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = sorted(path.parent for path in (ROOT / "fdl/examples").glob("*/fdl.yaml"))
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_complete(folder: Path) -> None:
+    document = parse((folder / "fdl.yaml").read_bytes(), f"{folder.name}/fdl.yaml")
+    (function,) = document.functions.aws
+    assert function.name == folder.name
+    assert function.lends
+    script = folder / (function.function.init_script or "")
+    assert os.access(script, os.X_OK)
+    assert script.read_text().startswith("#!/usr/bin/env python3\n")
+    suffixes = tuple(s for storage in function.user_input for s in storage.suffixes)
+    inputs = sorted((folder / "input").iterdir())
+    assert inputs
+    assert all(path.name.endswith(suffixes or ("",)) for path in inputs)
+    assert f"orchgpu run {folder.name} " in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_a_script_needs_the_standard_library_and_the_client_only(folder: Path) -> None:
+    for script in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name == "remote_gpu.client" or name in sys.stdlib_module_names
+
+
+def test_every_protein_is_listed_with_its_accession() -> None:
+    notes = (ROOT / "DATA-LICENSES.md").read_text()
+    listed = set(re.findall(r"(?m)^\| ([A-Z0-9]{6,10}) \| ([A-Z0-9]+_[A-Z0-9]+) \| (\d+) ", notes))
+    folder = ROOT / "fdl/examples/sequence-search"
+    files = [folder / "database/proteins.fasta", *(folder / "input").glob("*.fasta")]
+    entries = {
+        (*protein.name.split("|")[1:], str(len(protein.residues)))
+        for file in files
+        for protein in parse_fasta(file.read_bytes(), file=file.name)
+        if protein.name.startswith("sp|")
+    }
+    assert entries == listed
+    assert len(listed) <= 200

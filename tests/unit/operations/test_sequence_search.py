@@ -1,0 +1,112 @@
+"""The operation sequence_search: golden results on the example data, determinism, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.operations.sequence_search import HEADER, SequenceSearch
+from remote_gpu.worker.quota import Quota
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
+GOLDEN = Path(__file__).parent / "golden"
+QUERIES = sorted((EXAMPLE / "input").glob("*.fasta"))
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    context = Context(data={"proteins": EXAMPLE / "database/proteins.fasta"})
+    SequenceSearch().prepare(context)
+    return context
+
+
+def search(context: Context, fasta: bytes, **args: Any) -> tuple[dict[str, Any], str]:
+    args = {"database": "proteins", **args}
+    values, buffers = SequenceSearch().run(context, args, [memoryview(fasta)])
+    (table,) = buffers
+    return values, bytes(table).decode()
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda path: path.stem)
+def test_the_examples_give_the_golden_tables(context: Context, query: Path) -> None:
+    values, table = search(context, query.read_bytes())
+    assert table == (GOLDEN / f"{query.stem}.tsv").read_text()
+    assert values["hits"] == table.count("\n") - 1
+    assert search(context, query.read_bytes()) == (values, table)
+
+
+def test_values_say_what_was_searched(context: Context) -> None:
+    values, table = search(context, b">q\nMKVLW\n", top=3)
+    assert table.startswith(HEADER)
+    assert values["queries"] == 1
+    assert values["database"]["sequences"] == 150
+    assert values["cells"] == 5 * values["database"]["residues"]
+    assert SequenceSearch.implementation.startswith("pyopal ")
+
+
+def test_queries_stay_in_order_and_each_has_its_top(context: Context) -> None:
+    _, table = search(context, b">z\nMKVLWAALLV\n>a\nMSTNPKPQRK\n", top=2)
+    assert [line.split("\t")[0] for line in table.splitlines()[1:]] == ["z", "z", "a", "a"]
+
+
+def test_a_query_without_any_hit_gives_a_header_alone(tmp_path: Path) -> None:
+    path = tmp_path / "p.fasta"
+    path.write_bytes(b">p\nPPPP\n")
+    values, table = search(Context(data={"proteins": path}), b">q\nW\n")
+    assert (values["hits"], table) == (0, HEADER)
+
+
+@pytest.mark.parametrize(
+    ("fasta", "args", "code", "message"),
+    [
+        (b"", {}, OpCode.EINVAL, "query:1: no sequence"),
+        (b">q\nMK!\n", {"file": "my.fasta"}, OpCode.EINVAL, "my.fasta:2: '!' (column 3)"),
+        (b">q\n" + b"M" * 50_001, {}, OpCode.EINVAL, "has 50001 residues, more than 50000"),
+        (b">q\nM\n", {"database": "genes"}, OpCode.ENOENT, "no data 'genes'"),
+        (b">q\nM\n", {"database": 3}, OpCode.EINVAL, "'database' must be a string"),
+        (b">q\nM\n", {"top": 0}, OpCode.EINVAL, "'top' must be a whole number of 1…1000"),
+        (b">q\nM\n", {"tops": 1}, OpCode.EINVAL, "unknown argument 'tops'"),
+        (
+            b"".join(b">%d\nM\n" % i for i in range(1001)), {}, OpCode.E2BIG,
+            "1001 queries, at most 1000",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_calls_say_what_to_mend(
+    context: Context, fasta: bytes, args: dict[str, Any], code: OpCode, message: str
+) -> None:
+    with pytest.raises(OpFailed) as caught:
+        search(context, fasta, **args)
+    assert caught.value.code == code
+    assert message in caught.value.message
+
+
+def test_a_broken_database_is_the_hosts_fault_and_disturbs_no_other(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.fasta"
+    broken.write_bytes(b">p\nMK7\n")
+    context = Context(
+        data={
+            "broken": broken,
+            "gone": tmp_path / "gone.fasta",
+            "proteins": EXAMPLE / "database/proteins.fasta",
+        }
+    )
+    SequenceSearch().prepare(context)
+    for name, message in (("broken", "broken.fasta:2: '7'"), ("gone", "No such file")):
+        with pytest.raises(OpFailed, match="of this host cannot be") as caught:
+            search(context, b">q\nM\n", database=name)
+        assert caught.value.code == OpCode.EIO
+        assert message in caught.value.message
+    assert search(context, b">q\nMKVLW\n", top=1)[0]["hits"] == 1
+
+
+def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> None:
+    small = Context(data=context.data, warm=context.warm, quota=Quota(1000))
+    with pytest.raises(OpFailed) as caught:
+        search(small, b">q\nMKVLW\n")
+    assert caught.value.code == OpCode.ENOMEM
+    assert small.quota.used_bytes == 0

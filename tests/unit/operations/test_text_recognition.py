@@ -1,0 +1,133 @@
+"""The operation text_recognition: the models are loaded once, with the network cut off."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.operations.text_recognition import TextRecognition
+from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.recognition import engine
+from remote_gpu.worker.recognition.image import ImageError, decode
+
+IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
+TEXTS = {
+    "invoice.png": "Invoice 2024-0117\nTotal: 1,284.50 EUR\nDue on 31 March\n",
+    "notice.png": "A function has no GPU of its own.\nIt borrows one for a single job,\n"
+    "and gives it back when it is done.\n",
+    "sign.png": "PLATFORM 7\nTrains to Valencia\n",
+}
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[Context]:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("text recognition went to the network")
+
+    context = Context()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("getaddrinfo", "create_connection"):
+            patch.setattr(socket, name, refuse)
+        patch.setattr(socket.socket, "connect", refuse)
+        TextRecognition().prepare(context)
+        yield context
+
+
+def recognize(context: Context, data: bytes, **args: Any) -> tuple[dict[str, Any], str]:
+    values, buffers = TextRecognition().run(context, args, [memoryview(data)])
+    return values, bytes(buffers[0]).decode()
+
+
+def png(image: Image.Image) -> bytes:
+    target = io.BytesIO()
+    image.save(target, "PNG")
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_the_examples_are_read_as_they_were_drawn(context: Context, name: str) -> None:
+    data = (IMAGES / name).read_bytes()
+    values, text = recognize(context, data)
+    assert text == TEXTS[name]
+    assert all(0.9 < line["confidence"] <= 1 for line in values["lines"])
+    for line in values["lines"]:
+        assert len(line["box"]) == 4
+        assert all(0 <= x <= values["width"] and 0 <= y <= values["height"] for x, y in line["box"])
+
+
+def test_reading_twice_gives_the_same(context: Context) -> None:
+    data = (IMAGES / "sign.png").read_bytes()
+    assert recognize(context, data) == recognize(context, data)
+
+
+def test_white_paper_holds_no_text(context: Context) -> None:
+    values, text = recognize(context, png(Image.new("L", (80, 40), 255)))
+    assert (values, text) == ({"width": 80, "height": 40, "lines": []}, "")
+
+
+def test_uncertain_lines_can_be_left_out(context: Context) -> None:
+    data = (IMAGES / "sign.png").read_bytes()
+    assert recognize(context, data, min_confidence=0.99)[1] == "Trains to Valencia\n"
+    assert recognize(context, data, min_confidence=1)[1] == ""
+
+
+def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> None:
+    small = Context(warm=context.warm, quota=Quota(2**20))
+    with pytest.raises(OpFailed) as caught:
+        recognize(small, (IMAGES / "sign.png").read_bytes())
+    assert caught.value.code == OpCode.ENOMEM
+    assert small.quota.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not an image in one of the formats PNG, JPEG"),
+        (b"GIF89a", "not an image"),
+        ((IMAGES / "sign.png").read_bytes()[:600], "the image is damaged"),
+        (png(Image.new("1", (4001, 4000))), "4001 x 4000 pixels, at most 16000000"),
+        (png(Image.new("1", (30000, 30000))), ""),  # a bomb: under 1 MB, 900 million pixels
+    ],
+)
+def test_what_is_no_image_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(OpFailed) as caught:
+        recognize(Context(), data)  # before any model is needed
+    assert caught.value.code == OpCode.EINVAL
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("value", [-0.1, 2, "high", True, float("nan")])
+def test_bad_confidences_are_refused(value: Any) -> None:
+    with pytest.raises(OpFailed, match="min_confidence"):
+        recognize(Context(), b"", min_confidence=value)
+
+
+def test_transparency_is_paper_and_colours_come_blue_first() -> None:
+    clear = Image.new("RGBA", (2, 1), (0, 0, 0, 0))
+    assert (decode(png(clear)) == 255).all()
+    red = decode(png(Image.new("RGB", (2, 1), (255, 0, 0))))
+    assert red[0, 0].tolist() == [0, 0, 255]
+    grey = decode(png(Image.new("L", (3, 2), 7)))
+    assert (grey == np.full((2, 3, 3), 7)).all()
+
+
+def test_decode_refuses_other_formats() -> None:
+    target = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(target, "BMP")
+    with pytest.raises(ImageError):
+        decode(target.getvalue())
+
+
+def test_a_package_without_its_models_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(engine.MODELS, "Det", "other.onnx")
+    with pytest.raises(FileNotFoundError, match=r"other\.onnx"):
+        engine.model_paths()
