@@ -127,6 +127,14 @@ class Channel:
             text = f"no connection to the scheduler at {where} in {deadline_s:g} s; is ssgmd up?"
             _fail(pending.answer, AppError(ErrorCode.UNAVAILABLE, text))
 
+    def say_hello_again(self) -> None:
+        """Exchange the full state again on the same connection, in order with its pushes."""
+        if self._wire is not None:
+            self._say_hello(self._wire)
+
+    def _say_hello(self, wire: _Wire) -> None:
+        wire.write(encode_line({"id": HELLO_ID, "op": "hello", **self._events.hello()}))
+
     async def _stay_connected(self) -> None:
         pause_s = self._budget.reconnect_base_s
         while True:
@@ -147,14 +155,14 @@ class Channel:
                 lambda: _Wire(self._line, silence_s), *self._address
             )
         try:
-            wire.write(encode_line({"id": HELLO_ID, "op": "hello", **self._events.hello()}))
+            self._say_hello(wire)
             reason = await wire.gone
         finally:
             wire.abort()
-            welcomed, self._wire = self._wire is wire, None
-        if welcomed:
+            self._wire = None
+        if wire.welcomed:
             self._events.lost(reason)
-        return welcomed
+        return wire.welcomed
 
     def _line(self, wire: _Wire, frame: dict[str, Any]) -> None:
         if "push" in frame:
@@ -167,13 +175,13 @@ class Channel:
     def _hello_answered(self, wire: _Wire, frame: dict[str, Any]) -> None:
         if "error" in frame:
             return self._refused(wire, AppError.from_json(frame["error"]))
-        self._wire = wire
+        fresh, self._wire = self._wire is not wire, wire
         try:
             self._events.welcomed(frame.get("ok", {}))
         except AppError as error:
-            self._wire = None
             return self._refused(wire, error)
-        for pending in list(self._pending.values()):
+        wire.welcomed = True
+        for pending in list(self._pending.values()) if fresh else ():
             if not pending.answer.done():
                 self._send(pending)
         return None
@@ -181,6 +189,7 @@ class Channel:
     def _refused(self, wire: _Wire, error: AppError) -> None:
         """A wrong hello stays wrong: whoever waits must hear why instead of a timeout."""
         logger.warning("%s: hello refused: %s", self._name, error.message)
+        self._wire = None
         if not error.retryable and error.code is not ErrorCode.CONFLICT:
             for pending in list(self._pending.values()):
                 _fail(pending.answer, error)
@@ -197,6 +206,7 @@ class _Wire(asyncio.Protocol):
     def __init__(self, on_frame: Callable[[_Wire, dict[str, Any]], None], silence_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[str] = self._loop.create_future()
+        self.welcomed = False
         self._on_frame = on_frame
         self._silence_s = silence_s
         self._heard_s = self._loop.time()

@@ -1,0 +1,225 @@
+"""The host session: hello with the full state, reports, and the ordered channel of installs.
+
+The link survives any number of disconnects. Leases live on without it, by their own deadlines
+inside `HostControl`; a scheduler with a lower epoch than the highest one seen is refused, because
+a revived old one could give the same share twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId, LeaseId
+from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
+from gpu_scheduler.model import Device, EndReason, Usage
+from gpu_scheduler.monitor.ports import HostControl, Probe
+from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.protocol.host import (
+    Cut,
+    End,
+    HostHello,
+    HostWelcome,
+    Install,
+    Report,
+    SessionChange,
+    SessionState,
+    Staged,
+)
+
+logger = logging.getLogger(__name__)
+
+#: What happened here must be told, however long the scheduler is away; a day bounds the memory.
+TELL_S_MAX = 86_400.0
+
+
+class HostLink:
+    """`async with HostLink(address, host=…, control=…, probe=…, gateway="h:p"|None, budget=…)`.
+
+    Entering reads the probe once (raises its AppError) and starts connecting; it does not wait for
+    the scheduler. `session` and `cut` may be called at any time from the event loop and are told
+    in their order.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        host: str,
+        control: HostControl,
+        probe: Probe,
+        gateway: str | None,
+        budget: Budget,
+        incarnation: str | None = None,
+    ) -> None:
+        self.host = HostId(host)
+        self.incarnation = incarnation or secrets.token_hex(8)
+        self.epoch_seen = 0
+        self._control = control
+        self._probe = probe
+        self._gateway = gateway
+        self._budget = budget
+        self._devices: tuple[Device, ...] = ()
+        self._last_fence = 0
+        self._registered = asyncio.Event()
+        events = ChannelEvents(
+            hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost
+        )
+        self._channel = Channel(address, events, budget, name=f"host {host}")
+
+    async def __aenter__(self) -> HostLink:
+        self._devices = await self._probe.devices()
+        await self._channel.__aenter__()
+        self._channel.nursery.start_eternal(self._reports(), "reports")
+        self._channel.nursery.start_eternal(self._reconcile(), "reconcile")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._channel.__aexit__(kind, error, trace)
+
+    @property
+    def connected(self) -> bool:
+        return self._channel.connected
+
+    async def failed(self) -> None:
+        """Wait until a task of the link fails; raises what it raised. A bug, never the network."""
+        await self._channel.nursery.failed()
+
+    async def registered(self) -> None:
+        """Wait until the scheduler knows this host."""
+        await self._registered.wait()
+
+    # --- what the host tells
+
+    def session(
+        self,
+        lease: LeaseId,
+        state: SessionState,
+        nonce: str,
+        reason: EndReason | None = None,
+        detail: str = "",
+    ) -> None:
+        """A session of a lease opened, gave its device back, or closed (`reason`; None = DONE)."""
+        change = SessionChange(
+            lease=lease, state=state, nonce=nonce, reason=reason, detail=detail[:1000]
+        )
+        self._channel.nursery.start(self._tell("session", change), "tell")
+
+    def cut(self, lease: LeaseId) -> None:
+        """The ended lease's processes are gone and its memory is back."""
+        self._channel.nursery.start(self._tell("cut", Cut(lease=lease)), "tell")
+
+    async def _tell(self, op: str, message: SessionChange | Cut) -> None:
+        try:
+            await self._channel.call(op, encode(message), deadline_s=TELL_S_MAX)
+        except AppError as error:
+            logger.warning("%s %s not told: %s", op, message.lease, error.message)
+
+    async def _reports(self) -> None:
+        while True:
+            await asyncio.sleep(self._budget.host_report_s)
+            usage = await self._look()
+            if not self._channel.connected:
+                continue
+            report = encode(Report(devices=self._devices, usage=usage))
+            try:
+                await self._channel.call("report", report, deadline_s=self._budget.host_stale_s)
+            except AppError as error:
+                logger.warning("report: %s", error.message)
+                if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator, yet here
+                    self._channel.say_hello_again()
+
+    async def _look(self) -> tuple[Usage, ...]:
+        """A probe that fails makes its devices unhealthy; the host stays in touch."""
+        try:
+            self._devices = await self._probe.devices()
+            return await self._probe.usage()
+        except AppError as error:
+            logger.warning("probe: %s", error.message)
+            self._devices = tuple(_unhealthy(device, error.message) for device in self._devices)
+            return ()
+
+    async def _reconcile(self) -> None:
+        while True:
+            await asyncio.sleep(self._budget.host_reconcile_s)
+            self._channel.say_hello_again()
+
+    # --- what the scheduler says
+
+    def _hello(self) -> Fields:
+        hello = HostHello(
+            host=self.host, incarnation=self.incarnation, gateway=self._gateway,
+            devices=self._devices, epoch_seen=self.epoch_seen,
+            installed=self._control.installed(), version=VERSION,
+        )  # fmt: skip
+        fields: dict[str, Any] = encode(hello)
+        return {"role": "host", **fields}
+
+    def _welcomed(self, value: Fields) -> None:
+        welcome = decode(HostWelcome, value)
+        if welcome.epoch < self.epoch_seen:
+            text = f"scheduler epoch {welcome.epoch} is older than {self.epoch_seen}, seen before"
+            raise AppError(ErrorCode.CONFLICT, text)
+        self.epoch_seen = welcome.epoch
+        self._last_fence = max((install.fence for install in welcome.installs), default=0)
+        if not self._registered.is_set():
+            self._registered.set()
+            self._control.link_changed(True)
+        accepted = tuple(install for install in welcome.installs if self._fits_here(install))
+        self._control.full_state(accepted, welcome.epoch)
+
+    def _lost(self, detail: str) -> None:
+        logger.info("scheduler lost: %s", detail)
+        self._registered.clear()
+        self._control.link_changed(False)
+
+    def _pushed(self, name: str, fields: Fields) -> None:
+        try:
+            if name == "install":
+                self._install(decode(Install, fields.get("install")))
+            elif name == "end":
+                end = decode(End, fields)
+                self._control.end(end.lease, end.fence, end.reason)
+            elif name == "staged":
+                staged = decode(Staged, fields)
+                self._control.staged(staged.lease, staged.connect_by_s)
+            else:
+                logger.info("push %r is newer than this host", name)
+        except AppError as error:
+            logger.error("push %r is wrong: %s; asking for the full state", name, error.message)
+            self._channel.say_hello_again()
+
+    def _install(self, install: Install) -> None:
+        if install.fence <= self._last_fence:
+            text = f"install {install.lease} has fence {install.fence} <= {self._last_fence}"
+            raise AppError(ErrorCode.CONFLICT, text)
+        self._last_fence = install.fence
+        if self._fits_here(install):
+            self._control.install(install)
+
+    def _fits_here(self, install: Install) -> bool:
+        """A share of a device that is not here, or larger than it, is refused and says so."""
+        memory_mib = {device.id: device.memory_mib for device in self._devices}
+        for share in install.shares:
+            if share.host != self.host or share.memory_mib > memory_mib.get(share.device, -1):
+                detail = f"no room on {share.device!r} of {self.host!r} for {share.memory_mib} MiB"
+                logger.error("install %s refused: %s", install.lease, detail)
+                self.session(install.lease, SessionState.CLOSED, "", EndReason.DEVICE_BAD, detail)
+                return False
+        return True
+
+
+def _unhealthy(device: Device, why: str) -> Device:
+    return replace(device, healthy=False, detail=f"probe failed: {why}"[:200])
