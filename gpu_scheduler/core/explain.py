@@ -1,0 +1,102 @@
+"""Why a request waits or is refused: counts of reasons first, then one sentence for people."""
+
+from __future__ import annotations
+
+from gpu_scheduler.core.fits import Shape, fits
+from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.placement import devices_ever
+from gpu_scheduler.model import Explanation, NoFit, Placement, Request, Sharing
+
+
+def impossible(request: Request, inventory: Inventory) -> bool:
+    """True when no known device, or not enough of them, could ever hold the request."""
+    return devices_ever(request, inventory) < request.count
+
+
+def explain(
+    request: Request, inventory: Inventory, *, attempt: str | None = None,
+    position: int | None = None,
+) -> Explanation:  # fmt: skip
+    """Judge every known device once and say what stands in the way."""
+    counts: dict[NoFit, int] = {}
+    fitting = 0
+    for shape, devices in inventory.shapes.items():
+        reason = fits(request, shape, attempt)
+        if reason is None:
+            fitting += len(devices)
+        else:
+            counts[reason] = counts.get(reason, 0) + len(devices)
+    if fitting >= request.count and request.placement is Placement.SAME_HOST:
+        counts[NoFit.SAME_HOST] = fitting  # the machine asks only when placing failed
+    largest = largest_fit(request, inventory)
+    return Explanation(
+        devices_known=len(inventory.devices),
+        devices_fitting=fitting,
+        counts={reason.value: counts[reason] for reason in NoFit if reason in counts},
+        position=position,
+        largest_fit=largest,
+        sentence=_sentence(request, inventory, fitting, counts, position, largest),
+    )
+
+
+def wanted(request: Request) -> str:
+    """A request in words: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
+    kinds = "/".join(kind.value for kind in request.kinds) or "device"
+    models = " " + "/".join(request.models) if request.models else ""
+    parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
+    if request.sharing is Sharing.EXCLUSIVE:
+        parts.append("exclusive")
+    elif request.compute_guarantee_pct:
+        parts.append(f"{request.compute_guarantee_pct} % compute")
+    same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
+    with_ = " with " + ", ".join(parts) if parts else ""
+    return f"{request.count} × {kinds}{models}{with_}{same_host}"
+
+
+def largest_fit(request: Request, inventory: Inventory) -> str:
+    """The most one device of the wanted kinds could ever give; of any kind when none has those."""
+    known = [*inventory.shapes, *inventory.declared_shapes()]
+    if not known:
+        return "no device is known"
+    of_kind = [s for s in known if not request.kinds or s.kind in request.kinds] or known
+    best = max(of_kind, key=lambda s: s.memory_mib)
+    count = sum(len(inventory.shapes.get(s, ())) for s in inventory.shapes if _alike(s, best))
+    return f"{max(1, count)} × {best.kind.value} with {best.memory_mib} MiB, 100 %"
+
+
+def _alike(left: Shape, right: Shape) -> bool:
+    return left.kind == right.kind and left.memory_mib == right.memory_mib
+
+
+_WORDS = {
+    NoFit.KIND: "of another kind",
+    NoFit.MODEL: "of another model",
+    NoFit.MEMORY: "with too little memory",
+    NoFit.COMPUTE: "with too little compute free",
+    NoFit.EXCLUSIVE_TAKEN: "lent exclusively",
+    NoFit.SHARED_TAKEN: "lent in shares",
+    NoFit.HOST_STALE: "on a silent host",
+    NoFit.HOST_LOST: "on a lost host",
+    NoFit.DRAINED: "on a drained host",
+    NoFit.UNHEALTHY: "unhealthy",
+    NoFit.ADVISORY: "without a gateway",
+    NoFit.SAME_HOST: "fitting, but too few on one host",
+    NoFit.RESERVED_FOR_HEAD: "kept for an earlier request",
+}
+
+
+def _sentence(
+    request: Request, inventory: Inventory, fitting: int, counts: dict[NoFit, int],
+    position: int | None, largest: str,
+) -> str:  # fmt: skip
+    why = ", ".join(f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts)
+    seen = f"of {len(inventory.devices)} devices: {why}" if why else "no device is known"
+    if impossible(request, inventory):
+        return (
+            f"no known capacity can ever hold {wanted(request)}; "
+            f"the largest fit is {largest} ({seen})"
+        )
+    if fitting >= request.count and not counts.get(NoFit.SAME_HOST):
+        return f"{wanted(request)} fits now"
+    place = f"number {position} in the queue: " if position is not None else ""
+    return f"{place}{wanted(request)} must wait, {fitting} of {request.count} fit now ({seen})"

@@ -1,0 +1,226 @@
+"""Hosts: registered, heard, silent, restarted, drained, forgotten.
+
+Silent for host_stale_s: STALE, no new promises. For host_lost_s: LOST, its leases end. A host that
+returns says hello and gets its full state; what is not in it, it cuts. A device that turns
+unhealthy or disappears gets nothing new and its leases end as DEVICE_BAD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from corekit.errors import ErrorCode
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
+from gpu_scheduler.core import dispatch
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.inventory import HostEntry, merged
+from gpu_scheduler.core.leases import end
+from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.model import Device, EndReason, Hold, HostState, LeaseState
+
+# ---------------------------------------------------------------------- hello and reports
+
+
+def hello(turn: Turn, event: on.HostHello) -> None:
+    """Know the host, drop what it no longer holds, answer with its full state."""
+    problem = _hello_problem(turn, event)
+    if problem is not None:
+        turn.refuse(event.reply_to, *problem)
+        return
+    known = turn.state.inventory.hosts.get(event.host)
+    restarted = known is not None and known.incarnation != event.incarnation
+    _know(turn, event.host, event.incarnation, event.gateway, event.devices)
+    host = turn.state.inventory.hosts[event.host]
+    _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
+    turn.state.inventory.observe(host, event.devices, ())
+    heard(turn, host)
+    installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
+    turn.reply(event.reply_to, do.HostWelcome(epoch=turn.state.epoch, installs=installs))
+
+
+def _hello_problem(turn: Turn, event: on.HostHello) -> tuple[ErrorCode, str] | None:
+    if event.epoch_seen > turn.state.epoch:
+        return ErrorCode.CONFLICT, (
+            f"host {event.host} has seen epoch {event.epoch_seen}, this is {turn.state.epoch}: "
+            "another scheduler is newer, or this one lost its journal"
+        )
+    return _devices_problem(turn, event.host, event.devices)
+
+
+def _devices_problem(
+    turn: Turn, host: HostId, devices: tuple[Device, ...]
+) -> tuple[ErrorCode, str] | None:
+    seen: dict[DeviceId, None] = {}
+    for device in devices:
+        known = turn.state.inventory.devices.get(device.id)
+        if known is not None and known.host != host:
+            return ErrorCode.INVALID, (
+                f"device {device.id} is registered by host {known.host}; "
+                f"forget that host before {host} may have it"
+            )
+        if device.id in seen or device.memory_mib < 0:
+            return ErrorCode.INVALID, f"device {device.id} is named twice or has negative memory"
+        seen[device.id] = None
+    return None
+
+
+def _know(
+    turn: Turn, host: HostId, incarnation: str, gateway: str | None, devices: tuple[Device, ...]
+) -> None:
+    """Journal what is new about a host, and end the leases of devices that went bad."""
+    entry = turn.state.inventory.hosts.get(host)
+    now = merged({} if entry is None else entry.devices, devices)
+    before = {} if entry is None else {id_: d.device for id_, d in entry.devices.items()}
+    if (
+        entry is not None
+        and (entry.incarnation, entry.gateway) == (incarnation, gateway)
+        and before == {device.id: device for device in now}
+    ):
+        return
+    bad = [d.id for d in now if d.id in before and _went_bad(before[d.id], d)]
+    for lease in _leases_on(turn, bad):
+        end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, now))
+    turn.emit(to.HostRegistered(host=host, incarnation=incarnation, gateway=gateway, devices=now))
+    turn.capacity_freed = True
+
+
+def _went_bad(before: Device, now: Device) -> bool:
+    """Unhealthy, or no longer what was promised."""
+    same = (before.kind, before.model, before.memory_mib, before.index) == (
+        now.kind, now.model, now.memory_mib, now.index,
+    )  # fmt: skip
+    return not now.healthy or not same
+
+
+def _leases_on(turn: Turn, devices: Iterable[DeviceId]) -> list[LeaseId]:
+    """Live leases with a share of these devices, those that gave it back already left alone."""
+    leases: dict[LeaseId, None] = {}
+    for device in devices:
+        leases.update(dict.fromkeys(turn.state.inventory.devices[device].shares))
+    return list(leases)
+
+
+def _why(turn: Turn, lease: LeaseId, devices: tuple[Device, ...]) -> str:
+    named = {share.device: None for share in turn.state.leases[lease].lease.shares}
+    return "; ".join(
+        f"{device.id}: {device.detail or 'changed'}"
+        for device in devices
+        if device.id in named and (not device.healthy or device.detail)
+    )
+
+
+def _end_vanished(
+    turn: Turn, host: HostEntry, installed: dict[LeaseId, None], *, restarted: bool
+) -> None:
+    """Sessions live on their host alone: one it no longer holds is over.
+
+    What is RESERVED had no session yet and is simply installed again; so is a deadline lease
+    on a host that kept its incarnation (its install was lost on the way).
+    """
+    for lease in tuple(host.leases):
+        entry = turn.state.leases[lease]
+        if lease in installed or entry.lease.state is LeaseState.RESERVED:
+            continue
+        if restarted:
+            end(turn, entry, EndReason.HOST_RESTARTED, f"host {host.host} came back without it")
+        elif entry.lease.hold is Hold.SESSION:
+            end(turn, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")
+
+
+def reported(turn: Turn, event: on.HostReported) -> None:
+    """Facts about devices; only changes of what is durable are journalled."""
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is None:
+        message = f"host {event.host} is not known: say hello first"
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
+        return
+    problem = _devices_problem(turn, event.host, event.devices)
+    if problem is not None:
+        turn.refuse(event.reply_to, *problem)
+        return
+    _know(turn, event.host, host.incarnation, host.gateway, event.devices)
+    turn.state.inventory.observe(host, event.devices, event.usage)
+    heard(turn, host)
+    turn.reply(event.reply_to, do.Done())
+
+
+# ---------------------------------------------------------------------- silence
+
+
+def heard(turn: Turn, host: HostEntry) -> None:
+    """Any message proves life; one of a silent host makes it UP again."""
+    host.heard_s = turn.at_s
+    if host.state is not HostState.UP:
+        turn.state.inventory.set_state(host, HostState.UP)
+        turn.capacity_freed = True
+        turn.state.timers.arm(TimerKind.HOST, host.host, turn.at_s + turn.budget.host_stale_s)
+
+
+def silence(turn: Turn, name: HostId) -> None:
+    """Its timer fired: step by step from UP to STALE to LOST, or heard since and timed anew."""
+    host = turn.state.inventory.hosts.get(name)
+    if host is None:
+        return
+    stale_s = host.heard_s + turn.budget.host_stale_s
+    lost_s = host.heard_s + turn.budget.host_lost_s
+    if turn.at_s >= lost_s:
+        _lost(turn, host)
+    elif turn.at_s >= stale_s:
+        turn.state.inventory.set_state(host, HostState.STALE)
+        turn.state.timers.arm(TimerKind.HOST, name, lost_s)
+    else:
+        turn.state.timers.arm(TimerKind.HOST, name, stale_s)
+
+
+def _lost(turn: Turn, host: HostEntry) -> None:
+    turn.state.inventory.set_state(host, HostState.LOST)
+    silent_s = turn.at_s - host.heard_s
+    _end_all(turn, host, f"host {host.host} has been silent for {silent_s:.1f} s")
+
+
+def _end_all(turn: Turn, host: HostEntry, detail: str) -> None:
+    for lease in tuple(host.leases):
+        end(turn, turn.state.leases[lease], EndReason.HOST_LOST, detail)
+
+
+# ---------------------------------------------------------------------- operators
+
+
+def drain(turn: Turn, event: on.DrainAsked) -> None:
+    """No new leases there; what runs, runs on. Idempotent."""
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is None:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is not known")
+        return
+    if host.drained is not event.drained:
+        turn.emit(to.HostDrained(host=event.host, drained=event.drained))
+        turn.capacity_freed = True
+    turn.reply(event.reply_to, do.Done())
+
+
+def forget(turn: Turn, event: on.ForgetAsked) -> None:
+    """A host that will not return: its capacity no longer counts as known."""
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is None:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is not known")
+        return
+    if host.state is HostState.UP:
+        message = f"host {event.host} is up and would register again: stop it first"
+        turn.refuse(event.reply_to, ErrorCode.CONFLICT, message)
+        return
+    _end_all(turn, host, f"host {event.host} was forgotten by an operator")
+    turn.emit(to.HostForgotten(host=event.host))
+    turn.state.timers.cancel(TimerKind.HOST, event.host)
+    dispatch.judge_again(turn)
+    turn.reply(event.reply_to, do.Done())
+
+
+def declared(turn: Turn, event: on.CapacityDeclared) -> None:
+    """What may register later counts as known, whatever was declared before does not."""
+    if event.devices == turn.state.inventory.declared:
+        return
+    turn.emit(to.InventoryDeclared(devices=event.devices))
+    dispatch.judge_again(turn)

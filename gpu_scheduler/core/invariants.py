@@ -1,0 +1,109 @@
+"""What must hold after every event. Used by tests and the simulator; empty = all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.inventory import DeviceEntry, current_shape
+from gpu_scheduler.core.placement import place
+from gpu_scheduler.core.state import State
+from gpu_scheduler.model import LeaseState, Step
+
+_WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
+
+
+def check(state: State) -> list[str]:
+    """Every violation as one sentence."""
+    return [
+        *_devices(state), *_leases(state), *_records(state), *_queue(state), *_hosts(state),
+    ]  # fmt: skip
+
+
+def _devices(state: State) -> Iterator[str]:
+    for entry in state.inventory.devices.values():
+        name = entry.device.id
+        memory = sum(share.memory_mib for share in entry.shares.values())
+        compute = sum(share.compute_guarantee_pct for share in entry.shares.values())
+        if (memory, compute) != (entry.promised_mib, entry.promised_pct):
+            yield f"{name}: books say {entry.promised_mib} MiB, shares add up to {memory}"
+        if memory > entry.device.memory_mib:
+            yield f"{name}: {memory} MiB promised of {entry.device.memory_mib}"
+        if compute > COMPUTE_PCT_MAX:
+            yield f"{name}: {compute} % of compute promised"
+        yield from _exclusivity(entry)
+        if entry.shape != current_shape(entry, state.inventory.hosts[entry.host]):
+            yield f"{name}: indexed under an old shape"
+        elif entry.device.id not in state.inventory.shapes.get(state.inventory.shape_of(name), {}):
+            yield f"{name}: not in the index of shapes"
+
+
+def _exclusivity(entry: DeviceEntry) -> Iterator[str]:
+    exclusive = [lease for lease, share in entry.shares.items() if share.exclusive]
+    if exclusive and len(entry.shares) > 1:
+        yield f"{entry.device.id}: exclusive to {exclusive[0]} and lent to others too"
+    if entry.exclusive != (exclusive[0] if exclusive else None):
+        yield f"{entry.device.id}: books disagree on who has it exclusively"
+
+
+def _leases(state: State) -> Iterator[str]:
+    fence = 0
+    for entry in state.leases.values():
+        lease = entry.lease
+        if not fence < lease.fence <= state.position:
+            yield f"{lease.id}: fence {lease.fence} after {fence}, journal at {state.position}"
+        fence = max(fence, lease.fence)
+        if lease.state is LeaseState.ENDED:
+            yield f"{lease.id}: ended but still known"
+        if state.lease_of.get(lease.attempt) != lease.id:
+            yield f"{lease.id}: attempt {lease.attempt} has another live lease"
+        holds = lease.state is not LeaseState.ENDING
+        for share in lease.shares:
+            device = state.inventory.devices.get(share.device)
+            if device is None or (lease.id in device.shares) is not holds:
+                yield f"{lease.id}: its share of {share.device} is not booked as it should be"
+    if len(state.lease_of) != len(state.leases):
+        yield "leases and the index of attempts differ in number"
+
+
+def _records(state: State) -> Iterator[str]:
+    for record in state.records.values():
+        lease = state.live_lease(record)
+        attempt = f"{record.holder}:{record.attempt}"
+        if record.step is Step.ENDED and (lease is not None or record.outcome is None):
+            yield f"{record.holder}: ended with a live lease or without outcome"
+        if record.step is Step.RECEIVED and lease is not None:
+            yield f"{record.holder}: RECEIVED with a live lease"
+        if (record.step is Step.WAITING) is not (attempt in state.queue.entries):
+            yield f"{record.holder}: step {record.step} and the queue disagree"
+        if lease is None and record.step in _WITH_LEASE and record.reason is None:
+            yield f"{record.holder}: {record.step} without a lease and without a reason"
+        if lease is not None and record.reason is not None:
+            yield f"{record.holder}: a live lease and a reason why it ended"
+        owned = record.owner is not None and record.holder in state.owned.get(record.owner, {})  # type: ignore[call-overload]  # an owner is a session id
+        if record.step is not Step.ENDED and owned is (record.holder in state.orphans):
+            yield f"{record.holder}: indexes of owners disagree"
+
+
+def _queue(state: State) -> Iterator[str]:
+    for waiting in state.queue.entries.values():
+        if waiting.attempt in state.lease_of:
+            yield f"{waiting.attempt}: waits and has a lease"
+        if waiting.holder is None:
+            continue
+        record = state.records.get(waiting.holder)
+        if record is None or record.owner != waiting.session:
+            yield f"{waiting.attempt}: belongs to another session than its record"
+        elif record.waiting_since_s != waiting.waiting_since_s:
+            yield f"{waiting.attempt}: lost its place"
+    for waiting in state.queue.heads():
+        if place(waiting.request, state.inventory, waiting.attempt) is not None:
+            yield f"{waiting.attempt}: waits although it fits"
+
+
+def _hosts(state: State) -> Iterator[str]:
+    for host in state.inventory.hosts.values():
+        for lease in host.leases:
+            entry = state.leases.get(lease)
+            if entry is None or all(share.host != host.host for share in entry.lease.shares):
+                yield f"{host.host}: lists lease {lease} that is not there"

@@ -1,0 +1,277 @@
+"""The life of a lease: granted, taken, staged, opened, freed, ended.
+
+RESERVED ─ opened ─▶ ACTIVE ─ freed ─▶ ENDING ─ closed ─▶ ENDED(reason), and from each to ENDED.
+One deadline at a time: accept (a waiter's grant) → reserved TTL (renewed) → connect_by (once) →
+none while the session lives; a deadline lease has its length instead. A lease's end and the change
+of its record are parts of one entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from corekit.errors import ErrorCode
+from corekit.ids import DeviceId, HostId, LeaseId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.fits import fits, share_of
+from gpu_scheduler.core.state import LeaseEntry
+from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Step
+
+# ---------------------------------------------------------------------- granting
+
+
+def grant(
+    turn: Turn, waiting: to.Waiting, devices: tuple[DeviceId, ...], *, accepted: bool
+) -> LeaseEntry:
+    """Commit a policy's proposal, checked once more. The caller writes the record and tells."""
+    inventory = turn.state.inventory
+    for device in devices:
+        reason = fits(waiting.request, inventory.shape_of(device), waiting.attempt)
+        assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
+    assert len(set(devices)) == waiting.request.count, f"{waiting.attempt}: all devices or none"
+    begins = waiting.hold is Hold.DEADLINE and accepted
+    lease = Lease(
+        id=_new_id(turn), attempt=waiting.attempt, holder=waiting.holder,
+        fence=turn.state.position + 1,
+        state=LeaseState.ACTIVE if begins else LeaseState.RESERVED,
+        shares=tuple(
+            share_of(waiting.request, entry.device, entry.host)
+            for entry in (inventory.devices[device] for device in devices)
+        ),
+        tenant=waiting.request.tenant, hold=waiting.hold,
+        door=Door.PORT if waiting.hold is Hold.DEADLINE else Door.GATEWAY,
+    )  # fmt: skip
+    turn.emit(
+        to.LeaseGranted(
+            lease=lease, request=waiting.request,
+            session=waiting.session if waiting.holder is None else None,
+            waiting_since_s=waiting.waiting_since_s, lease_s=waiting.lease_s,
+            granted_s=turn.wall_s, accepted=accepted,
+        )
+    )  # fmt: skip
+    entry = turn.state.leases[lease.id]
+    turn.set_deadline(entry, _first_deadline_s(turn, entry))
+    for host in turn.hosts_of(entry):
+        turn.act(do.InstallOnHost(host=host, install=turn.install(entry, host)))
+    tell(turn, entry, owner=None)
+    return entry
+
+
+def _new_id(turn: Turn) -> LeaseId:
+    while True:  # the daemon seeds every run anew; this only guards a seed used twice
+        id_ = LeaseId(turn.ids.new("lease"))
+        if id_ not in turn.state.leases:
+            return id_
+
+
+def _first_deadline_s(turn: Turn, entry: LeaseEntry) -> float | None:
+    if not entry.accepted:
+        return turn.budget.accept_s
+    if entry.lease.hold is Hold.DEADLINE:
+        return entry.lease_s
+    return turn.budget.reserved_ttl_s
+
+
+def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
+    """Push a lease's state to its owner and to everybody who watches."""
+    lease = entry.lease
+    push = do.LeasePush(
+        holder=lease.holder, attempt=lease.attempt, lease=lease.id, state=lease.state,
+        reason=lease.end_reason, detail=lease.end_detail, device=_in_words(lease),
+    )  # fmt: skip
+    turn.push(owner, push)
+    for session in turn.state.watchers:
+        if session != owner:
+            turn.push(session, push)
+
+
+def _in_words(lease: Lease) -> str:
+    share = lease.shares[0]
+    more = f" and {len(lease.shares) - 1} more" if len(lease.shares) > 1 else ""
+    return f"{share.host}/{share.index} {share.kind.value} {share.model}{more}"
+
+
+# ---------------------------------------------------------------------- its holder's words
+
+
+def renew(turn: Turn, event: on.RenewAsked) -> None:
+    entry = turn.state.leases.get(event.lease)
+    if entry is None:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        return
+    accept(turn, entry)
+    unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
+    if unstaged and entry.lease.hold is Hold.SESSION:
+        turn.set_deadline(entry, turn.budget.reserved_ttl_s)
+    turn.reply(event.reply_to, do.Done())
+
+
+def accept(turn: Turn, entry: LeaseEntry) -> None:
+    """A waiter takes its grant; a deadline lease begins here. Idempotent."""
+    if entry.accepted:
+        return
+    if entry.lease.hold is Hold.DEADLINE:
+        turn.emit(
+            to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=turn.wall_s)
+        )
+        turn.set_deadline(entry, entry.lease_s)
+        tell(turn, entry, turn.owner_of(entry))
+    else:
+        turn.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
+
+
+def staged(turn: Turn, event: on.StagedTold) -> None:
+    entry = turn.state.leases.get(event.lease)
+    record = turn.record_of(event.holder)
+    if entry is None or record is None:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        return
+    if record.lease != event.lease:
+        turn.conflict(event.reply_to, record, f"lease {event.lease} is not of {event.holder}")
+        return
+    if not entry.staged:
+        record = _stage(turn, entry, event)
+    turn.reply(event.reply_to, do.RecordAnswer(record=record))
+
+
+def _stage(turn: Turn, entry: LeaseEntry, event: on.StagedTold) -> Record:
+    lease = entry.lease
+    turn.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=event.connect_by_s))
+    record = turn.state.records[event.holder]
+    if lease.state is not LeaseState.RESERVED:  # its session was faster than this message
+        stamped = {**record.times, Step.STAGED.value: turn.wall_s}
+        record = replace(record, times=stamped)
+        return turn.write(record, strikes=0)
+    turn.set_deadline(entry, event.connect_by_s)
+    for host in turn.hosts_of(entry):
+        turn.act(do.StagedOnHost(host=host, lease=lease.id, connect_by_s=event.connect_by_s))
+    return turn.write(record, Step.STAGED, strikes=0)
+
+
+def release(turn: Turn, event: on.ReleaseAsked) -> None:
+    entry = turn.state.leases.get(event.lease)
+    if entry is not None:
+        end(turn, entry, event.reason, event.detail)
+    turn.reply(event.reply_to, do.Done())
+
+
+# ---------------------------------------------------------------------- its host's words
+
+
+def session_told(turn: Turn, event: on.LeaseSessionTold) -> None:
+    """What a gateway says about the session of a lease. Idempotent."""
+    entry = turn.state.leases.get(event.lease)
+    if entry is None:
+        if event.change is not on.SessionChange.CLOSED:
+            gone = EndReason.REVOKED
+            turn.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+    elif event.host not in turn.hosts_of(entry):
+        message = f"lease {event.lease} has no share on host {event.host}"
+        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        return
+    elif entry.lease.hold is Hold.SESSION:
+        _session_changed(turn, entry, event)
+    turn.reply(event.reply_to, do.Done())
+
+
+def _session_changed(turn: Turn, entry: LeaseEntry, event: on.LeaseSessionTold) -> None:
+    match event.change:
+        case on.SessionChange.OPENED:
+            _opened(turn, entry)
+        case on.SessionChange.FREED:
+            _freed(turn, entry, event.host)
+        case on.SessionChange.CLOSED:
+            end(turn, entry, event.reason or EndReason.DONE, event.detail)
+        case _:
+            assert_never(event.change)
+
+
+def _opened(turn: Turn, entry: LeaseEntry) -> None:
+    if entry.lease.state is not LeaseState.RESERVED:
+        return
+    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE))
+    turn.set_deadline(entry, None)
+    _running(turn, entry)
+    tell(turn, entry, turn.owner_of(entry))
+
+
+def _running(turn: Turn, entry: LeaseEntry) -> None:
+    record = turn.record_of(entry.lease.holder)
+    if record is not None and record.lease == entry.lease.id:
+        turn.write(record, Step.RUNNING)
+
+
+def _freed(turn: Turn, entry: LeaseEntry, by: HostId) -> None:
+    """The shares may be promised again at once: the host orders the cut before the next install."""
+    if entry.lease.state is LeaseState.ENDING:
+        return
+    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING))
+    turn.set_deadline(entry, None)
+    turn.capacity_freed = True
+    for host in turn.hosts_of(entry):
+        if host != by:
+            turn.act(_end_on(host, entry, EndReason.DONE))
+    tell(turn, entry, turn.owner_of(entry))
+
+
+# ---------------------------------------------------------------------- its end
+
+
+def end(turn: Turn, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
+    """End a lease; its record keeps its step and learns the reason, in the same entry."""
+    owner = turn.owner_of(entry)
+    turn.emit(
+        to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDED, reason=reason, detail=detail)
+    )
+    turn.set_deadline(entry, None)
+    turn.capacity_freed = True
+    record = turn.record_of(entry.lease.holder)
+    if record is not None and record.lease == entry.lease.id:
+        stamped = {**record.times, "LEASE_ENDED": turn.wall_s}
+        turn.write(replace(record, times=stamped), reason=reason.value)
+    for host in turn.hosts_of(entry):
+        turn.act(_end_on(host, entry, reason))
+    tell(turn, entry, owner)
+
+
+def _end_on(host: HostId, entry: LeaseEntry, reason: EndReason) -> do.EndOnHost:
+    return do.EndOnHost(host=host, lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
+
+
+def deadline_passed(turn: Turn, lease: LeaseId) -> None:
+    """The one deadline of a lease that counts now has come."""
+    entry = turn.state.leases.get(lease)
+    if entry is None:
+        return
+    if not entry.accepted:
+        _not_accepted(turn, entry)
+    elif entry.lease.hold is Hold.DEADLINE:
+        end(turn, entry, EndReason.EXPIRED, "its length is over")
+    elif entry.staged:
+        end(turn, entry, EndReason.NOT_STARTED, "no session came before connect_by")
+    else:
+        end(turn, entry, EndReason.EXPIRED, "reserved, but neither renewed nor staged")
+
+
+def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
+    """Nobody took the grant: the next one gets it; this one waits aside until its session lives."""
+    end(turn, entry, EndReason.NOT_ACCEPTED, "the waiting session did not take its grant")
+    record = turn.record_of(entry.lease.holder)
+    session = entry.session if record is None else record.owner
+    if record is None and (session is None or session not in turn.state.sessions):
+        return
+    waiting = to.Waiting(
+        attempt=entry.lease.attempt, holder=entry.lease.holder, request=entry.request,
+        session=None if session is None else SessionId(session),
+        waiting_since_s=entry.waiting_since_s, hold=entry.lease.hold, lease_s=entry.lease_s,
+    )  # fmt: skip
+    turn.emit(to.RequestQueued(waiting=waiting))
+    if session is not None:
+        turn.state.queue.pass_over(waiting.attempt)
+    turn.start_patience(waiting)
+    if record is not None:
+        turn.write(record, Step.WAITING, lease=None, reason=None)

@@ -1,0 +1,208 @@
+"""The scheduler's core: one event in; the entry for the journal and the actions out.
+
+Theory of operation. The state (state.py) has a durable part that changes only by parts of entries
+(changes.py, apply.py); life and replay run the same code, so recovery never asks a policy again.
+One event is one `Turn`: its handler emits parts and actions, then, if capacity may have come free,
+the queue is served (dispatch.py), so that a release grants to the next waiter in the same decision.
+All parts of a turn are one entry: a lease's end, its record's change and the next grant are durable
+together or not at all.
+
+    requests    dispatch.py  admitted → granted | queued → granted … | withdrawn
+    leases      leases.py    RESERVED → ACTIVE → ENDING → ENDED(reason)
+    records     records.py   compare-and-set notes of the orchestrators about jobs
+    sessions    sessions.py  alive or gone          hosts   hosts.py   UP → STALE → LOST
+
+What fits where: fits.py alone. Who goes next: policies/. A grant's fence is its journal position.
+Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` asks for a `Ticked` at the
+earliest. A scheduler that was itself stopped (its tick comes far too late) blames nobody else for
+silence: every clock of silence starts anew.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from corekit.budget import Budget
+from corekit.ids import HostId, IdSource, JobId, LeaseId, SessionId
+from corekit.machine import Decision
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
+from gpu_scheduler.core import dispatch, hosts, leases, records, recovery, sessions, views
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.apply import apply_part
+from gpu_scheduler.core.policies.base import Policy
+from gpu_scheduler.core.policies.fifo import Fifo
+from gpu_scheduler.core.snapshot import snapshot
+from gpu_scheduler.core.state import State
+from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.core.turn import Turn
+
+
+class SchedulerMachine:
+    """`corekit.machine.Machine` of events, entries and actions.
+
+    A daemon makes one, applies every entry of its journal, then handles `EpochBegan` first.
+    """
+
+    def __init__(self, budget: Budget, ids: IdSource, policy: Policy | None = None) -> None:
+        self.state = State()
+        self._budget = budget
+        self._ids = ids
+        self._policy = policy or Fifo()
+        self._wake_s: float | None = None  #: the `Ticked` that is under way
+
+    def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
+        """Decide; the state has changed when this returns."""
+        turn = Turn(
+            state=self.state, budget=self._budget, ids=self._ids, policy=self._policy,
+            at_s=event.at_s, wall_s=event.wall_s,
+        )  # fmt: skip
+        self._route(turn, event)
+        if turn.capacity_freed:
+            dispatch.serve(turn)
+        self._ask_for_tick(turn)
+        changes = (to.Entry(parts=tuple(turn.parts)),) if turn.parts else ()
+        return Decision(changes, tuple(turn.actions))
+
+    def apply(self, change: to.Entry) -> None:
+        """Replay one journalled entry."""
+        for part in change.parts:
+            apply_part(self.state, part)
+
+    def snapshot(self) -> tuple[to.Entry, ...]:
+        """Entries that rebuild the durable state; a compacted journal begins with them."""
+        return snapshot(self.state)
+
+    # ------------------------------------------------------------------ routing
+
+    def _route(self, turn: Turn, event: on.Event) -> None:
+        if isinstance(event, on.Asked):
+            sessions.heard(turn, event.session)
+        match event:
+            case on.EpochBegan():
+                recovery.begin(turn)
+            case on.Ticked():
+                self._ticked(turn)
+            case on.CapacityDeclared():
+                hosts.declared(turn, event)
+            case on.HostHello() | on.HostReported() | on.LeaseSessionTold() | on.CutTold():
+                _from_host(turn, event)
+            case (
+                on.SessionHello() | on.SessionBeat() | on.WatchAsked() | on.ReserveAsked()
+                | on.DrainAsked() | on.ForgetAsked() | on.RenewAsked() | on.StagedTold()
+                | on.ReleaseAsked()
+            ):  # fmt: skip
+                _from_session(turn, event)
+            case (
+                on.AttemptAsked() | on.AdoptAsked() | on.HandleGiven() | on.HandBackAsked()
+                | on.AttemptFailed() | on.FinishAsked() | on.ReopenAsked()
+            ):  # fmt: skip
+                _about_job(turn, event)
+            case _:
+                views.answer(turn, event)
+
+    # ------------------------------------------------------------------ time
+
+    def _ticked(self, turn: Turn) -> None:
+        self._wake_s = None
+        timers = self.state.timers
+        next_s = timers.next_s()
+        if next_s is not None and turn.at_s - next_s > self._budget.client_beat_s:
+            recovery.overslept(turn)
+        while (key := timers.pop_due(turn.at_s)) is not None:
+            _timer_fired(turn, *key)
+
+    def _ask_for_tick(self, turn: Turn) -> None:
+        next_s = self.state.timers.next_s()
+        if next_s is not None and (self._wake_s is None or next_s < self._wake_s):
+            self._wake_s = next_s
+            turn.act(do.WakeAt(at_s=next_s))
+
+
+def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
+    match kind:
+        case TimerKind.HOST:
+            hosts.silence(turn, HostId(name))
+        case TimerKind.SESSION:
+            sessions.silence(turn, SessionId(name))
+        case TimerKind.LEASE:
+            leases.deadline_passed(turn, LeaseId(name))
+        case TimerKind.WAIT:
+            dispatch.patience_over(turn, name)
+        case TimerKind.RECORD:
+            records.forget(turn, JobId(name))
+        case _:
+            assert_never(kind)
+
+
+def _from_host(
+    turn: Turn, event: on.HostHello | on.HostReported | on.LeaseSessionTold | on.CutTold
+) -> None:
+    host = turn.state.inventory.hosts.get(event.host)
+    match event:
+        case on.HostHello():
+            hosts.hello(turn, event)
+        case on.HostReported():
+            hosts.reported(turn, event)
+        case on.LeaseSessionTold():
+            if host is not None:
+                hosts.heard(turn, host)
+            leases.session_told(turn, event)
+        case on.CutTold():
+            if host is not None:
+                hosts.heard(turn, host)
+            turn.reply(event.reply_to, do.Done())
+        case _:
+            assert_never(event)
+
+
+def _from_session(
+    turn: Turn,
+    event: on.SessionHello | on.SessionBeat | on.WatchAsked | on.ReserveAsked | on.DrainAsked
+    | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked,
+) -> None:  # fmt: skip
+    match event:
+        case on.SessionHello():
+            sessions.hello(turn, event)
+        case on.SessionBeat():
+            turn.reply(event.reply_to, do.Done())
+        case on.WatchAsked():
+            sessions.watch(turn, event)
+        case on.ReserveAsked():
+            sessions.reserve(turn, event)
+        case on.DrainAsked():
+            hosts.drain(turn, event)
+        case on.ForgetAsked():
+            hosts.forget(turn, event)
+        case on.RenewAsked():
+            leases.renew(turn, event)
+        case on.StagedTold():
+            leases.staged(turn, event)
+        case on.ReleaseAsked():
+            leases.release(turn, event)
+        case _:
+            assert_never(event)
+
+
+def _about_job(
+    turn: Turn,
+    event: on.AttemptAsked | on.AdoptAsked | on.HandleGiven | on.HandBackAsked | on.AttemptFailed
+    | on.FinishAsked | on.ReopenAsked,
+) -> None:  # fmt: skip
+    match event:
+        case on.AttemptAsked():
+            records.attempt(turn, event)
+        case on.AdoptAsked():
+            records.adopt(turn, event)
+        case on.HandleGiven():
+            records.handle_given(turn, event)
+        case on.HandBackAsked():
+            records.hand_back(turn, event)
+        case on.AttemptFailed():
+            records.fail_attempt(turn, event)
+        case on.FinishAsked():
+            records.finish(turn, event)
+        case on.ReopenAsked():
+            records.reopen(turn, event)
+        case _:
+            assert_never(event)

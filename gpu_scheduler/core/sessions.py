@@ -1,0 +1,122 @@
+"""Requester sessions: alive while they say anything, gone after `client_gone_s` of silence.
+
+Whom a gone session acted for is up for adoption; its waiting jobs are parked at their place, its
+waiting reservations end with it. Leases live on: they have deadlines of their own.
+"""
+
+from __future__ import annotations
+
+from corekit.errors import ErrorCode
+from corekit.ids import LeaseId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
+from gpu_scheduler.core import dispatch
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.leases import accept
+from gpu_scheduler.core.records import disown
+from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.model import Hold
+
+
+def heard(turn: Turn, session: SessionId) -> None:
+    """Any request proves life; what was set aside for silence is back at its place."""
+    if session not in turn.state.sessions:
+        gone_s = turn.at_s + turn.budget.client_gone_s
+        turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
+    turn.state.sessions[session] = turn.at_s
+    queue = turn.state.queue
+    if queue.passed_over:
+        for attempt in tuple(queue.of_session.get(session, ())):
+            if queue.back_in_line(attempt):
+                turn.capacity_freed = True
+
+
+def hello(turn: Turn, event: on.SessionHello) -> None:
+    """Also after a reconnect: grants it may have missed are pushed again."""
+    state = turn.state
+    turn.reply(event.reply_to, do.SessionWelcome(epoch=state.epoch, now_s=turn.wall_s))
+    for entry in state.leases.values():
+        if not entry.accepted and turn.owner_of(entry) == event.session:
+            turn.set_deadline(entry, turn.budget.accept_s)
+            dispatch.push_granted(turn, entry)
+
+
+def silence(turn: Turn, session: SessionId) -> None:
+    """Its timer fired: gone, or heard since and timed anew."""
+    heard_s = turn.state.sessions.get(session)
+    if heard_s is None:
+        return
+    gone_s = heard_s + turn.budget.client_gone_s
+    if turn.at_s < gone_s:
+        turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
+    else:
+        _gone(turn, session)
+
+
+def _gone(turn: Turn, session: SessionId) -> None:
+    state = turn.state
+    del state.sessions[session]
+    state.watchers.pop(session, None)
+    for holder in tuple(state.owned.get(session, ())):
+        disown(turn, state.records[holder])
+        turn.push(session, do.DisownedPush(holder=holder))
+    for attempt in tuple(state.queue.of_session.get(session, ())):
+        dispatch.drop(turn, attempt)
+
+
+def watch(turn: Turn, event: on.WatchAsked) -> None:
+    if event.all_leases:
+        turn.state.watchers[event.session] = None
+    else:
+        turn.state.watchers.pop(event.session, None)
+    turn.reply(event.reply_to, do.Done())
+
+
+def reserve(turn: Turn, event: on.ReserveAsked) -> None:
+    """A lease without a job record. Idempotent by attempt for the session that asked."""
+    problem = _reserve_problem(turn, event)
+    if problem is not None:
+        turn.refuse(event.reply_to, *problem)
+        return
+    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
+    if entry is not None:
+        accept(turn, entry)
+        granted = turn.granted(entry)
+        answer = do.AttemptAnswer(outcome=do.Outcome.GRANTED, granted=granted)
+    else:
+        answer = _judge(turn, event)
+    turn.reply(event.reply_to, answer)
+
+
+def _reserve_problem(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
+    if (event.hold is Hold.DEADLINE) is not (event.lease_s is not None and event.lease_s > 0):
+        return ErrorCode.INVALID, "lease_s > 0 goes with hold deadline, and only with it"
+    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
+    waiting = turn.state.queue.entries.get(event.attempt)
+    taken = (entry is not None and entry.session != event.session) or (
+        waiting is not None and (waiting.holder is not None or waiting.session != event.session)
+    )
+    if taken:
+        return ErrorCode.CONFLICT, f"attempt {event.attempt} belongs to somebody else"
+    return None
+
+
+def _judge(turn: Turn, event: on.ReserveAsked) -> do.AttemptAnswer:
+    queued = turn.state.queue.entries.get(event.attempt)
+    if queued is not None:
+        reason = dispatch.explained(turn, queued.request, queued)
+        return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
+    waiting = to.Waiting(
+        attempt=event.attempt, holder=None, request=event.request, session=event.session,
+        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=event.lease_s,
+    )  # fmt: skip
+    outcome, entry = dispatch.admit(turn, waiting)
+    if entry is not None:
+        return do.AttemptAnswer(outcome=outcome, granted=turn.granted(entry))
+    if outcome is do.Outcome.WAITING and event.wait:
+        dispatch.enqueue(turn, waiting)
+    elif outcome is do.Outcome.WAITING:
+        outcome = do.Outcome.BUSY
+    reason = dispatch.explained(turn, event.request, waiting)
+    return do.AttemptAnswer(outcome=outcome, explanation=reason)

@@ -1,0 +1,52 @@
+"""The durable state as parts, for journal compaction: applying them to a fresh state rebuilds it.
+
+Two states are the same exactly when their snapshots are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpu_scheduler.core import changes as do
+from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.model import LeaseState
+
+
+def snapshot(state: State) -> tuple[do.Entry, ...]:
+    """One entry: half a snapshot is no snapshot."""
+    return (do.Entry(parts=tuple(_parts(state))),)
+
+
+def _parts(state: State) -> Iterator[do.Part]:
+    inventory = state.inventory
+    yield do.InventoryDeclared(devices=inventory.declared)
+    for host in inventory.hosts.values():
+        yield do.HostRegistered(
+            host=host.host, incarnation=host.incarnation, gateway=host.gateway,
+            devices=tuple(entry.device for entry in host.devices.values()),
+        )  # fmt: skip
+        if host.drained:
+            yield do.HostDrained(host=host.host, drained=True)
+    for waiting in state.queue.entries.values():
+        yield do.RequestQueued(waiting=waiting)
+    for entry in state.leases.values():
+        yield from _lease_parts(entry)
+    for record in state.records.values():
+        yield do.RecordWritten(record=record)
+    # last: it sets the position, which the parts before it have moved
+    yield do.EpochStarted(epoch=state.epoch, position=state.position)
+
+
+def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:
+    lease = entry.lease
+    yield do.LeaseGranted(
+        lease=replace(lease, state=LeaseState.RESERVED), request=entry.request,
+        session=entry.session, waiting_since_s=entry.waiting_since_s, lease_s=entry.lease_s,
+        granted_s=entry.granted_s, accepted=entry.accepted,
+    )  # fmt: skip
+    yield do.LeaseChanged(
+        lease=lease.id, state=lease.state, accepted=entry.accepted,
+        connect_by_s=entry.connect_by_s, active_s=entry.active_s, reason=lease.end_reason,
+        detail=lease.end_detail,
+    )  # fmt: skip

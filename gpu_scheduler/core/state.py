@@ -1,0 +1,105 @@
+"""The scheduler's state: the only mutable object of the core.
+
+Its durable part changes in `apply.py` alone, by the parts of an entry; the rest (silence clocks,
+passed-over requests, bypasses, timers) is rebuilt from life after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from corekit.ids import JobId, LeaseId, SessionId
+from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.queue import WaitingQueue
+from gpu_scheduler.core.timers import Timers
+from gpu_scheduler.model import Lease, Record, Request, Step
+
+
+@dataclass(slots=True)
+class LeaseEntry:
+    """A lease that is not ENDED, with what is needed to serve it."""
+
+    lease: Lease
+    request: Request
+    session: SessionId | None  #: who reserved it; None for a job's: its record's owner
+    waiting_since_s: float  #: wall clock: place of its request, should nobody take it
+    lease_s: float | None  #: length of a deadline lease
+    granted_s: float  #: wall clock
+    accepted: bool
+    connect_by_s: float | None = None  #: staged: length from then to the first session
+    active_s: float | None = None  #: wall clock of the begin of a deadline lease
+    deadline_s: float | None = None  #: monotonic; not durable
+
+    @property
+    def staged(self) -> bool:
+        return self.connect_by_s is not None
+
+
+@dataclass(slots=True)
+class Bypass:
+    """How often the present head of the queue was passed, and what is kept for it."""
+
+    attempt: str | None = None
+    count: int = 0
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class State:
+    """Everything. Dicts keep their order, so the same history gives the same decisions."""
+
+    epoch: int = 0
+    position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
+    inventory: Inventory = field(default_factory=Inventory)
+    queue: WaitingQueue = field(default_factory=WaitingQueue)
+    leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
+    lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
+    records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
+    owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
+    orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
+    # --- not durable
+    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
+    watchers: dict[SessionId, None] = field(default_factory=dict)
+    bypass: Bypass = field(default_factory=Bypass)
+    timers: Timers = field(default_factory=Timers)
+
+    def live_lease(self, record: Record) -> LeaseEntry | None:
+        """The lease of a record's newest attempt, if it is not over."""
+        return None if record.lease is None else self.leases.get(record.lease)
+
+    def set_record(self, record: Record) -> None:
+        """Write a record and the two indexes of who acts for it."""
+        self.forget_record(record.holder, keep=True)
+        self.records[record.holder] = record
+        if record.step is not Step.ENDED and record.owner is None:
+            self.orphans.setdefault(record.holder)
+            return
+        self.orphans.pop(record.holder, None)
+        if record.step is not Step.ENDED and record.owner is not None:
+            self.owned.setdefault(SessionId(record.owner), {})[record.holder] = None
+
+    def forget_record(self, holder: JobId, *, keep: bool = False) -> None:
+        """Take a record out of the indexes, and out of the state unless `keep`."""
+        old = self.records.get(holder)
+        if old is None:
+            return
+        if old.owner is not None:
+            theirs = self.owned.get(SessionId(old.owner), {})
+            theirs.pop(holder, None)
+            if not theirs:
+                self.owned.pop(SessionId(old.owner), None)
+        if not keep:
+            self.orphans.pop(holder, None)
+            del self.records[holder]
+
+
+class StateView(Protocol):
+    """What a policy may read: the same objects, to look at only."""
+
+    @property
+    def inventory(self) -> Inventory: ...
+    @property
+    def queue(self) -> WaitingQueue: ...
+    @property
+    def bypass(self) -> Bypass: ...

@@ -1,0 +1,51 @@
+"""Deadlines as data: armed by key, asked for by time. Re-arming a key replaces its deadline."""
+
+from __future__ import annotations
+
+import heapq
+from enum import StrEnum
+
+
+class TimerKind(StrEnum):
+    HOST = "host"  #: silence
+    SESSION = "session"  #: silence
+    LEASE = "lease"  #: accept, reserved TTL, connect_by, or length
+    WAIT = "wait"  #: max_wait_s of a request
+    RECORD = "record"  #: a finished record is forgotten
+
+
+Key = tuple[TimerKind, str]
+
+
+class Timers:
+    """A heap with lazy deletion; cleaned when more than half of it is out of date."""
+
+    def __init__(self) -> None:
+        self._armed: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+
+    def arm(self, kind: TimerKind, name: str, at_s: float) -> None:
+        self._armed[kind, name] = at_s
+        heapq.heappush(self._heap, (at_s, (kind, name)))
+        if len(self._heap) > 64 + 2 * len(self._armed):
+            self._heap = [(at, key) for key, at in self._armed.items()]
+            heapq.heapify(self._heap)
+
+    def cancel(self, kind: TimerKind, name: str) -> None:
+        self._armed.pop((kind, name), None)
+
+    def next_s(self) -> float | None:
+        """The earliest deadline."""
+        heap = self._heap
+        while heap and self._armed.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop_due(self, now_s: float) -> Key | None:
+        """The earliest key whose deadline has come, disarmed."""
+        next_s = self.next_s()
+        if next_s is None or next_s > now_s:
+            return None
+        _, key = heapq.heappop(self._heap)
+        del self._armed[key]
+        return key

@@ -1,0 +1,127 @@
+"""Answers that only read."""
+
+from __future__ import annotations
+
+from itertools import dropwhile, islice
+from typing import assert_never
+
+from corekit.errors import ErrorCode
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import Waiting
+from gpu_scheduler.core.dispatch import explained
+from gpu_scheduler.core.explain import impossible
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
+from gpu_scheduler.core.placement import place
+from gpu_scheduler.core.state import State
+from gpu_scheduler.core.turn import Turn
+
+Question = (
+    on.OrphansAsked | on.RecordAsked | on.RecordsAsked | on.ExplainAsked | on.InventoryAsked
+    | on.LeasesAsked | on.QueueAsked
+)  # fmt: skip
+
+
+def answer(turn: Turn, event: Question) -> None:
+    state = turn.state
+    match event:
+        case on.OrphansAsked():
+            records = tuple(state.records[h] for h in islice(state.orphans, max(0, event.limit)))
+            turn.reply(event.reply_to, do.RecordsAnswer(records=records))
+        case on.RecordAsked():
+            record = state.records.get(event.holder)
+            turn.reply(event.reply_to, do.RecordAnswer(record=record))
+        case on.RecordsAsked():
+            turn.reply(event.reply_to, _page(state, event))
+        case on.InventoryAsked():
+            turn.reply(event.reply_to, _inventory(turn))
+        case on.LeasesAsked():
+            leases = tuple(entry.lease for entry in state.leases.values())
+            turn.reply(event.reply_to, do.LeasesAnswer(leases=leases))
+        case on.QueueAsked():
+            turn.reply(event.reply_to, _queue(state))
+        case on.ExplainAsked():
+            _explain(turn, event)
+        case _:
+            assert_never(event)
+
+
+def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
+    """Newest first. A cursor that is forgotten meanwhile gives an empty page."""
+    newest = iter(reversed(state.records))
+    if event.after is not None:
+        newest = islice(dropwhile(lambda holder: holder != event.after, newest), 1, None)
+    page = islice(newest, max(0, event.limit))
+    return do.RecordsAnswer(records=tuple(state.records[holder] for holder in page))
+
+
+def _inventory(turn: Turn) -> do.InventoryAnswer:
+    inventory = turn.state.inventory
+    hosts = tuple(_host(turn, host) for host in inventory.hosts.values())
+    return do.InventoryAnswer(hosts=hosts, declared=inventory.declared)
+
+
+def _host(turn: Turn, host: HostEntry) -> do.HostView:
+    return do.HostView(
+        host=host.host, state=host.shown_state, gateway=host.gateway,
+        incarnation=host.incarnation, silent_s=max(0.0, turn.at_s - host.heard_s),
+        devices=tuple(_device(entry) for entry in host.devices.values()),
+    )  # fmt: skip
+
+
+def _device(entry: DeviceEntry) -> do.DeviceView:
+    return do.DeviceView(
+        device=entry.device, memory_free_mib=entry.device.memory_mib - entry.promised_mib,
+        compute_free_pct=COMPUTE_PCT_MAX - entry.promised_pct, leases=tuple(entry.shares),
+        usage=entry.usage,
+    )  # fmt: skip
+
+
+def _queue(state: State) -> do.QueueAnswer:
+    served = [w for w in state.queue.in_order() if not state.queue.is_parked(w.attempt)]
+    parked = [w for w in state.queue.in_order() if state.queue.is_parked(w.attempt)]
+    return do.QueueAnswer(
+        queue=(
+            *(_queued(waiting, place) for place, waiting in enumerate(served, 1)),
+            *(_queued(waiting, None) for waiting in parked),
+        )
+    )
+
+
+def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
+    return do.QueuedView(
+        attempt=waiting.attempt, holder=waiting.holder, request=waiting.request,
+        position=position, waiting_since_s=waiting.waiting_since_s, session=waiting.session,
+    )  # fmt: skip
+
+
+def _explain(turn: Turn, event: on.ExplainAsked) -> None:
+    """A queued or granted request by attempt or holder, or any request as a dry run."""
+    attempt = event.attempt
+    record = turn.record_of(event.holder)
+    if record is not None:
+        attempt = f"{record.holder}:{record.attempt}"
+    waiting = None if attempt is None else turn.state.queue.entries.get(attempt)
+    lease = None if attempt is None else turn.state.lease_of.get(attempt)
+    request = event.request
+    if waiting is not None:
+        request, outcome = waiting.request, do.Outcome.WAITING
+    elif lease is not None:
+        request, outcome = turn.state.leases[lease].request, do.Outcome.GRANTED
+    elif request is not None:
+        outcome = _dry_run(turn.state, event)
+    if request is None:
+        message = "nothing waits or is granted under that name; name a request for a dry run"
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
+        return
+    reason = explained(turn, request, waiting)
+    turn.reply(event.reply_to, do.ExplainAnswer(outcome=outcome, explanation=reason))
+
+
+def _dry_run(state: State, event: on.ExplainAsked) -> do.Outcome:
+    assert event.request is not None, "only asked for a dry run"
+    if impossible(event.request, state.inventory):
+        return do.Outcome.IMPOSSIBLE
+    fitting = place(event.request, state.inventory) is not None
+    return do.Outcome.GRANTED if fitting else do.Outcome.WAITING
