@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.invariants import check
+from gpu_scheduler.core.machine import SchedulerMachine
 
 
 class Violation(AssertionError):
@@ -36,7 +36,7 @@ class Checker:
     ) -> None:
         """Invariants of the core, and fences that only rise, over every restart."""
         self.decisions += 1
-        broken = machine.check()
+        broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
         for part in [part for entry in entries for part in entry.parts]:

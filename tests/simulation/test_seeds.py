@@ -1,0 +1,72 @@
+"""Fifty seeds of the whole system on virtual time; a failure names the seed to replay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from simulator.function import Fate
+from simulator.scenario import Fault, Scenario, draw
+from simulator.world import simulate
+
+
+@pytest.mark.parametrize("seed", range(1, 51))
+def test_every_invariant_holds(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    verdict = simulate(seed)
+    assert sum(verdict.outcomes.values()) == verdict.jobs
+
+
+def test_a_seed_is_the_same_run_under_every_hash_seed() -> None:
+    traces = set()
+    for hash_seed in ("0", "1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator", "--seed", "7", "--json"], check=True,
+            capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )  # fmt: skip
+        traces.add(done.stdout.split('"traces"')[1])
+    assert len(traces) == 1
+
+
+CALM = Scenario(jobs=6, upload_pause_s_max=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fate", "state"),
+    [
+        (Fate.SUCCEEDS, "SUCCEEDED"),
+        (Fate.FAILS, "FAILED"),
+        (Fate.CRASHES, "FAILED"),
+        (Fate.NEVER_STARTS, "FAILED"),
+        (Fate.HANGS, "FAILED"),
+        (Fate.SLOW_COMMIT, "SUCCEEDED"),
+    ],
+)
+def test_every_fate_ends_as_it_must(
+    fate: Fate, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")
+    assert simulate(1, replace(CALM, fates=((fate, 1.0),))).outcomes == {state: 6}
+
+
+@pytest.mark.parametrize(
+    "kind", ["kill orchestrator", "kill scheduler", "stop host", "restart host"]
+)
+def test_one_fault_loses_no_job(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    faults = tuple(Fault(kind=kind, at_s=5.0 * n, target=0, lasts_s=30.0) for n in range(1, 3))
+    verdict = simulate(3, replace(CALM, faults=faults))
+    assert verdict.outcomes == {"SUCCEEDED": 6}
+
+
+def test_impossible_requests_are_all_rejected(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    assert simulate(1, replace(CALM, request_mib=4096)).outcomes == {"REJECTED": 6}
+
+
+def test_scenarios_differ() -> None:
+    assert len({draw(seed) for seed in range(20)}) == 20
