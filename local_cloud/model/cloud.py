@@ -57,6 +57,7 @@ class Cloud:
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.place, self.ids, self.recorder)
+        self.queues.on_message = lambda queue: self.on_message(queue)
         self.functions = Functions(self.place, self.ids, self.recorder)
 
     # --- buckets

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.notifications import iso_time
+from local_cloud.model.recorder import Forgetful, Recorder
 
 ERROR_RETRY_S = (60.0, 120.0)  #: before the second and the third try
 THROTTLE_BASE_S = 1.0
@@ -71,6 +74,7 @@ class InvocationQueue:
     """
 
     function_arn: str
+    recorder: Recorder = field(default_factory=Forgetful)
     config: InvokeConfig = field(default_factory=InvokeConfig)
     error_retry_s: tuple[float, ...] = ERROR_RETRY_S
     _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time
@@ -88,6 +92,18 @@ class InvocationQueue:
         self._invocations[request_id] = invocation
         self._wait(invocation, now_s)
         return invocation
+
+    def restore(self, now_s: float, request_id: str, value: Mapping[str, Any]) -> None:
+        """Take back a recorded event; one that was running is run again, as after a crash."""
+        invocation = Invocation(request_id=request_id, **value)
+        self._invocations[request_id] = invocation
+        self._wait(invocation, max(now_s, invocation.due_at_s))
+
+    def forget(self) -> None:
+        """The function is deleted: its events are gone, as on AWS."""
+        for name in list(self._invocations):
+            self._forget(name)
+        self._waiting.clear()
 
     def start_due(self, now_s: float) -> tuple[list[Invocation], list[DestinationRecord]]:
         """What is to run now, oldest first, and records of events that became too old."""
@@ -107,7 +123,9 @@ class InvocationQueue:
 
     def ended(self, now_s: float, request_id: str, outcome: Outcome) -> list[DestinationRecord]:
         """A run is over: done, tried again later, or given up."""
-        invocation = self._invocations[request_id]
+        invocation = self._invocations.get(request_id)
+        if invocation is None:  # the function was deleted while it ran
+            return []
         invocation.running = False
         if outcome.throttled:
             delay_s = min(THROTTLE_BASE_S * 2**invocation.throttles, THROTTLE_S_MAX)
@@ -116,7 +134,7 @@ class InvocationQueue:
             return []
         invocation.runs += 1
         if not outcome.error:
-            del self._invocations[request_id]
+            self._forget(request_id)
             return self._record(now_s, invocation, self.config.on_success, "Success", outcome)
         if invocation.runs > self.config.retries_max:
             return self._give_up(now_s, invocation, "RetriesExhausted", outcome)
@@ -138,11 +156,28 @@ class InvocationQueue:
         invocation.due_at_s = min(due_at_s, max(age_at_s, invocation.accepted_at_s))
         self._accepted += 1
         heapq.heappush(self._waiting, (invocation.due_at_s, self._accepted, invocation.request_id))
+        self.recorder.put(
+            self._path(invocation.request_id),
+            {
+                "payload": invocation.payload,
+                "accepted_at_s": invocation.accepted_at_s,
+                "runs": invocation.runs,
+                "throttles": invocation.throttles,
+                "due_at_s": invocation.due_at_s,
+            },
+        )
+
+    def _forget(self, request_id: str) -> None:
+        del self._invocations[request_id]
+        self.recorder.drop(self._path(request_id))
+
+    def _path(self, request_id: str) -> str:
+        return f"invocation/{arn_name(self.function_arn)}/{request_id}"
 
     def _give_up(
         self, now_s: float, invocation: Invocation, condition: str, outcome: Outcome | None
     ) -> list[DestinationRecord]:
-        del self._invocations[invocation.request_id]
+        self._forget(invocation.request_id)
         return self._record(now_s, invocation, self.config.on_failure, condition, outcome)
 
     def _record(

@@ -88,7 +88,7 @@ class Functions:
             arn=arn,
             revision=self._new_revision(),
             modified_at_s=now_s,
-            invocations=InvocationQueue(function_arn=arn),
+            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder),
             tags=dict(tags or {}),
         )
         self._functions[settings.name] = made
@@ -127,6 +127,7 @@ class Functions:
         """Raises ResourceNotFoundException. Events it had accepted are gone, as on AWS."""
         found = self.get(name)
         del self._functions[found.name]
+        found.invocations.forget()
         self.recorder.drop(f"function/{part(found.name)}")
         return found
 
@@ -160,7 +161,7 @@ class Functions:
             arn=arn,
             revision=value["revision"],
             modified_at_s=value["modified_at_s"],
-            invocations=InvocationQueue(function_arn=arn, config=config),
+            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder, config=config),
             tags=dict(value["tags"]),
             statements=list(value["statements"]),
             configured=value["configured"],

@@ -5,7 +5,7 @@ A deleted name may be used again at once (AWS makes one wait 60 s).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
@@ -34,6 +34,7 @@ class Queues:
     place: Place = field(default_factory=Place)
     ids: IdSource = field(default_factory=lambda: IdSource("queues"))
     recorder: Recorder = field(default_factory=Forgetful)
+    on_message: Callable[[Queue], None] = lambda _queue: None  #: a queue got a dead letter
     move_tasks: list[MoveTask] = field(default_factory=list)
     _queues: dict[str, Queue] = field(default_factory=dict)
 
@@ -98,6 +99,7 @@ class Queues:
         if target is None or target is source:
             return False
         target.take_over(now_s, message, source.arn)
+        self.on_message(target)
         return True
 
     def get(self, name: str) -> Queue:

@@ -1,0 +1,76 @@
+"""Drives asynchronous invocations: starts what is due, tells the model how it went, delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from corekit.aio.supervise import Nursery
+from local_cloud.model.function import DestinationRecord, Invocation, InvocationQueue, Outcome
+
+logger = logging.getLogger(__name__)
+
+
+class Target(Protocol):
+    """A function with events to run."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def invocations(self) -> InvocationQueue: ...
+
+
+Run = Callable[[Target, Invocation], Awaitable[Outcome]]
+Deliver = Callable[[DestinationRecord], Awaitable[None]]
+
+
+class Dispatcher:
+    """One for all functions. `run` never raises; when `deliver` does, the record is lost."""
+
+    def __init__(
+        self, nursery: Nursery, now_s: Callable[[], float], run: Run, deliver: Deliver
+    ) -> None:
+        self._nursery = nursery
+        self._now_s = now_s
+        self._run = run
+        self._deliver = deliver
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def pump(self, target: Target) -> None:
+        """Start what is due now, and come back when the next event is."""
+        timer = self._timers.pop(target.name, None)
+        if timer is not None:
+            timer.cancel()
+        starting, records = target.invocations.start_due(self._now_s())
+        for invocation in starting:
+            self._nursery.start(self._one(target, invocation), f"invoke/{target.name}")
+        self._give(records)
+        due_at_s = target.invocations.next_due_at_s()
+        if due_at_s is not None:
+            delay_s = max(due_at_s - self._now_s(), 0.0) + 0.001
+            loop = asyncio.get_running_loop()
+            self._timers[target.name] = loop.call_later(delay_s, self.pump, target)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    async def _one(self, target: Target, invocation: Invocation) -> None:
+        outcome = await self._run(target, invocation)
+        self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
+        self.pump(target)
+
+    def _give(self, records: list[DestinationRecord]) -> None:
+        for record in records:
+            self._nursery.start(self._hand_over(record), "deliver")
+
+    async def _hand_over(self, record: DestinationRecord) -> None:
+        try:
+            await self._deliver(record)
+        except Exception:
+            logger.exception("a destination record was lost", extra={"event": "record_lost"})

@@ -1,0 +1,67 @@
+"""Every process of an environment: its group, its session, and what it started below itself.
+
+A function may put children into their own groups or sessions; freezing and killing must reach those
+too, so the kernel's list of children is walked as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def descendants(pid: int) -> list[int]:
+    """Children, their children and so on; without `pid` itself."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        for task in _tasks(todo.pop()):
+            with contextlib.suppress(OSError):
+                children = [int(text) for text in (task / "children").read_text().split()]
+                found += children
+                todo += children
+    return found
+
+
+def _tasks(pid: int) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return list((_PROC / str(pid) / "task").iterdir())
+    return []
+
+
+def session_members(session: int) -> list[int]:
+    """Every process of a session, orphans included; reads the whole process table."""
+    found = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    found.append(int(entry.name))
+    return found
+
+
+def signal_all(pid: int, number: signal.Signals) -> None:
+    """Signal the group of `pid` and everything below it; who is gone is gone."""
+    below = descendants(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
+    for child in below:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+
+def kill_all(pid: int) -> None:
+    """SIGKILL for the whole session of `pid` and everything below it.
+
+    Stopped first, so that nothing can fork away between looking and killing.
+    """
+    signal_all(pid, signal.SIGSTOP)
+    targets = dict.fromkeys([pid, *descendants(pid), *session_members(pid)])
+    for target in targets:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(target, signal.SIGKILL)

@@ -1,0 +1,129 @@
+"""What a function finds around its own code: an interpreter, the runtime client, boto3, variables.
+
+As on Lambda: the standard library, boto3 and the runtime client, and nothing else of this machine's
+Python. `-S` keeps site-packages out, and with them the packages of this project, which a function
+must bring in its own zip.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from corekit.errors import AppError, ErrorCode
+
+#: Distributions a function may import, with all they depend on.
+_PROVIDED = ("awslambdaric", "boto3")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
+_BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+#: Address space a process reserves without using it (thread stacks), on top of its memory.
+_RESERVED_MIB = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """All that a run needs to know of a function."""
+
+    name: str
+    arn: str
+    revision: str  #: an environment started with another one is not reused
+    handler: str
+    code: Path  #: folder of the unpacked zip
+    timeout_s: float
+    memory_mib: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+class Runtime:
+    """The shared, read-only part of every environment, in a folder of links."""
+
+    def __init__(self, folder: Path, *, endpoint: str, region: str) -> None:
+        self._endpoint = endpoint
+        self._region = region
+        self._packages = folder / "python"
+        self._programs = folder / "bin"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._packages.mkdir(parents=True)
+        self._programs.mkdir()
+        for path in _top_level(_PROVIDED):
+            (self._packages / path.name).symlink_to(path)
+        interpreter = Path(sys.executable).resolve()
+        for name in ("python3", "python"):
+            (self._programs / name).symlink_to(interpreter)
+
+    def command(self, spec: RunSpec) -> list[str]:
+        """How an environment's process is started."""
+        memory_bytes = (spec.memory_mib + _RESERVED_MIB) * 2**20
+        started = [sys.executable, "-S", str(_BOOTSTRAP), str(os.getpid()), str(memory_bytes)]
+        return [*started, spec.handler]
+
+    def variables(
+        self, spec: RunSpec, *, runtime_api: str, stream: str, scratch: Path
+    ) -> dict[str, str]:
+        """The whole environment of the process; a function's variables never replace ours."""
+        return {
+            **spec.variables,
+            "_HANDLER": spec.handler,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_SESSION_TOKEN": "test",
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_REGION": self._region,
+            "AWS_ENDPOINT_URL": self._endpoint,
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python3.{sys.version_info.minor}",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(spec.memory_mib),
+            "AWS_LAMBDA_FUNCTION_NAME": spec.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_GROUP_NAME": log_group(spec.name),
+            "AWS_LAMBDA_LOG_STREAM_NAME": stream,
+            "AWS_LAMBDA_RUNTIME_API": runtime_api,
+            "LAMBDA_RUNTIME_DIR": str(self._packages),
+            "LAMBDA_TASK_ROOT": str(spec.code),
+            "LANG": "C.UTF-8",
+            "PATH": f"{self._programs}:/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": str(self._packages),
+            "TMPDIR": str(scratch),
+            "TZ": ":UTC",
+        }
+
+
+def log_group(function: str) -> str:
+    """Where a function's output goes."""
+    return f"/aws/lambda/{function}"
+
+
+def _top_level(names: tuple[str, ...]) -> list[Path]:
+    """Files and folders that the distributions and their dependencies put into site-packages."""
+    found: dict[str, Path] = {}
+    for name in _with_dependencies(names):
+        distribution = metadata.distribution(name)
+        for file in distribution.files or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not top.endswith((".pth", ".egg-info")):
+                found[top] = Path(str(distribution.locate_file(top)))
+    return [found[name] for name in sorted(found)]
+
+
+def _with_dependencies(names: tuple[str, ...]) -> list[str]:
+    todo, known = list(names), dict.fromkeys(names)
+    while todo:
+        name = todo.pop()
+        try:
+            requires = metadata.distribution(name).requires or []
+        except metadata.PackageNotFoundError:
+            raise AppError(
+                ErrorCode.UNAVAILABLE, f"{name} is not installed; functions cannot run without it"
+            ) from None
+        for text in requires:
+            match = _REQUIREMENT.match(text)
+            if match is not None and "extra ==" not in text and match[0] not in known:
+                known[match[0]] = None
+                todo.append(match[0])
+    return list(known)

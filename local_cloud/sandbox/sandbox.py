@@ -1,0 +1,161 @@
+"""Invocation of functions: environments reused last in first out, logs and errors as on AWS."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
+from local_cloud.model.environments import Environment, EnvironmentPool
+from local_cloud.model.function import Outcome
+from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
+from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runtime import RunSpec, Runtime, log_group
+from local_cloud.sandbox.runtime_api import RuntimeApi, Work
+
+_TAIL_LINES = 100
+_SWEEP_S = 5.0  #: how often idle environments are looked through
+
+
+@dataclass(slots=True)
+class _Live:
+    """An environment of the pool with its process and its log."""
+
+    slot: Environment
+    process: ExecutionEnvironment
+    stream: str
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+
+
+class Sandbox:
+    """Runs functions. `revisions` names the current revision of every function that exists."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        runtime: Runtime,
+        pool: EnvironmentPool,
+        logs: LogStore,
+        clock: Clock,
+        revisions: Callable[[], dict[str, str]],
+    ) -> None:
+        self.pool = pool
+        self.logs = logs
+        self._folder = folder
+        self._runtime = runtime
+        self._clock = clock
+        self._revisions = revisions
+        self._api = RuntimeApi()
+        self._nursery = Nursery("sandbox")
+        self._live: dict[int, _Live] = {}
+
+    async def __aenter__(self) -> Sandbox:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        await self._api.start()
+        await self._nursery.__aenter__()
+        self._nursery.start_eternal(self._sweep(), "sweep")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._nursery.close()
+        for number in list(self._live):
+            await self._discard(number)
+        await self._api.close()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def invoke(self, spec: RunSpec, request_id: str, payload: str) -> tuple[Outcome, str]:
+        """Run once; the outcome and the last lines of the log. Throttled: nothing was run."""
+        slot = self.pool.acquire(spec.name, spec.revision)
+        if slot is None:
+            return Outcome(payload="", throttled=True), ""
+        environment, is_new = slot
+        keep = False
+        try:
+            live = self._make(environment, spec) if is_new else self._live[environment.id]
+            live.tail.clear()
+            outcome = await self._run(live, is_new, spec, request_id, payload)
+            keep = True
+        except Crashed as crash:
+            outcome = crash.outcome
+        finally:
+            # Answering need not wait until the environment is idle again, or gone.
+            after = self._rest(environment.id) if keep else self._discard(environment.id)
+            self._nursery.start(after, f"after/{spec.name}")
+        return outcome, "\n".join(live.tail)
+
+    def _make(self, slot: Environment, spec: RunSpec) -> _Live:
+        stream = f"{slot.id:05d}[$LATEST]{spec.revision.replace('-', '')}"
+        tail: deque[str] = deque(maxlen=_TAIL_LINES)
+
+        def log(line: str) -> None:
+            tail.append(line)
+            self.logs.append(log_group(spec.name), stream, self._clock.wall_s(), line)
+
+        process = ExecutionEnvironment(spec, self._folder / f"{slot.id}", log)
+        live = _Live(slot=slot, process=process, stream=stream, tail=tail)
+        self._live[slot.id] = live
+        return live
+
+    async def _run(
+        self, live: _Live, is_new: bool, spec: RunSpec, request_id: str, payload: str
+    ) -> Outcome:
+        began_s = self._clock.monotonic_s()
+        if is_new:
+            await live.process.start(self._api, self._runtime, live.stream)
+        started_s = self._clock.monotonic_s()
+        self._line(live, spec, f"START RequestId: {request_id} Version: $LATEST")
+        work = Work(
+            request_id=request_id,
+            payload=payload,
+            function_arn=spec.arn,
+            timeout_s=spec.timeout_s,
+        )
+        try:
+            return await live.process.run(work)
+        finally:
+            ran_ms = (self._clock.monotonic_s() - started_s) * 1000
+            init = f"\tInit Duration: {(started_s - began_s) * 1000:.2f} ms" if is_new else ""
+            self._line(live, spec, f"END RequestId: {request_id}")
+            self._line(
+                live,
+                spec,
+                f"REPORT RequestId: {request_id}\tDuration: {ran_ms:.2f} ms"
+                f"\tMemory Size: {spec.memory_mib} MB{init}",
+            )
+
+    def _line(self, live: _Live, spec: RunSpec, text: str) -> None:
+        live.tail.append(text)
+        self.logs.append(log_group(spec.name), live.stream, self._clock.wall_s(), text)
+
+    async def _rest(self, number: int) -> None:
+        live = self._live[number]
+        if await live.process.rest():
+            self.pool.release(self._clock.monotonic_s(), number)
+        else:
+            await self._discard(number)
+
+    async def _discard(self, number: int) -> None:
+        live = self._live.pop(number, None)
+        if live is not None:
+            try:
+                await live.process.end(self._api)
+            finally:
+                self.pool.discard(number)
+
+    async def _sweep(self) -> None:
+        """End what is idle for long, or belongs to code that is gone."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """End outdated environments now (after a function was changed or deleted)."""
+        for number in self.pool.outdated(self._clock.monotonic_s(), self._revisions()):
+            await self._discard(number)

@@ -1,0 +1,5 @@
+"""`python -m local_cloud.server`."""
+
+from local_cloud.server.cli import main
+
+main()

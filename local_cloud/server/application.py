@@ -1,0 +1,130 @@
+"""The whole server: state, model, sandbox and the HTTP front, started and stopped in order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from corekit.aio.clock import SystemClock
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import IdSource
+from local_cloud.model.arns import Place
+from local_cloud.model.cloud import Cloud
+from local_cloud.model.environments import EnvironmentPool
+from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runtime import Runtime
+from local_cloud.sandbox.sandbox import Sandbox
+from local_cloud.server.bodies import FileBodies
+from local_cloud.server.context import CloudClock, Context
+from local_cloud.server.functions.code import CodeStore
+from local_cloud.server.functions.runner import Runner
+from local_cloud.server.http import Front
+from local_cloud.server.polling import Pollers
+from local_cloud.server.restore import restore
+from local_cloud.server.state import StateLog
+
+#: An idle connection is kept this long; a frozen function's connections live as long as it does.
+_KEEPALIVE_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run a server."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  #: 0 = the last one of this state directory when it is free, else any
+    state: Path
+    region: str = "us-east-1"
+    account: str = "000000000000"
+    concurrency_max: int = 64  #: environments that run at once, of all functions
+
+
+@asynccontextmanager
+async def running(options: Options) -> AsyncIterator[Context]:
+    """A server that answers at `context.endpoint` until the block ends."""
+    async with AsyncExitStack() as stack:
+        state = StateLog(options.state)
+        stack.callback(state.close)
+        context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
+        front = Front(context)
+        server = web.Server(
+            front, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEPALIVE_S
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=0.5)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        port = await _listen(runner, options, state)
+        context.endpoint = f"http://{options.host}:{port}"
+        sandbox = await stack.enter_async_context(_sandbox(options, context))
+        context.runner = Runner(
+            context, sandbox, CodeStore(options.state / "code"), context.nursery
+        )
+        stack.callback(context.runner.close)
+        context.cloud.on_invocation = context.runner.pump
+        front.open()
+        stack.callback(context.pollers.close)
+        yield context
+
+
+def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
+    clock = CloudClock(SystemClock())
+    bodies = FileBodies(options.state / "bodies")
+    pollers = Pollers(clock.now_s)
+    cloud = Cloud(
+        place=Place(account=options.account, region=options.region),
+        ids=IdSource(secrets.token_hex(16)),
+        bodies=bodies,
+        recorder=state,
+        on_message=pollers.touched,
+    )
+    restore(cloud, state, clock.now_s())
+    bodies.remove_unused()
+    return Context(
+        cloud=cloud,
+        clock=clock,
+        state=state,
+        bodies=bodies,
+        pollers=pollers,
+        logs=LogStore(),
+        nursery=nursery,
+    )
+
+
+def _sandbox(options: Options, context: Context) -> Sandbox:
+    def revisions() -> dict[str, str]:
+        return {f.name: f.revision for f in context.cloud.functions.all()}
+
+    folder = options.state / "sandbox"
+    return Sandbox(
+        folder / "environments",
+        runtime=Runtime(folder / "runtime", endpoint=context.endpoint, region=options.region),
+        pool=EnvironmentPool(concurrency_max=options.concurrency_max),
+        logs=context.logs,
+        clock=SystemClock(),
+        revisions=revisions,
+    )
+
+
+async def _listen(runner: web.ServerRunner, options: Options, state: StateLog) -> int:
+    """Bind; clients of an earlier run find the same port when it is still free."""
+    last = state.get("port") if options.port == 0 else None
+    for port in [last, 0] if isinstance(last, int) else [options.port]:
+        site = web.TCPSite(runner, options.host, port, backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            if port == last:
+                continue
+            raise AppError(
+                ErrorCode.UNAVAILABLE, f"cannot listen on {options.host}:{port}: {error.strerror}"
+            ) from error
+        break
+    bound = int(runner.addresses[0][1])
+    state.put("port", bound)
+    return bound

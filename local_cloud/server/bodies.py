@@ -1,0 +1,114 @@
+"""Object bodies as files, written once under a fresh name and deleted with their last user.
+
+A name reaches the state log only after its file is complete, so there is nothing to rename; files
+that no recorded object uses (a crash, an upload cut off) are removed at the next start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from local_cloud.model.body import Content, Segment
+
+CHUNK_BYTES = 256 * 1024  #: of one read while an object is sent
+
+
+class FileBodies:
+    """A body store in a folder, two levels deep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(256):
+            (folder / f"{number:02x}").mkdir(exist_ok=True)
+        self._users: dict[str, int] = {}
+
+    def path(self, body: str) -> Path:
+        """The file of a body."""
+        return self._folder / body[:2] / body
+
+    def new(self) -> BodyWriter:
+        """Start a body; leave the writer's block without `finish` and it is gone."""
+        name = secrets.token_hex(16)
+        return BodyWriter(name, self.path(name))
+
+    def retain(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self._users[segment.body] = self._users.get(segment.body, 0) + 1
+
+    def release(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            left = self._users.get(segment.body, 0) - 1
+            if left > 0:
+                self._users[segment.body] = left
+            else:
+                self._users.pop(segment.body, None)
+                self.path(segment.body).unlink(missing_ok=True)
+
+    def remove_unused(self) -> None:
+        """Delete files without a user; only at start, before anything is being written."""
+        for folder in self._folder.iterdir():
+            for file in folder.iterdir():
+                if file.name not in self._users:
+                    file.unlink()
+
+    def read(self, segments: Iterable[Segment]) -> bytes:
+        """All bytes at once: for what is known to be small."""
+        return b"".join(chunk for chunk in self.chunks(segments))
+
+    def chunks(self, segments: Iterable[Segment]) -> Iterator[bytes]:
+        """The bytes in pieces; retain the segments for as long as this runs."""
+        for segment in segments:
+            with self.path(segment.body).open("rb") as file:
+                file.seek(segment.offset)
+                left = segment.size
+                while left > 0:
+                    data = file.read(min(CHUNK_BYTES, left))
+                    if not data:
+                        raise OSError(f"body {segment.body} is shorter than was recorded")
+                    left -= len(data)
+                    yield data
+
+
+class BodyWriter:
+    """One body being written; hashes what passes."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name = name
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._size = 0
+        self._finished = False
+
+    def __enter__(self) -> BodyWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+        if not self._finished:
+            self._path.unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        self._md5.update(data)
+        self._size += len(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def finish(self) -> Content:
+        """The body is complete; from now on it is the caller's to retain or release."""
+        self._finished = True
+        segment = Segment(body=self._name, offset=0, size=self._size)
+        return Content(segments=(segment,), size=self._size, md5=self._md5.hexdigest())

@@ -1,0 +1,48 @@
+"""What every service of the server works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
+from local_cloud.model.cloud import Cloud
+from local_cloud.sandbox.log_store import LogStore
+from local_cloud.server.bodies import FileBodies
+from local_cloud.server.polling import Pollers
+from local_cloud.server.state import StateLog
+
+if TYPE_CHECKING:  # it works with a Context itself
+    from local_cloud.server.functions.runner import Runner
+
+
+class CloudClock:
+    """Time as the model wants it: seconds since the epoch that never go back while we run."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._zero_s = clock.wall_s() - clock.monotonic_s()
+
+    def now_s(self) -> float:
+        """Wall time at start plus monotonic time since."""
+        return self._zero_s + self._clock.monotonic_s()
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """The model and its surroundings; `endpoint` is where clients reach this server."""
+
+    cloud: Cloud
+    clock: CloudClock
+    state: StateLog
+    bodies: FileBodies
+    pollers: Pollers
+    logs: LogStore
+    nursery: Nursery
+    endpoint: str = ""
+    runner: Runner = field(init=False)  #: set once, before the first request
+
+    def now_s(self) -> float:
+        """The model's time."""
+        return self.clock.now_s()

@@ -1,0 +1,1 @@
+"""Lambda over its REST protocol: control plane, invocation, and the code behind it."""

@@ -1,0 +1,83 @@
+"""Connects the control plane with the sandbox: what to run for a function, now or later."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from corekit.aio.supervise import Nursery
+from local_cloud.model.function import DestinationRecord, Invocation, Outcome
+from local_cloud.model.functions import LambdaFunction
+from local_cloud.sandbox.dispatcher import Dispatcher, Target
+from local_cloud.sandbox.runtime import RunSpec
+from local_cloud.sandbox.runtime_api import error_payload
+from local_cloud.sandbox.sandbox import Sandbox
+from local_cloud.server.context import Context
+from local_cloud.server.functions.code import CodeStore
+
+
+class Runner:
+    """Runs the functions of one cloud."""
+
+    def __init__(
+        self, context: Context, sandbox: Sandbox, code: CodeStore, nursery: Nursery
+    ) -> None:
+        self.sandbox = sandbox
+        self.code = code
+        self._context = context
+        self._dispatcher = Dispatcher(nursery, context.now_s, self._run_event, self._deliver)
+        for function in context.cloud.functions.all():
+            self.settings_changed(function)
+            self.pump(function)
+
+    def pump(self, function: LambdaFunction) -> None:
+        """An event was accepted for the function, or its settings changed."""
+        self._dispatcher.pump(function)
+
+    def settings_changed(self, function: LambdaFunction) -> None:
+        """Take over its reserved concurrency."""
+        if function.reserved is None:
+            self.sandbox.pool.reserved.pop(function.name, None)
+        else:
+            self.sandbox.pool.reserved[function.name] = function.reserved
+
+    async def invoke(
+        self, function: LambdaFunction, request_id: str, payload: str
+    ) -> tuple[Outcome, str]:
+        """One run, now; the outcome and the end of its log."""
+        settings = function.settings
+        if not settings.code_sha256:
+            reason = why_not_runnable(function)
+            return Outcome(payload=error_payload("Sandbox.NoCode", reason), error="Unhandled"), ""
+        spec = RunSpec(
+            name=function.name,
+            arn=function.arn,
+            revision=function.revision,
+            handler=settings.handler,
+            code=self.code.folder(settings.code_sha256),
+            timeout_s=settings.timeout_s,
+            memory_mib=settings.memory_mib,
+            variables=settings.variables,
+        )
+        return await self.sandbox.invoke(spec, request_id, payload)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._dispatcher.close()
+
+    async def _run_event(self, target: Target, invocation: Invocation) -> Outcome:
+        function = cast("LambdaFunction", target)
+        outcome, _ = await self.invoke(function, invocation.request_id, invocation.payload)
+        return outcome
+
+    async def _deliver(self, record: DestinationRecord) -> None:
+        self._context.cloud.deliver(self._context.now_s(), record)
+
+
+def why_not_runnable(function: LambdaFunction) -> str:
+    """For a function without code that could run here."""
+    image = json.dumps(function.settings.image_uri)
+    return (
+        f"the embedded cloud runs no container images ({image}); an image function needs the tags"
+        " orchgpu:package=s3://bucket/key and a command in its ImageConfig"
+    )

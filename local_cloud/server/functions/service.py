@@ -1,0 +1,429 @@
+"""Which Lambda operation a request is, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import urllib.parse
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from local_cloud.model.arns import arn_service
+from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.function import PAYLOAD_BYTES_MAX, InvokeConfig
+from local_cloud.model.functions import LambdaFunction
+from local_cloud.server.context import Context
+from local_cloud.server.functions import settings
+from local_cloud.server.functions.settings import bad, configuration
+
+Body = Mapping[str, Any]
+_PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|event-source-mappings|account-settings)\b")
+_PAYLOAD_BYTES_MAX = 6 * 2**20  #: of a synchronous invocation
+_REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request on its way to its operation."""
+
+    context: Context
+    request: web.BaseRequest
+    name: str  #: function name or ARN in the path, empty without
+    rest: str  #: what follows it
+    data: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON body, empty without one."""
+        try:
+            found = json.loads(self.data or b"{}")
+        except ValueError:
+            raise refused("InvalidRequestContentException", "The body is not JSON") from None
+        if not isinstance(found, dict):
+            raise refused("InvalidRequestContentException", "The body is not a JSON object")
+        return found
+
+    @property
+    def function(self) -> LambdaFunction:
+        """The function in the path. Raises ResourceNotFoundException."""
+        return self.context.cloud.functions.get(self.name)
+
+
+def is_for_lambda(request: web.BaseRequest) -> bool:
+    """By the credential scope; unsigned requests by their path."""
+    authorization = request.headers.get("Authorization", "")
+    if authorization:
+        return "/lambda/aws4_request" in authorization
+    return _PATH.match(request.path) is not None
+
+
+async def handle(context: Context, request: web.BaseRequest) -> web.Response:
+    """Answer one Lambda call; a refusal is raised as CloudError."""
+    path = request.raw_path.partition("?")[0]
+    parts = [urllib.parse.unquote(p) for p in path.strip("/").split("/")]
+    kind = parts[1] if len(parts) > 1 else ""
+    name = parts[2] if len(parts) > 2 else ""
+    rest = "/".join(parts[3:])
+    # `policy/<statement>`: what follows the operation's word is its argument
+    word = rest.split("/", 1)[0]
+    operation = _OPERATIONS.get((request.method, kind, "name" if name else "", word))
+    if operation is None:
+        raise not_implemented(f"Lambda {request.method} {path}")
+    data = await _read(request)
+    call = Call(context=context, request=request, name=name, rest=rest, data=data)
+    answer = operation(call)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _read(request: web.BaseRequest) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.content.iter_any():
+        size += len(piece)
+        if size > _REQUEST_BYTES_MAX:
+            raise refused("RequestEntityTooLargeException", "Request must be smaller.", 413)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def error_response(error: CloudError) -> web.Response:
+    """Lambda's error form."""
+    kind = "User" if error.status < 500 else "Service"
+    return web.json_response(
+        {"Type": kind, "Message": error.message, "message": error.message},
+        status=error.status,
+        headers={"x-amzn-ErrorType": error.code},
+    )
+
+
+# --- functions
+
+
+def _create(call: Call) -> web.Response:
+    body = call.body
+    if not body.get("FunctionName"):
+        raise refused("ValidationException", "FunctionName is required")
+    functions = call.context.cloud.functions
+    made = settings.new_settings(call.context, call.context.runner.code, body)
+    function = functions.create(call.context.now_s(), made, body.get("Tags"))
+    return web.json_response(configuration(function), status=201)
+
+
+def _list(call: Call) -> web.Response:
+    found = [configuration(function) for function in call.context.cloud.functions.all()]
+    return web.json_response({"Functions": found})
+
+
+def _get(call: Call) -> web.Response:
+    function = call.function
+    found = function.settings
+    code: dict[str, str] = {"RepositoryType": "ECR", "ImageUri": found.image_uri}
+    if found.package_type == "Zip":
+        name = base64.b64decode(found.code_sha256).hex()
+        location = f"{call.context.endpoint}/_local_cloud/code/{name}.zip"
+        code = {"RepositoryType": "S3", "Location": location}
+    answer: dict[str, Any] = {"Configuration": configuration(function), "Code": code}
+    if function.tags:
+        answer["Tags"] = function.tags
+    if function.reserved is not None:
+        answer["Concurrency"] = {"ReservedConcurrentExecutions": function.reserved}
+    return web.json_response(answer)
+
+
+def _get_configuration(call: Call) -> web.Response:
+    return web.json_response(configuration(call.function))
+
+
+def _update_configuration(call: Call) -> web.Response:
+    name = call.function.name
+    changed = settings.changes_of(call.body)
+    function = call.context.cloud.functions.update(call.context.now_s(), name, **changed)
+    return web.json_response(configuration(function))
+
+
+def _update_code(call: Call) -> web.Response:
+    context, body, function = call.context, call.body, call.function
+    changes: dict[str, Any] = {}
+    if "ImageUri" in body:
+        changes["image_uri"] = body["ImageUri"]
+        stored = settings.package_of_image(context, context.runner.code, function.tags)
+    else:
+        stored = settings.code_of(context, context.runner.code, body)
+    if stored is not None:
+        changes |= {"code_sha256": stored.sha256, "code_bytes": stored.size}
+    if body.get("DryRun"):
+        return web.json_response(configuration(function))
+    updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
+    return web.json_response(configuration(updated))
+
+
+def _delete(call: Call) -> web.Response:
+    gone = call.context.cloud.functions.delete(call.name)
+    gone.reserved = None
+    call.context.runner.settings_changed(gone)
+    return web.Response(status=204)
+
+
+# --- permissions
+
+
+def _add_permission(call: Call) -> web.Response:
+    function, body = call.function, call.body
+    if any(s["Sid"] == body["StatementId"] for s in function.statements):
+        raise CloudError(
+            "ResourceConflictException",
+            409,
+            f"The statement id ({body['StatementId']}) provided already exists.",
+        )
+    principal = body["Principal"]
+    is_service = principal.endswith(".amazonaws.com")
+    statement: dict[str, Any] = {
+        "Sid": body["StatementId"],
+        "Effect": "Allow",
+        "Principal": {"Service": principal} if is_service else {"AWS": principal},
+        "Action": body["Action"],
+        "Resource": function.arn,
+    }
+    condition: dict[str, Any] = {}
+    if body.get("SourceAccount"):
+        condition["StringEquals"] = {"AWS:SourceAccount": body["SourceAccount"]}
+    if body.get("SourceArn"):
+        condition["ArnLike"] = {"AWS:SourceArn": body["SourceArn"]}
+    if condition:
+        statement["Condition"] = condition
+    function.statements.append(statement)
+    call.context.cloud.functions.save(function)
+    return web.json_response({"Statement": json.dumps(statement)}, status=201)
+
+
+def _get_policy(call: Call) -> web.Response:
+    function = call.function
+    if not function.policy:
+        raise _not_found("The resource you requested does not exist.")
+    return web.json_response({"Policy": function.policy, "RevisionId": function.revision})
+
+
+def _remove_permission(call: Call) -> web.Response:
+    function = call.function
+    statement = call.rest.partition("/")[2]
+    left = [s for s in function.statements if s["Sid"] != statement]
+    if len(left) == len(function.statements):
+        raise _not_found(f"Statement {statement} is not found in resource policy.")
+    function.statements = left
+    call.context.cloud.functions.save(function)
+    return web.Response(status=204)
+
+
+# --- asynchronous invocation
+
+
+def _put_invoke_config(call: Call) -> web.Response:
+    return _set_invoke_config(call, InvokeConfig())
+
+
+def _update_invoke_config(call: Call) -> web.Response:
+    return _set_invoke_config(call, call.function.invocations.config)
+
+
+def _set_invoke_config(call: Call, base: InvokeConfig) -> web.Response:
+    function, body = call.function, call.body
+    retries = body.get("MaximumRetryAttempts", base.retries_max)
+    age_s = body.get("MaximumEventAgeInSeconds", base.event_age_s_max)
+    if not 0 <= retries <= 2 or not 60 <= age_s <= 21600:
+        raise refused(
+            "ValidationException",
+            "MaximumRetryAttempts is 0 to 2 and MaximumEventAgeInSeconds 60 to 21600",
+        )
+    given = body.get("DestinationConfig")
+    arns = {name: _destination(call.context, (given or {}).get(name)) for name in _DESTINATIONS}
+    function.invocations.config = InvokeConfig(
+        retries_max=retries,
+        event_age_s_max=float(age_s),
+        on_failure=base.on_failure if given is None else arns["OnFailure"],
+        on_success=base.on_success if given is None else arns["OnSuccess"],
+    )
+    function.configured = True
+    call.context.cloud.functions.save(function)
+    return web.json_response(_invoke_config(function))
+
+
+_DESTINATIONS = ("OnFailure", "OnSuccess")
+
+
+def _destination(context: Context, given: Body | None) -> str:
+    arn = (given or {}).get("Destination", "")
+    cloud = context.cloud
+    service = arn_service(arn)
+    known = (service == "sqs" and cloud.queues.by_arn(arn) is not None) or (
+        service == "lambda" and cloud.functions.by_arn(arn) is not None
+    )
+    if arn and not known:
+        raise bad(f"The destination ARN {arn} is invalid.")
+    return str(arn)
+
+
+def _get_invoke_config(call: Call) -> web.Response:
+    return web.json_response(_invoke_config(_configured(call)))
+
+
+def _delete_invoke_config(call: Call) -> web.Response:
+    function = _configured(call)
+    function.configured = False
+    function.invocations.config = InvokeConfig()
+    call.context.cloud.functions.save(function)
+    return web.Response(status=204)
+
+
+def _configured(call: Call) -> LambdaFunction:
+    if not call.function.configured:
+        raise _not_found(f"The function {call.function.arn} doesn't have an EventInvokeConfig")
+    return call.function
+
+
+def _invoke_config(function: LambdaFunction) -> dict[str, Any]:
+    config = function.invocations.config
+    destinations = {"OnFailure": config.on_failure, "OnSuccess": config.on_success}
+    return {
+        "LastModified": function.modified_at_s,
+        "FunctionArn": f"{function.arn}:$LATEST",
+        "MaximumRetryAttempts": config.retries_max,
+        "MaximumEventAgeInSeconds": int(config.event_age_s_max),
+        "DestinationConfig": {
+            name: {"Destination": arn} if arn else {} for name, arn in destinations.items()
+        },
+    }
+
+
+# --- concurrency and tags
+
+
+def _put_concurrency(call: Call) -> web.Response:
+    reserved = call.body["ReservedConcurrentExecutions"]
+    return _set_concurrency(call, reserved)
+
+
+def _delete_concurrency(call: Call) -> web.Response:
+    _set_concurrency(call, None)
+    return web.Response(status=204)
+
+
+def _set_concurrency(call: Call, reserved: int | None) -> web.Response:
+    function = call.function
+    function.reserved = reserved
+    call.context.cloud.functions.save(function)
+    call.context.runner.settings_changed(function)
+    return web.json_response({"ReservedConcurrentExecutions": reserved})
+
+
+def _get_concurrency(call: Call) -> web.Response:
+    reserved = call.function.reserved
+    found = {} if reserved is None else {"ReservedConcurrentExecutions": reserved}
+    return web.json_response(found)
+
+
+def _tag(call: Call) -> web.Response:
+    function = call.function
+    function.tags.update(call.body["Tags"])
+    call.context.cloud.functions.save(function)
+    return web.Response(status=204)
+
+
+def _untag(call: Call) -> web.Response:
+    function = call.function
+    for name in call.request.query.getall("tagKeys", []):
+        function.tags.pop(name, None)
+    call.context.cloud.functions.save(function)
+    return web.Response(status=204)
+
+
+def _tags(call: Call) -> web.Response:
+    return web.json_response({"Tags": call.function.tags})
+
+
+def _no_mappings(_call: Call) -> web.Response:
+    return web.json_response({"EventSourceMappings": []})
+
+
+# --- invocation
+
+
+async def _invoke(call: Call) -> web.Response:
+    function = call.function
+    kind = call.request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
+    payload = call.data.decode("utf-8", "strict") if call.data else "{}"
+    try:
+        json.loads(payload)
+    except ValueError:
+        raise refused(
+            "InvalidRequestContentException", "Could not parse request body into json"
+        ) from None
+    if kind == "DryRun":
+        return web.Response(status=204)
+    if kind == "Event":
+        if len(call.data) > PAYLOAD_BYTES_MAX:
+            raise refused("RequestTooLargeException", "The event is larger than 1 MiB.", 413)
+        context = call.context
+        request_id = context.cloud.invoke_later(context.now_s(), function.arn, payload)
+        return web.Response(status=202, headers={"x-amzn-RequestId": request_id})
+    if kind != "RequestResponse":
+        raise bad(f"{kind} is not an invocation type")
+    if len(call.data) > _PAYLOAD_BYTES_MAX:
+        raise refused("RequestTooLargeException", "The payload is larger than 6 MiB.", 413)
+    return await _invoke_now(call, function, payload)
+
+
+async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web.Response:
+    request_id = call.context.cloud.new_request_id()
+    # A client that hangs up does not stop the function, as on AWS.
+    run = call.context.nursery.start(
+        call.context.runner.invoke(function, request_id, payload), f"invoke/{function.name}"
+    )
+    outcome, tail = await asyncio.shield(run)
+    if outcome.throttled:
+        raise CloudError("TooManyRequestsException", 429, "Rate Exceeded.")
+    headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": request_id}
+    if outcome.error:
+        headers["X-Amz-Function-Error"] = outcome.error
+    if call.request.headers.get("X-Amz-Log-Type") == "Tail":
+        headers["X-Amz-Log-Result"] = base64.b64encode(tail.encode()[-4096:]).decode()
+    return web.Response(
+        body=outcome.payload.encode(), headers=headers, content_type="application/json"
+    )
+
+
+def _not_found(message: str) -> CloudError:
+    return CloudError("ResourceNotFoundException", 404, message)
+
+
+#: (method, what the path begins with, whether it names one, the word behind the name)
+_OPERATIONS: dict[
+    tuple[str, str, str, str], Callable[[Call], web.Response | Awaitable[web.Response]]
+] = {
+    ("POST", "functions", "", ""): _create,
+    ("GET", "functions", "", ""): _list,
+    ("GET", "functions", "name", ""): _get,
+    ("DELETE", "functions", "name", ""): _delete,
+    ("GET", "functions", "name", "configuration"): _get_configuration,
+    ("PUT", "functions", "name", "configuration"): _update_configuration,
+    ("PUT", "functions", "name", "code"): _update_code,
+    ("POST", "functions", "name", "policy"): _add_permission,
+    ("GET", "functions", "name", "policy"): _get_policy,
+    ("DELETE", "functions", "name", "policy"): _remove_permission,
+    ("POST", "functions", "name", "invocations"): _invoke,
+    ("PUT", "functions", "name", "event-invoke-config"): _put_invoke_config,
+    ("POST", "functions", "name", "event-invoke-config"): _update_invoke_config,
+    ("GET", "functions", "name", "event-invoke-config"): _get_invoke_config,
+    ("DELETE", "functions", "name", "event-invoke-config"): _delete_invoke_config,
+    ("PUT", "functions", "name", "concurrency"): _put_concurrency,
+    ("GET", "functions", "name", "concurrency"): _get_concurrency,
+    ("DELETE", "functions", "name", "concurrency"): _delete_concurrency,
+    ("POST", "tags", "name", ""): _tag,
+    ("DELETE", "tags", "name", ""): _untag,
+    ("GET", "tags", "name", ""): _tags,
+    ("GET", "event-source-mappings", "", ""): _no_mappings,
+}

@@ -1,0 +1,183 @@
+"""CreateFunction and UpdateFunction… to settings, and settings to a FunctionConfiguration."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.functions import FunctionSettings, LambdaFunction
+from local_cloud.server.context import Context
+from local_cloud.server.functions.code import Code, CodeStore
+
+Body = Mapping[str, Any]
+
+#: Names that a function's variables may not have (Lambda developer guide).
+_RESERVED = re.compile(
+    r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|ACCESS_KEY"
+    r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|LAMBDA_RUNTIME_API"
+    r"|LAMBDA_FUNCTION_(NAME|MEMORY_SIZE|VERSION)|LAMBDA_INITIALIZATION_TYPE"
+    r"|LAMBDA_LOG_(GROUP|STREAM)_NAME)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
+)
+_S3_URL = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>.+)")
+PACKAGE_TAG = "orchgpu:package"  #: s3://bucket/key of what an image function runs here
+CODE_BYTES_MAX = 256 * 2**20  #: of a zip from S3 (AWS: 250 MB unpacked)
+
+
+def changes_of(body: Body) -> dict[str, Any]:
+    """Fields of FunctionSettings that the body names. Raises InvalidParameterValueException."""
+    plain = {
+        "Role": "role",
+        "Handler": "handler",
+        "Runtime": "runtime",
+        "Description": "description",
+        "Timeout": "timeout_s",
+        "MemorySize": "memory_mib",
+    }
+    changes = {field: body[name] for name, field in plain.items() if body.get(name) is not None}
+    if "Environment" in body:
+        changes["variables"] = _variables((body["Environment"] or {}).get("Variables") or {})
+    if body.get("EphemeralStorage"):
+        changes["storage_mib"] = body["EphemeralStorage"]["Size"]
+    if body.get("Architectures"):
+        changes["architectures"] = tuple(body["Architectures"])
+    command = (body.get("ImageConfig") or {}).get("Command")
+    if command:
+        changes["handler"] = command[0]
+    if body.get("Layers"):
+        raise bad(f"Layer version {body['Layers'][0]} does not exist.")
+    role = changes.get("role", "")
+    if "Role" in body and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", role):
+        raise refused("ValidationException", f"Value {role!r} at 'role' is not a role's ARN")
+    return changes
+
+
+def _variables(given: Mapping[str, str]) -> dict[str, str]:
+    reserved = sorted(name for name in given if _RESERVED.fullmatch(name))
+    if reserved:
+        raise bad(
+            "Lambda was unable to configure your environment variables because the environment"
+            " variables you have provided contains reserved keys that are currently not supported"
+            f" for modification. Reserved keys used in this request: {', '.join(reserved)}"
+        )
+    if sum(len(name) + len(text) for name, text in given.items()) > 4096:
+        raise bad("The environment variables are larger than 4 KB.")
+    return dict(given)
+
+
+def code_of(context: Context, store: CodeStore, code: Body) -> Code:
+    """The zip in a Code block: ZipFile, or an object in S3."""
+    if "ZipFile" in code:
+        try:
+            return store.add(base64.b64decode(code["ZipFile"], validate=True))
+        except binascii.Error:
+            raise bad("ZipFile is not base64") from None
+    if "S3Bucket" in code and "S3Key" in code:
+        version = code.get("S3ObjectVersion", "")
+        return store.add(_object(context, code["S3Bucket"], code["S3Key"], version))
+    raise bad("Please provide a source for function code.")
+
+
+def package_of_image(context: Context, store: CodeStore, tags: Mapping[str, str]) -> Code | None:
+    """What an image function runs here: the zip that its tag names, or None."""
+    location = tags.get(PACKAGE_TAG)
+    if location is None:
+        return None
+    match = _S3_URL.fullmatch(location)
+    if match is None:
+        raise bad(f"tag {PACKAGE_TAG}={location!r} is not s3://bucket/key")
+    return store.add(_object(context, match["bucket"], match["key"], ""))
+
+
+def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
+    try:
+        found = context.cloud.bucket(bucket).get(key, version)
+    except CloudError as error:
+        raise bad(
+            f"Error occurred while GetObject. S3 Error Code: {error.code}. S3 Error Message:"
+            f" {error.message}"
+        ) from error
+    if found.size > CODE_BYTES_MAX:
+        raise bad(f"s3://{bucket}/{key} is larger than {CODE_BYTES_MAX} bytes")
+    return context.bodies.read(found.segments)
+
+
+def configuration(function: LambdaFunction) -> dict[str, Any]:
+    """Lambda's FunctionConfiguration."""
+    settings = function.settings
+    modified = datetime.datetime.fromtimestamp(function.modified_at_s, tz=datetime.UTC)
+    found: dict[str, Any] = {
+        "FunctionName": function.name,
+        "FunctionArn": function.arn,
+        "Role": settings.role,
+        "CodeSize": settings.code_bytes,
+        "Description": settings.description,
+        "Timeout": settings.timeout_s,
+        "MemorySize": settings.memory_mib,
+        "LastModified": f"{modified:%Y-%m-%dT%H:%M:%S}.{modified.microsecond // 1000:03d}+0000",
+        "CodeSha256": settings.code_sha256,
+        "Version": "$LATEST",
+        "TracingConfig": {"Mode": "PassThrough"},
+        "RevisionId": function.revision,
+        "State": "Active",
+        "LastUpdateStatus": "Successful",
+        "PackageType": settings.package_type,
+        "Architectures": list(settings.architectures),
+        "EphemeralStorage": {"Size": settings.storage_mib},
+    }
+    if settings.package_type == "Zip":
+        found |= {"Runtime": settings.runtime, "Handler": settings.handler}
+    elif settings.handler:
+        found["ImageConfigResponse"] = {"ImageConfig": {"Command": [settings.handler]}}
+    if settings.variables:
+        found["Environment"] = {"Variables": dict(settings.variables)}
+    return found
+
+
+def new_settings(context: Context, store: CodeStore, body: Body) -> FunctionSettings:
+    """CreateFunction's settings, with the code stored."""
+    package = body.get("PackageType") or "Zip"
+    code = body.get("Code") or {}
+    changes = changes_of(body)
+    if package == "Image":
+        return _image_settings(context, store, body, changes)
+    for name in ("Runtime", "Handler", "Role"):
+        if not body.get(name):
+            raise bad(f"{name} is mandatory for functions created with deployment packages")
+    if not str(body["Runtime"]).startswith("python3."):
+        raise bad(f"the embedded cloud runs Python functions only, not {body['Runtime']!r}")
+    stored = code_of(context, store, code)
+    return FunctionSettings(
+        name=body["FunctionName"], code_sha256=stored.sha256, code_bytes=stored.size, **changes
+    )
+
+
+def _image_settings(
+    context: Context, store: CodeStore, body: Body, changes: dict[str, Any]
+) -> FunctionSettings:
+    image = (body.get("Code") or {}).get("ImageUri", "")
+    stored = package_of_image(context, store, body.get("Tags") or {})
+    if stored is None or not changes.get("handler"):
+        raise bad(
+            f"the embedded cloud runs no container images ({image!r}). An image function runs its"
+            f" script on this machine's files when the tag {PACKAGE_TAG}=s3://bucket/key names the"
+            " zip of its runner and ImageConfig.Command its handler; give the function a script,"
+            " or deploy it to a cloud that runs images"
+        )
+    return FunctionSettings(
+        name=body["FunctionName"],
+        package_type="Image",
+        image_uri=image,
+        code_sha256=stored.sha256,
+        code_bytes=stored.size,
+        **changes,
+    )
+
+
+def bad(message: str) -> CloudError:
+    """Lambda's word for wrong input."""
+    return refused("InvalidParameterValueException", message)

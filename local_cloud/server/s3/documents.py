@@ -1,0 +1,71 @@
+"""Bucket configuration that is kept and given back as it was sent, without effect here.
+
+A deployment sets these and reads them again; what they would do on AWS (expiry, encryption,
+access rules) this cloud does not do, and docs/local-cloud.md says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from local_cloud.model.bucket import Bucket
+from local_cloud.model.errors import CloudError
+from local_cloud.server.s3 import xml
+from local_cloud.server.s3.payload import read_small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    root: str  #: of the XML document; empty = JSON
+    missing: str  #: error code of a GET when nothing was set; empty = the default document
+
+
+KINDS = {
+    "policy": _Kind(root="", missing="NoSuchBucketPolicy"),
+    "lifecycle": _Kind(root="LifecycleConfiguration", missing="NoSuchLifecycleConfiguration"),
+    "tagging": _Kind(root="Tagging", missing="NoSuchTagSet"),
+    "publicAccessBlock": _Kind(
+        root="PublicAccessBlockConfiguration", missing="NoSuchPublicAccessBlockConfiguration"
+    ),
+    "encryption": _Kind(
+        root="ServerSideEncryptionConfiguration",
+        missing="ServerSideEncryptionConfigurationNotFoundError",
+    ),
+    "cors": _Kind(root="CORSConfiguration", missing="NoSuchCORSConfiguration"),
+    "ownershipControls": _Kind(root="OwnershipControls", missing="OwnershipControlsNotFoundError"),
+    "website": _Kind(root="WebsiteConfiguration", missing="NoSuchWebsiteConfiguration"),
+    "logging": _Kind(root="BucketLoggingStatus", missing=""),
+    "accelerate": _Kind(root="AccelerateConfiguration", missing=""),
+    "requestPayment": _Kind(root="RequestPaymentConfiguration", missing=""),
+}
+
+
+async def handle(bucket: Bucket, kind: str, request: web.BaseRequest) -> web.Response:
+    """GET, PUT or DELETE of one configuration document."""
+    known = KINDS[kind]
+    if request.method == "GET":
+        return _get(bucket, kind, known)
+    if request.method == "DELETE":
+        bucket.set_document(kind, None)
+        return web.Response(status=204)
+    if request.method != "PUT":
+        raise CloudError(
+            "MethodNotAllowed", 405, "The specified method is not allowed against this resource."
+        )
+    body = await read_small(request)
+    if known.root:
+        xml.parse(body, known.root)
+    bucket.set_document(kind, body.decode("utf-8", "strict"))
+    return web.Response(status=200 if known.root else 204)
+
+
+def _get(bucket: Bucket, kind: str, known: _Kind) -> web.Response:
+    text = bucket.documents.get(kind)
+    if text is None:
+        if known.missing:
+            raise CloudError(known.missing, 404, f"The bucket has no {kind} configuration")
+        return xml.document(known.root)
+    content_type = "application/xml" if known.root else "application/json"
+    return web.Response(body=text.encode(), content_type=content_type)

@@ -1,0 +1,175 @@
+"""Which S3 operation a request is, and its answer; errors as S3 words them."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.notifications import iso_time
+from local_cloud.server.context import Context
+from local_cloud.server.s3 import documents, listing, notification, objects, uploads, xml
+from local_cloud.server.s3.payload import read_small
+from local_cloud.server.s3.target import Target, target_of
+
+#: query names that choose an operation which this cloud does not have
+_UNKNOWN = frozenset(
+    {
+        "analytics", "attributes", "intelligent-tiering", "inventory", "legal-hold", "metrics",
+        "object-lock", "policyStatus", "replication", "restore", "retention", "select", "torrent",
+        "metadataTable", "session", "renameObject",
+    }
+)  # fmt: skip
+
+
+async def handle(context: Context, request: web.BaseRequest) -> web.StreamResponse:
+    """Answer one S3 call; a refusal is raised as CloudError."""
+    target = target_of(request)
+    unknown = sorted(_UNKNOWN & target.query.keys())
+    if unknown:
+        raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
+    if target.key:
+        return await _object(context, target, request)
+    if target.bucket:
+        return await _bucket(context, target, request)
+    if request.method == "GET":
+        return _list_buckets(context)
+    raise _wrong_method()
+
+
+def error_response(request: web.BaseRequest, error: CloudError, request_id: str) -> web.Response:
+    """S3's error document; HEAD has no body."""
+    if request.method == "HEAD":
+        return web.Response(status=error.status)
+    body = xml.error_body(error, request.path, request_id)
+    return web.Response(status=error.status, body=body, content_type="application/xml")
+
+
+async def _object(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
+    query, method = target.query, request.method
+    if "acl" in query:
+        return await _acl(request)
+    if "tagging" in query:
+        return await objects.tagging(context, target, request)
+    if "uploadId" in query or "uploads" in query:
+        return await _upload(context, target, request)
+    if method == "PUT":
+        if "x-amz-copy-source" in request.headers:
+            return await objects.copy(context, target, request)
+        return await objects.put(context, target, request)
+    if method in ("GET", "HEAD"):
+        return await objects.get(context, target, request)
+    if method == "DELETE":
+        return objects.delete(context, target, request)
+    raise _wrong_method()
+
+
+async def _upload(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+    method = request.method
+    if "uploads" in target.query and method == "POST":
+        return uploads.start(context, target, request)
+    if method == "PUT":
+        return await uploads.put_part(context, target, request)
+    if method == "POST":
+        return await uploads.complete(context, target, request)
+    if method == "DELETE":
+        return uploads.abort(context, target)
+    if method == "GET":
+        return uploads.list_parts(context, target)
+    raise _wrong_method()
+
+
+async def _bucket(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+    query, method = target.query, request.method
+    if method == "PUT" and not query:
+        return await _create_bucket(context, target, request)
+    bucket = context.cloud.bucket(target.bucket)
+    for kind in documents.KINDS:
+        if kind in query:
+            return await documents.handle(bucket, kind, request)
+    if "notification" in query and method == "GET":
+        return notification.get(context, target.bucket)
+    if "notification" in query and method == "PUT":
+        return await notification.put(context, target.bucket, request)
+    if "versioning" in query:
+        return await _versioning(context, target, request)
+    if "acl" in query:
+        return await _acl(request)
+    if "delete" in query and method == "POST":
+        return await objects.delete_many(context, target, request)
+    if method == "GET":
+        return _get_bucket(context, target)
+    if method == "HEAD":
+        return web.Response(headers={"x-amz-bucket-region": context.cloud.place.region})
+    if method == "DELETE":
+        context.cloud.delete_bucket(target.bucket)
+        return web.Response(status=204)
+    raise _wrong_method()
+
+
+def _get_bucket(context: Context, target: Target) -> web.Response:
+    bucket = context.cloud.bucket(target.bucket)
+    if "location" in target.query:
+        region = context.cloud.place.region
+        inner = "" if region == "us-east-1" else region  # as AWS says it for its first region
+        body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
+        return web.Response(body=body.encode(), content_type="application/xml")
+    if "versions" in target.query:
+        return listing.versions(bucket, target)
+    if "uploads" in target.query:
+        return listing.uploads(bucket, target)
+    return listing.objects(bucket, target)
+
+
+async def _create_bucket(
+    context: Context, target: Target, request: web.BaseRequest
+) -> web.Response:
+    body = await read_small(request)
+    if body:
+        xml.parse(body, "CreateBucketConfiguration")
+    context.cloud.create_bucket(context.now_s(), target.bucket)
+    return web.Response(headers={"Location": f"/{target.bucket}"})
+
+
+async def _versioning(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+    bucket = context.cloud.bucket(target.bucket)
+    if request.method == "PUT":
+        root = xml.parse(await read_small(request), "VersioningConfiguration")
+        bucket.set_versioning(xml.value(root, "Status"))
+        return web.Response(status=200)
+    status = xml.text("Status", bucket.versioning) if bucket.versioning else ""
+    return xml.document("VersioningConfiguration", status)
+
+
+async def _acl(request: web.BaseRequest) -> web.Response:
+    """Everything here belongs to the one account; setting an ACL is taken and changes nothing."""
+    if request.method == "PUT":
+        await read_small(request)
+        return web.Response(status=200)
+    owner = xml.text("ID", "0" * 64)
+    schema = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
+    grantee = f"<Grantee {schema}>{owner}</Grantee>"
+    grant = xml.element("Grant", grantee, xml.text("Permission", "FULL_CONTROL"))
+    return xml.document(
+        "AccessControlPolicy",
+        xml.element("Owner", owner),
+        xml.element("AccessControlList", grant),
+    )
+
+
+def _list_buckets(context: Context) -> web.Response:
+    found = [
+        xml.element(
+            "Bucket",
+            xml.text("Name", bucket.name),
+            xml.text("CreationDate", iso_time(bucket.created_at_s)),
+        )
+        for bucket in context.cloud.buckets()
+    ]
+    owner = xml.element("Owner", xml.text("ID", "0" * 64))
+    return xml.document("ListAllMyBucketsResult", owner, xml.element("Buckets", *found))
+
+
+def _wrong_method() -> CloudError:
+    return CloudError(
+        "MethodNotAllowed", 405, "The specified method is not allowed against this resource."
+    )
