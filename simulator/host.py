@@ -174,8 +174,9 @@ class SimHost:
         self._check_no_overlap()
 
     def _using(self) -> list[Seat]:
-        admitted = [s for s in self.seats.values() if s.usable.is_set() and not _freed(s)]
-        return [*admitted, *[s for s in self._cutting.values() if s.usable.is_set()]]
+        """Whoever was admitted and has neither given back nor been cut."""
+        everybody = [*self.seats.values(), *self._cutting.values()]
+        return [seat for seat in everybody if seat.usable.is_set() and not _freed(seat)]
 
     def _fits(self, candidate: Seat) -> bool:
         for share in candidate.install.shares:
