@@ -111,7 +111,8 @@ class LeaseTable:
             if install.state is LeaseState.ENDING:
                 entry.phase = Phase.RETURNED  # its shares are no longer its own
             elif not self._fits(entry, alone=True):
-                detail = "its shares exceed the device"  # and would block all that come after it
+                # it would block all that come after it, for ever
+                detail = "its shares exceed what this host lends of the device"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)

@@ -55,6 +55,7 @@ class Worker:
         self._stream = stream
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lanes = 0  #: open now
+        self.bound = False  #: belongs to a lease
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         asyncio.get_running_loop().add_reader(stream, self._lane_ended)
@@ -62,6 +63,7 @@ class Worker:
     def start(self, start: control.Start) -> None:
         """Bind it to a lease. Raises OSError when it has died."""
         control.send(self._stream, {"start": asdict(start)})
+        self.bound = True
 
     def lane(self, stream: socket.socket, device: int) -> None:
         """Hand a proven connection over; the caller closes its own copy."""
@@ -100,6 +102,7 @@ class WorkerPool:
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
+        self._closing = False
         self.ready = Ready()
 
     async def open(self) -> None:
@@ -127,6 +130,8 @@ class WorkerPool:
             finally:
                 asyncio.get_running_loop().remove_reader(pidfd)
                 os.close(pidfd)
+            if self._closing:
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
             logger.error("the spawner died", extra={"code": self._process.wait()})
             await asyncio.sleep(_RESTART_S)
             await self._reopen()
@@ -143,11 +148,12 @@ class WorkerPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of all workers that live, for usage figures."""
-        return tuple(sorted(worker.pid for worker in self._workers))
+        """Of the workers that belong to a lease, for usage figures."""
+        return tuple(sorted(worker.pid for worker in self._workers if worker.bound))
 
     async def close(self) -> None:
         """Kill everything and wait until it is gone. Safe to repeat."""
+        self._closing = True
         workers = list(self._workers)
         for worker in workers:
             worker.kill()

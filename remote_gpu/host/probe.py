@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corekit.errors import invalid
+from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Usage
 from gpu_scheduler.monitor.ports import Probe
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: A machine of which the half is left to the system and to the programs beside gpud.
 _DEFAULT_PART = 0.5
 
@@ -88,26 +87,43 @@ class CpuProbe:
 
 
 class HostProbe:
-    """Several probes as one; indices count on. Work is placed only where operations exist."""
+    """Several probes as one; indices count on. One that fails makes its own devices unhealthy."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self._probes = tuple(probes)
+        self._seen: dict[Probe, tuple[Device, ...]] = {}
 
     async def devices(self) -> tuple[Device, ...]:
         """All devices, with an index of their own on this host."""
-        found = await asyncio.gather(*(probe.devices() for probe in self._probes))
+        found = await asyncio.gather(*(self._devices(probe) for probe in self._probes))
         every = [device for devices in found for device in devices]
         return tuple(replace(device, index=index) for index, device in enumerate(every))
 
     async def usage(self) -> tuple[Usage, ...]:
-        """The figures of all."""
-        found = await asyncio.gather(*(probe.usage() for probe in self._probes))
+        """The figures of all that answer."""
+        found = await asyncio.gather(*(_usage(probe) for probe in self._probes))
         return tuple(usage for usages in found for usage in usages)
 
     async def close(self) -> None:
         """Close all."""
         for probe in self._probes:
             await probe.close()
+
+    async def _devices(self, probe: Probe) -> tuple[Device, ...]:
+        try:
+            self._seen[probe] = await probe.devices()
+        except AppError as error:
+            detail = f"probe failed: {error.message}"[:200]
+            seen = self._seen.get(probe, ())
+            return tuple(replace(one, healthy=False, detail=detail) for one in seen)
+        return self._seen[probe]
+
+
+async def _usage(probe: Probe) -> tuple[Usage, ...]:
+    try:
+        return await probe.usage()
+    except AppError:
+        return ()  # its devices already say that it fails
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
@@ -144,12 +160,13 @@ def _cpu_model() -> str:
 
 
 def _private_bytes(pid: int) -> int:
-    """Resident memory that is not shared; 0 once the process is gone."""
+    """Resident memory that is its own, not the spawner's; 0 once the process is gone."""
     try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return 0
-    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
+    kib = [line.split()[1] for line in text.splitlines() if line.startswith("Private_")]
+    return sum(map(int, kib)) << 10
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -1,0 +1,169 @@
+"""`gpud`: the command of a GPU host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from corekit.aio.environment import budget_from_environment
+from corekit.errors import EXIT_STATUS, AppError, invalid
+from corekit.ids import HostId
+from corekit.units import parse_memory_mib
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.probes import NvmlProbe
+from remote_gpu.host.app import HostSettings, RunningHost, running_host
+from remote_gpu.host.logs import log_to_stderr
+from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.option("--host-id", required=True, help="Name of this host, unique in the system.")
+@click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")
+@click.option("--state", required=True, type=click.Path(path_type=Path), help="Folder for logs.")
+@click.option("--cpus", default="", help="Cores to own, as 0,2-3; default: all we may use.")
+@click.option("--cpus-shared-with", multiple=True, metavar="HOST", help="Owns the same cores.")
+@click.option("--memory-mib", default="", help="To lend; default: half of the machine's.")
+@click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
+@click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
+def main(
+    host_id: str,
+    scheduler: str,
+    listen: str,
+    state: Path,
+    cpus: str,
+    cpus_shared_with: tuple[str, ...],
+    memory_mib: str,
+    data: tuple[str, ...],
+    nvml: bool,
+    ready_file: Path | None,
+) -> None:
+    """Lend this host's devices to leases of the scheduler, through one authenticated port.
+
+    Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
+    """
+    log_to_stderr()
+    try:
+        address, port = _listen(listen)
+        settings = HostSettings(
+            host=HostId(host_id),
+            state=state,
+            cpu=CpuSettings(
+                host=HostId(host_id),
+                cpus=parse_cpus(cpus),
+                memory_mib=parse_memory_mib(memory_mib) if memory_mib else default_memory_mib(),
+                shared_with=cpus_shared_with,
+            ),
+            budget=budget_from_environment(),
+            listen_address=address,
+            listen_port=port,
+            data=_data(data),
+        )
+        asyncio.run(_serve(settings, scheduler, nvml, ready_file))
+    except AppError as error:
+        click.echo(f"gpud: {error.message}", err=True)
+        sys.exit(EXIT_STATUS[error.code])
+
+
+async def _serve(
+    settings: HostSettings, scheduler: str, nvml: bool, ready_file: Path | None
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with running_host(settings) as host:
+        probe = HostProbe([host.cpu, *(await _nvml() if nvml else ())])
+        try:
+            async with HostLink(
+                scheduler,
+                host=settings.host,
+                control=host.daemon,
+                probe=probe,
+                gateway=host.gateway,
+                budget=settings.budget,
+            ) as link:
+                host.daemon.link = link
+                await _until_stopped(stop, host, link, ready_file)
+                await host.daemon.close()  # while the link can still tell of it
+                host.daemon.link = None
+        finally:
+            await probe.close()
+
+
+async def _until_stopped(
+    stop: asyncio.Event, host: RunningHost, link: HostLink, ready_file: Path | None
+) -> None:
+    """Announce the host once it is registered; return at a signal, raise what a task raised."""
+
+    async def announce() -> None:
+        await link.registered()
+        if ready_file is not None:
+            write_ready_file(ready_file, {"pid": os.getpid(), "gateway": host.gateway})
+        logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
+
+    host.nursery.start(announce(), "announce")
+    waits = [
+        host.nursery.start(stop.wait(), "stop"),
+        asyncio.ensure_future(host.nursery.failed()),
+        asyncio.ensure_future(link.failed()),
+    ]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # raises what a task of ours raised: a bug ends the program
+    finally:
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def write_ready_file(path: Path, content: dict[str, object]) -> None:
+    """Whole or absent: a reader never sees a part of it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(path)
+
+
+async def _nvml() -> tuple[Probe, ...]:
+    """The NVIDIA probe, where a driver answers."""
+    probe = NvmlProbe()
+    try:
+        await probe.devices()
+    except AppError as error:
+        await probe.close()
+        logger.info("no NVIDIA devices", extra={"why": error.message})
+        return ()
+    return (probe,)
+
+
+def _listen(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdecimal() or int(port) > 65535:
+        raise invalid(f"--listen {text!r} is not ADDRESS:PORT, as 127.0.0.1:0")
+    return address.strip("[]"), int(port)
+
+
+def _data(items: Iterable[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for item in items:
+        name, equals, path = item.partition("=")
+        if not equals or not name or "/" in name:
+            raise invalid(f"--data {item!r} is not NAME=PATH")
+        if name in found:
+            raise invalid(f"--data {name!r} is given twice")
+        if not Path(path).exists():
+            raise invalid(f"--data {name}: there is no {path}")
+        found[name] = Path(path).resolve()
+    return found
