@@ -1,0 +1,206 @@
+"""One suite for the orchestrator's queue and store: in memory, on the embedded cloud, on moto."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from corekit.aio.clock import SystemClock
+from corekit.errors import AppError, ErrorCode
+from local_cloud.model.body import MemoryBodies
+from local_cloud.model.cloud import Cloud
+from orchgpu.adapters.aws.clients import aws_clients
+from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
+from orchgpu.ports import JobQueue, ObjectStore
+
+LOCAL = {
+    "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}  # fmt: skip
+
+
+@dataclass
+class World:
+    queue: JobQueue
+    store: ObjectStore
+    url: str
+    bucket: str
+
+
+def _start(command: list[str], ready: Path) -> tuple[subprocess.Popen[bytes], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command, "--ready-file", str(ready)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    for _ in range(600):
+        if ready.exists():
+            return process, str(json.loads(ready.read_text())["endpoint"])
+        assert process.poll() is None, f"{command} died"
+        time.sleep(0.05)
+    raise AssertionError(f"{command} was not ready")
+
+
+@pytest.fixture(scope="module", params=["memory", "embedded", "moto"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[str]:
+    if request.param == "memory":
+        yield ""
+        return
+    folder = tmp_path_factory.mktemp(request.param)
+    command = (
+        ["local_cloud.server", "--listen", "127.0.0.1:0", "--state", str(folder / "state")]
+        if request.param == "embedded"
+        else ["orchgpu.local.moto", "--listen", "127.0.0.1:0"]
+    )
+    process, url = _start(command, folder / "ready.json")
+    yield url
+    process.terminate()
+    process.wait(20)
+
+
+@asynccontextmanager
+async def world(endpoint: str, name: str) -> AsyncIterator[World]:
+    if not endpoint:
+        clock, bodies = SystemClock(), MemoryBodies()
+        cloud = Cloud(bodies=bodies)
+        cloud.create_bucket(clock.wall_s(), name)
+        cloud.bucket(name).set_versioning("Enabled")
+        cloud.queues.create(clock.wall_s(), name, {})
+        queue = MemoryQueue(cloud, Arrivals(cloud), clock)
+        yield World(queue, MemoryStore(cloud, bodies, clock), f"memory/{name}", name)
+        return
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket=name)
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
+    async with aws_clients() as aws:
+        yield World(aws.queue, aws.store, url, name)
+
+
+Case = Callable[[World], Awaitable[None]]
+
+
+async def put_and_get(w: World) -> None:
+    await w.store.put(w.bucket, "a b+%ü.txt", b"one")
+    found = await w.store.get(w.bucket, "a b+%ü.txt", bytes_max=100)
+    assert (found.body, found.size) == (b"one", 3)
+    assert found.version_id
+    assert found.etag
+    assert '"' not in found.etag
+
+
+async def large_bodies_stay_where_they_are(w: World) -> None:
+    await w.store.put(w.bucket, "large", b"x" * 1000)
+    found = await w.store.get(w.bucket, "large", bytes_max=999)
+    assert (found.body, found.size) == (None, 1000)
+
+
+async def versions_are_pinned(w: World) -> None:
+    await w.store.put(w.bucket, "k", b"old")
+    old = await w.store.get(w.bucket, "k", bytes_max=10)
+    await w.store.put(w.bucket, "k", b"new")
+    again = await w.store.get(w.bucket, "k", version_id=old.version_id, bytes_max=10)
+    assert again.body == b"old"
+
+
+async def what_is_not_there_is_not_found(w: World) -> None:
+    for bucket, key, version in ((w.bucket, "none", None), ("no-such-bucket-here", "k", None)):
+        with pytest.raises(AppError) as caught:
+            await w.store.get(bucket, key, version_id=version, bytes_max=1)
+        assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def an_etag_condition_that_fails_is_a_conflict(w: World) -> None:
+    await w.store.put(w.bucket, "c", b"1")
+    with pytest.raises(AppError) as caught:
+        await w.store.get(w.bucket, "c", if_match="0" * 32, bytes_max=1)
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+async def only_the_first_conditional_write_wins(w: World) -> None:
+    await w.store.put(w.bucket, "once", b"1", if_absent=True)
+    with pytest.raises(AppError) as caught:
+        await w.store.put(w.bucket, "once", b"2", if_absent=True)
+    assert caught.value.code is ErrorCode.CONFLICT
+    found = await w.store.get(w.bucket, "once", bytes_max=1)
+    assert found.body == b"1"
+    await w.store.put(w.bucket, "once", b"3", if_match=found.etag)
+    with pytest.raises(AppError) as caught:
+        await w.store.put(w.bucket, "once", b"4", if_match=found.etag)
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+async def names_are_listed_by_prefix(w: World) -> None:
+    for name in ("p/b", "p/a", "q/c"):
+        await w.store.put(w.bucket, name, b"")
+    assert sorted(await w.store.names(w.bucket, "p/")) == ["p/a", "p/b"]
+
+
+async def messages_travel_and_are_deleted(w: World) -> None:
+    await w.queue.send(w.url, [f"m{n}" for n in range(12)])
+    seen: dict[str, str] = {}
+    while len(seen) < 12:
+        for message in await w.queue.receive(w.url, count_max=10, wait_s=1, visibility_s=30):
+            seen[message.body] = message.handle
+    await w.queue.delete(w.url, list(seen.values()))
+    await w.queue.delete(w.url, [seen["m0"]])  # again: no error
+    assert not await w.queue.receive(w.url, count_max=10, wait_s=0, visibility_s=1)
+
+
+async def visibility_zero_gives_back(w: World) -> None:
+    await w.queue.send(w.url, ["again"])
+    (first,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
+    assert not await w.queue.receive(w.url, count_max=1, wait_s=0, visibility_s=30)
+    await w.queue.set_visibility(w.url, [first.handle], 0)
+    (second,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
+    assert second.body == "again"
+    await w.queue.delete(w.url, [second.handle])
+    await w.queue.set_visibility(w.url, [second.handle], 10)  # gone: skipped
+
+
+async def a_long_poll_wakes_at_once(w: World) -> None:
+    waiting = asyncio.ensure_future(w.queue.receive(w.url, count_max=1, wait_s=10, visibility_s=5))
+    await asyncio.sleep(0.1)
+    await w.queue.send(w.url, ["wake"])
+    async with asyncio.timeout(5):
+        (message,) = await waiting
+    await w.queue.delete(w.url, [message.handle])
+
+
+async def an_unknown_queue_is_not_found(w: World) -> None:
+    with pytest.raises(AppError) as caught:
+        await w.queue.send(w.url + "-unknown", ["x"])
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+CASES = [
+    put_and_get, large_bodies_stay_where_they_are, versions_are_pinned,
+    what_is_not_there_is_not_found, an_etag_condition_that_fails_is_a_conflict,
+    only_the_first_conditional_write_wins, names_are_listed_by_prefix,
+    messages_travel_and_are_deleted, visibility_zero_gives_back, a_long_poll_wakes_at_once,
+    an_unknown_queue_is_not_found,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_port(case: Case, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LOCAL.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint or "http://127.0.0.1:9")
+    name = case.__name__.replace("_", "-")
+
+    async def run() -> None:
+        async with world(endpoint, name) as made:
+            await case(made)
+
+    asyncio.run(run())
