@@ -18,14 +18,15 @@ class LogTail:
         self._tail = bytearray()
         self._seen_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line_open = False  #: what was echoed last does not end its line
 
     def feed(self, chunk: bytes) -> None:
         """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
         room = ECHO_BYTES_MAX - self._seen_bytes
         if room > 0:
-            sys.stdout.write(self._decoder.decode(chunk[:room]))
+            self._echo(self._decoder.decode(chunk[:room]))
             if len(chunk) >= room:
-                sys.stdout.write(f"\n[log: over {ECHO_BYTES_MAX} bytes, the rest is not shown]\n")
+                self._echo(f"\n[log: over {ECHO_BYTES_MAX} bytes, the rest is not shown]\n")
         self._seen_bytes += len(chunk)
         self._tail += chunk
         del self._tail[: max(0, len(self._tail) - LOG_TAIL_BYTES_MAX)]
@@ -39,6 +40,13 @@ class LogTail:
         return self._tail[start:].decode("utf-8", "replace")
 
     def finish(self) -> None:
-        """Flush what is echoed."""
-        sys.stdout.write(self._decoder.decode(b"", final=True))
+        """End the last line, so that the next record of the function's log has its own."""
+        self._echo(self._decoder.decode(b"", final=True))
+        if self._line_open:
+            self._echo("\n")
         sys.stdout.flush()
+
+    def _echo(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            self._line_open = not text.endswith("\n")

@@ -20,8 +20,15 @@ from pathlib import Path
 _PR_SET_CHILD_SUBREAPER = 36
 #: Orphans of orphans come to us one generation at a time; a fork bomb must not keep us here.
 _ROUNDS_MAX = 100
-#: Reads process group ids, 0 for none; the end of input kills the last one.
-_GUARD = 'g=0; while read -r n; do g=$n; done; [ "$g" -gt 1 ] && kill -s KILL -- "-$g"; exit 0'
+#: Reads process group ids, 0 for none; the end of input kills the last one. SIGHUP comes, with a
+#: SIGCONT, when we die while the sandbox is frozen: the guard is in our session, in its own group.
+_GUARD = """\
+trap "" HUP
+g=0
+while read -r n; do g=$n; done
+[ "$g" -gt 1 ] && kill -s KILL -- "-$g"
+exit 0
+"""
 
 
 _LIBC = ctypes.CDLL(None)
@@ -82,7 +89,7 @@ class Guard:
             stderr=subprocess.DEVNULL,
             env={},
             bufsize=0,
-            start_new_session=True,
+            process_group=0,
         )
 
     @property

@@ -75,28 +75,30 @@ def run(
     guard = reaper.guard()
     spared = reaper.children()
     tail = LogTail()
-    started_s = time.time()
-    process, output = _start(command, variables, folder)
-    guard.watch(process.pid)
     reaper.adopt_orphans(True)
     try:
-        ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
-        _kill_group(process.pid)
-        status = process.wait(_KILL_WAIT_S)
-        ended_s = time.time()
-        reaper.sweep_children(spared)
-        _drain(output, tail)
+        started_s = time.time()
+        process, output = _start(command, variables, folder)
+        try:
+            guard.watch(process.pid)
+            ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
+            ended_s = time.time()
+            _end(process, spared)
+            _drain(output, tail)
+        finally:
+            if process.returncode is None:  # an exception of ours: nothing may run on
+                _end(process, spared)
+            os.close(output)
     finally:
-        if process.returncode is None:  # an exception of ours: nothing may run on
-            _kill_group(process.pid)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_WAIT_S)
         guard.watch(0)
         reaper.adopt_orphans(False)
-        os.close(output)
         tail.finish()
     return Outcome(
-        ending=ending, status=status, started_s=started_s, ended_s=ended_s, log_tail=tail.text()
+        ending=ending,
+        status=process.returncode,
+        started_s=started_s,
+        ended_s=ended_s,
+        log_tail=tail.text(),
     )
 
 
@@ -189,6 +191,13 @@ def _drain(output: int, tail: LogTail) -> None:
         if not chunk:
             return
         tail.feed(chunk)
+
+
+def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
+    """The group, its leader, whoever left the group. Raises TimeoutExpired: unkillable."""
+    _kill_group(process.pid)
+    process.wait(_KILL_WAIT_S)
+    reaper.sweep_children(spared)
 
 
 def _kill_group(group: int, number: int = signal.SIGKILL) -> None:

@@ -201,22 +201,32 @@ def test_the_sweep_spares_what_was_there_before(script: Write) -> None:
         other.wait()
 
 
-def test_a_killed_runner_takes_the_script_with_it(tmp_path: Path) -> None:
-    child = tmp_path / "child"
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_killed_runner_takes_the_script_with_it(tmp_path: Path, frozen: bool) -> None:
+    """Frozen: as a sandbox between two runs, whose server dies."""
     code = textwrap.dedent(f"""\
         import time, pathlib
         from lambda_functions.gpu_runner.script import run
-        run(["/bin/sh", "-c", "echo $$ > {child}; exec sleep 300"], variables={{}},
+        run(["/bin/sh", "-c", "echo on; exec sleep 300"], variables={{}},
             folder=pathlib.Path({str(tmp_path)!r}), deadline_s=time.monotonic() + 60, grace_s=1)
         """)
-    runner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    pid = pid_in(child)
-    pidfd = os.pidfd_open(pid)
-    assert alive(pid)
+    runner = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert runner.stdout is not None
+    assert runner.stdout.readline() == b"on\n"
+    runner.stdout.close()
+    children = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
+    assert len(children) == 2, "the script and the guard"
+    ends = [os.pidfd_open(int(child)) for child in children]
+    if frozen:
+        for pid in (runner.pid, *map(int, children)):
+            os.kill(pid, signal.SIGSTOP)
     runner.kill()
     runner.wait()
-    assert select.select([pidfd], [], [], 10)[0], "the guard did not kill the group"
-    os.close(pidfd)
+    for end in ends:  # they are not our children: a pidfd tells their end
+        assert select.select([end], [], [], 10)[0], "something outlived its runner"
+        os.close(end)
 
 
 def test_only_the_end_of_a_long_log_is_kept(script: Write) -> None:

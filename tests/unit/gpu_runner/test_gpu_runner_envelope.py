@@ -1,0 +1,241 @@
+"""The corpus of envelopes that nobody of ours would pack, and the ones that we do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import stat
+import struct
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.envelope import Job
+from lambda_functions.gpu_runner import envelope
+from lambda_functions.gpu_runner.envelope import Envelope
+from lambda_functions.gpu_runner.errors import EnvelopeError
+
+JOB = Job(
+    job_id="j1", attempt=1, fence=1, function="f", input_bucket="b", input_key="k",
+    input_version=None, input_etag="", input_size=3, input_inline=True, event={}, outputs=[],
+    intermediate_bucket="m", staged_at_s=0.0, connect_by_s=1.0,
+)  # fmt: skip
+GOOD = {
+    "job.json": JOB.to_json(),
+    "env.json": b'{"middleware": "builtin", "connection": {"lease": "l"}, "variables": {"A": "1"}}',
+    "input/k": b"abc",
+}
+
+
+def packed(
+    entries: dict[str, bytes] | list[tuple[str | zipfile.ZipInfo, bytes]],
+    method: int = zipfile.ZIP_DEFLATED,
+) -> bytes:
+    buffer = io.BytesIO()
+    listed = list(entries.items()) if isinstance(entries, dict) else entries
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
+        warnings.simplefilter("ignore", UserWarning)  # a name that is there twice
+        for name, data in listed:
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def opened(data: bytes) -> Envelope:
+    return Envelope(io.BytesIO(data))
+
+
+def refused(data: bytes, said: str, tmp_path: Path | None = None) -> None:
+    def read_all() -> None:
+        found = opened(data)
+        if tmp_path is not None:
+            found.save_input(tmp_path / "x")
+
+    with pytest.raises(EnvelopeError, match=said):
+        read_all()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_good_one(tmp_path: Path, method: int) -> None:
+    with opened(packed(GOOD, method)) as found:
+        assert found.job == JOB
+        assert found.grant.middleware == "builtin"
+        assert found.grant.connection == {"lease": "l"}
+        assert found.grant.variables == {"A": "1"}
+        assert found.save_input(tmp_path / "x") == 3
+    assert (tmp_path / "x").read_bytes() == b"abc"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil", "/etc/passwd", "input/../../evil", "input/a/b", "input/..", "input/.", "input/",
+        "input\\x", "input/a\\b", "job.json/", "JOB.JSON", "Job.json", "x", "./job.json",
+    ],
+)  # fmt: skip
+def test_names_that_an_envelope_does_not_have(name: str) -> None:
+    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
+        (n, d) for n, d in GOOD.items() if n != "input/k"
+    ]
+    refused(packed([*entries, (name, b"abc")]), "unexpected entry")
+
+
+def test_a_name_that_is_cut_at_a_nul() -> None:
+    entries = {n: d for n, d in GOOD.items() if n != "input/k"} | {"input/kXX": b""}
+    refused(packed(entries).replace(b"input/kXX", b"job.json\0"), "unexpected entry")
+
+
+@pytest.mark.parametrize("name", ["job.json", "env.json", "input/k"])
+def test_names_that_are_there_twice(name: str) -> None:
+    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
+        (n, d) for n, d in GOOD.items() if n == name or n == "job.json"
+    ]
+    refused(packed([*entries, (name, GOOD[name])]), "twice")
+
+
+def test_two_inputs() -> None:
+    entries = {n: d for n, d in GOOD.items() if n != "env.json"}
+    refused(packed(entries | {"input/l": b""}), "more than one input")
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFDIR])
+def test_entries_that_are_no_files(kind: int) -> None:
+    info = zipfile.ZipInfo("input/k")
+    info.external_attr = (kind | 0o777) << 16
+    entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
+        (n, d) for n, d in GOOD.items() if n != "input/k"
+    ]
+    refused(packed([*entries, (info, b"/etc/passwd")]), "not a plain file")
+
+
+@pytest.mark.parametrize("missing", ["job.json", "env.json", "input/k"])
+def test_what_is_missing(missing: str, tmp_path: Path) -> None:
+    refused(packed({n: d for n, d in GOOD.items() if n != missing}), "in it", tmp_path)
+
+
+def test_too_many_entries_are_refused_before_they_are_parsed() -> None:
+    refused(packed(GOOD | {f"input/{i}": b"" for i in range(5000)}), "too many")
+
+
+def test_a_directory_behind_a_zip64_locator() -> None:
+    data = packed(GOOD)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1)
+    refused(data[:-22] + locator + data[-22:], "zip64")
+
+
+def test_an_encrypted_entry() -> None:
+    data = bytearray(packed(GOOD))
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    refused(bytes(data), "encrypted")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_methods_that_expand_without_bounds(method: int) -> None:
+    refused(packed(GOOD, method), "method")
+
+
+def test_a_bomb_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "INPUT_BYTES_MAX", 2**20)
+    refused(packed(GOOD | {"input/k": bytes(2**20 + 1)}), "too large", tmp_path)
+    assert (tmp_path / "x").stat().st_size <= 2**20
+
+
+def test_a_bomb_by_json() -> None:
+    refused(packed(GOOD | {"job.json": b" " * (envelope.JSON_BYTES_MAX + 1)}), "too large")
+
+
+def test_honest_zeros_are_no_bomb(tmp_path: Path) -> None:
+    job = Job(**{**json.loads(JOB.to_json()), "input_size": 8 * 2**20})
+    entries = GOOD | {"job.json": job.to_json(), "input/k": bytes(8 * 2**20)}
+    assert opened(packed(entries)).save_input(tmp_path / "x") == 8 * 2**20
+
+
+def test_sizes_that_lie(tmp_path: Path) -> None:
+    """The directory says one compressed byte; the ratio is counted against what it says."""
+    data = bytearray(packed(GOOD | {"input/k": bytes(2**20)}))
+    place = data.rindex(b"PK\x01\x02")
+    data[place + 20 : place + 24] = struct.pack("<L", 1)
+    refused(bytes(data), "cannot be read|too large", tmp_path)
+
+
+def test_a_wrong_checksum(tmp_path: Path) -> None:
+    data = packed(GOOD, zipfile.ZIP_STORED).replace(b"abc", b"abd")
+    refused(data, "cannot be read", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("job.json", b"{}", "version"),
+        ("job.json", b"[]", "version"),
+        ("job.json", b"nonsense", "Expecting"),
+        ("job.json", b'{"version": 1}', "missing"),
+        ("job.json", b"\xff", "codec"),
+        ("env.json", b"[]", "no connection"),
+        ("env.json", b'{"connection": 1}', "no connection"),
+        ("env.json", b'{"connection": {}, "variables": {"A": 1}}', "variables"),
+        ("env.json", b'{"connection": {}, "variables": []}', None),
+        ("env.json", b'{"connection": {}, "variables": [1]}', "variables"),
+    ],
+)
+def test_json_that_is_not_ours(name: str, text: bytes, said: str | None) -> None:
+    if said is None:
+        assert opened(packed(GOOD | {name: text})).grant.variables == {}
+    else:
+        refused(packed(GOOD | {name: text}), said)
+
+
+@given(st.binary(max_size=400))
+def test_bytes_that_are_no_zip(data: bytes) -> None:
+    with pytest.raises(EnvelopeError):
+        opened(data)
+
+
+@given(st.integers(0, 700), st.binary(min_size=1, max_size=8))
+def test_damage_is_an_envelope_error_or_nothing(place: int, noise: bytes) -> None:
+    data = bytearray(packed(GOOD))
+    data[place : place + len(noise)] = noise
+    with contextlib.suppress(EnvelopeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        opened(bytes(data)).close()
+
+
+def test_a_cut_download_is_an_envelope_error() -> None:
+    data = packed(GOOD)
+    for size in range(len(data)):
+        with pytest.raises(EnvelopeError):
+            opened(data[:size])
+
+
+class Answers:
+    """As much of an S3 client as `fetch` uses."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def get_object(self, **_: object) -> dict[str, Any]:
+        return {"Body": self._body}
+
+
+def test_a_refusal_names_the_object() -> None:
+    with pytest.raises(EnvelopeError, match=r"s3://b/k: not a zip"):
+        envelope.fetch(Answers(io.BytesIO(b"no zip at all")), "b", "k")
+
+
+def test_an_envelope_without_end_is_not_read_to_its_end() -> None:
+    class Endless:
+        read_bytes = 0
+
+        def read(self, count: int) -> bytes:
+            self.read_bytes += count
+            return bytes(count)
+
+    body = Endless()
+    with pytest.raises(EnvelopeError, match="larger than"):
+        envelope.fetch(Answers(body), "b", "k")
+    assert body.read_bytes <= envelope.ENVELOPE_BYTES_MAX + 2**20

@@ -1,0 +1,176 @@
+"""What reaches the script's environment, and above all what does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corekit.budget import Budget
+from lambda_functions.gpu_runner import environment, settings
+from lambda_functions.gpu_runner.environment import ALLOWED, middleware_variables, user_variables
+from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
+from lambda_functions.gpu_runner.settings import Time, read_settings
+from lambda_functions.gpu_runner.workspace import Workspace
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "s", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "s",
+    "AWS_LAMBDA_RUNTIME_API": "s", "AWS_ENDPOINT_URL": "s", "_HANDLER": "s", "LD_PRELOAD": "s",
+    "BASH_ENV": "s", "PYTHONSTARTUP": "s", "ORCHGPU_VARIABLES": "s", "_X_AMZN_TRACE_ID": "s",
+}  # fmt: skip
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as workspace:
+        yield workspace
+
+
+def test_the_base_is_built_from_empty(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    found = environment.base_variables(workspace)
+    assert not set(found) & set(SECRETS)
+    assert found["LD_LIBRARY_PATH"] == "/opt/lib"
+    for name in ("HOME", "TMPDIR"):
+        assert Path(found[name]).is_relative_to(workspace.root)
+
+
+def test_without_a_path_there_is_a_path(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PATH")
+    assert "/usr/bin" in environment.base_variables(workspace)["PATH"].split(":")
+
+
+def test_the_users_library_path_is_the_users(workspace: Workspace) -> None:
+    """SCAR's supervisor loses it."""
+    merged = environment.merged(
+        environment.base_variables(workspace), user_variables({"LD_LIBRARY_PATH": "/mine"})
+    )
+    assert merged["LD_LIBRARY_PATH"] == "/mine"
+
+
+def test_the_users_variables_cannot_take_scars_place(workspace: Workspace) -> None:
+    scar = environment.scar_variables(
+        workspace, input_file=workspace.input / "x", key="k", event={"Records": []}
+    )
+    merged = environment.merged({"INPUT_FILE_PATH": "/etc/passwd"}, scar)
+    assert merged["INPUT_FILE_PATH"] == str(workspace.input / "x")
+    assert merged["EVENT_TIME"] == ""
+    assert json.loads(merged["EVENT"]) == {"Records": []}
+
+
+def test_every_python_path_is_kept() -> None:
+    root = str(environment.IMPORT_ROOT)
+    assert environment.merged({"PYTHONPATH": "/a"}, {})["PYTHONPATH"] == f"/a:{root}"
+    assert environment.merged({})["PYTHONPATH"] == root
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "A\n", "A\0", "É"])
+def test_names_that_are_no_variables(name: str) -> None:
+    with pytest.raises(EnvelopeError, match="variable"):
+        user_variables({name: "x"})
+
+
+@pytest.mark.parametrize("value", [1, None, "a\0b"])
+def test_values_that_are_no_strings(value: object) -> None:
+    with pytest.raises(EnvelopeError):
+        user_variables({"A": value})
+
+
+GOOD = {
+    "rcuda": {
+        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@8308:0", "RCUDA_NETWORK": "TCP",
+    },
+    "lupine": {"LUPINE_SERVER": "127.0.0.1:14833"},
+    "builtin": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("middleware", GOOD)
+def test_what_a_middleware_may_set(middleware: str) -> None:
+    assert middleware_variables(middleware, GOOD[middleware]) == GOOD[middleware]
+
+
+@pytest.mark.parametrize("middleware", ALLOWED)
+@given(
+    name=st.sampled_from([*SECRETS, "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "RCUDA_DEVICE_", ""])
+)
+def test_nothing_outside_the_list_passes(middleware: str, name: str) -> None:
+    with pytest.raises(EnvelopeError):
+        middleware_variables(middleware, {name: "1"})
+
+
+@given(value=st.text())
+def test_values_follow_their_grammar(value: str) -> None:
+    try:
+        middleware_variables("rcuda", {"RCUDA_DEVICE_0": value})
+    except EnvelopeError:
+        return
+    assert value.isascii()
+    assert not set(value) & set(" \n\0$`'\";/=")
+
+
+def test_an_unknown_middleware() -> None:
+    with pytest.raises(EnvelopeError, match="unknown middleware"):
+        middleware_variables("none", {})
+
+
+# ------------------------------------------------------------------ settings
+
+
+def test_settings_as_deploy_writes_them() -> None:
+    found = read_settings(
+        {
+            "ORCHGPU_MODE": "plain", "ORCHGPU_SCRIPT": "script/run.sh",
+            "ORCHGPU_TIMEOUT_THRESHOLD_S": "10", "ORCHGPU_OUTPUTS": '[{"bucket": "b"}]',
+            "ORCHGPU_VARIABLES": '{"A": "1"}', "LAMBDA_TASK_ROOT": "/var/task",
+        }
+    )  # fmt: skip
+    assert found.mode == "plain"
+    assert found.script == Path("/var/task/script/run.sh")
+    assert found.threshold_s == 10
+    assert (found.outputs, found.variables) == (({"bucket": "b"},), {"A": "1"})
+
+
+def test_settings_of_nothing() -> None:
+    found = read_settings({})
+    assert (found.mode, found.script, found.threshold_s) == (None, None, 0)
+    assert (found.outputs, found.variables, found.log_level) == ((), {}, "INFO")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ORCHGPU_MODE", "fast"), ("ORCHGPU_TIMEOUT_THRESHOLD_S", "ten"),
+        ("ORCHGPU_OUTPUTS", "{}"), ("ORCHGPU_OUTPUTS", "["), ("ORCHGPU_VARIABLES", "[]"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_wrong_are_named(name: str, value: str) -> None:
+    with pytest.raises(RunnerError, match=name):
+        read_settings({name: value})
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "threshold_s", "kept_s"),
+    [(900, 0, 90), (900, 100, 100), (30, 0, 5), (30, 10, 10), (10, 0, 5), (3, 10, 1.5)],
+)  # fmt: skip
+def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept_s: float) -> None:
+    time = Time.left(remaining_s, threshold_s)
+    assert time.end_s - time.script_s == pytest.approx(kept_s)
+    assert 0 < time.grace_s < kept_s
+    assert time.cap_s == pytest.approx(remaining_s + settings.CAP_SLACK_S, abs=1)
+
+
+def test_the_times_are_the_budgets() -> None:
+    budget = Budget()
+    assert budget.wrapper_reserve_s == settings.RESERVE_S
+    assert budget.cap_slack_s == settings.CAP_SLACK_S

@@ -1,0 +1,106 @@
+"""Which files go where: filters as a property against their definition, and what is no output."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.states import Reason
+from lambda_functions.gpu_runner import outputs
+from lambda_functions.gpu_runner.errors import AttemptFailed
+from lambda_functions.gpu_runner.outputs import Destination, find
+
+PARTS = st.sampled_from(["a", "b", "sub/", ".txt", ".t", "", "res-"])
+NAMES = st.lists(PARTS, min_size=1, max_size=4).map("".join)
+
+
+@given(name=NAMES, prefixes=st.lists(PARTS, max_size=3), suffixes=st.lists(PARTS, max_size=3))
+def test_or_inside_a_list_and_between_the_two(
+    name: str, prefixes: list[str], suffixes: list[str]
+) -> None:
+    destination = Destination.of({"bucket": "b", "filter": prefixes, "suffix": suffixes})
+    starts = any(name.startswith(p) for p in prefixes) or not prefixes
+    ends = any(name.endswith(s) for s in suffixes) or not suffixes
+    assert destination.takes(name) == (starts and ends)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [("", "s/f"), ("p", "p/s/f"), ("p/q/", "p/q/s/f"), ("/p", "p/s/f"), (None, "s/f")],
+)
+def test_keys_keep_the_folders(prefix: str | None, key: str) -> None:
+    assert Destination.of({"bucket": "b", "prefix": prefix}).key("s/f") == key
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "output").mkdir()
+    return tmp_path / "output"
+
+
+def names(folder: Path) -> list[str]:
+    return [file.name for file in find(folder, folder.parent)]
+
+
+def failed(folder: Path, said: str) -> None:
+    with pytest.raises(AttemptFailed, match=said) as caught:
+        find(folder, folder.parent)
+    assert caught.value.reason is Reason.OUTPUT_ERROR
+
+
+def test_all_files_sorted_by_their_whole_name(folder: Path) -> None:
+    for name in ("b", "a/z", "a/b/c", "a.x", "ü", "new\nline", " "):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    (folder / "empty").mkdir()
+    assert names(folder) == sorted(["b", "a/z", "a/b/c", "a.x", "ü", "new\nline", " "])
+
+
+def test_a_link_inside_the_jobs_folder_is_a_file(folder: Path) -> None:
+    (folder.parent / "input").write_text("x")
+    (folder / "link").symlink_to("../input")
+    assert names(folder) == ["link"]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("/etc/passwd", "out of"), ("/etc", "out of"), ("gone", "nothing"), ("loop", "nothing")],
+)
+def test_other_links_are_errors(folder: Path, target: str, said: str) -> None:
+    (folder / "loop").symlink_to(target)
+    failed(folder, said)
+
+
+def test_a_link_to_a_folder_is_an_error_not_a_silent_loss(folder: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to("real")
+    failed(folder, "link to a folder")
+
+
+def test_what_is_no_file_is_passed_over(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.getcwd()
+        os.chdir(folder)
+        try:
+            listener.bind("socket")
+        finally:
+            os.chdir(here)
+        assert names(folder) == []
+
+
+def test_a_name_that_is_no_text(folder: Path) -> None:
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_text("")
+    failed(folder, "UTF-8")
+
+
+def test_more_files_than_anybody_wants(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "FILES_MAX", 3)
+    for i in range(4):
+        (folder / str(i)).write_text("")
+    failed(folder, "more than 3")

@@ -1,0 +1,103 @@
+"""Private, swept, and gone: the folder of a run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambda_functions.gpu_runner.workspace import (
+    NAME_BYTES_MAX,
+    Workspace,
+    input_name,
+    sweep,
+    sweep_sandbox,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_it_is_private_and_nothing_is_left(tmp_path: Path) -> None:
+    with Workspace(tmp_path) as workspace:
+        assert stat.S_IMODE(workspace.root.stat().st_mode) == 0o700
+        assert {p.name for p in workspace.root.iterdir()} == {"input", "output", "home", "tmp"}
+        (workspace.tmp / "deep").mkdir()
+        (workspace.tmp / "deep/file").write_text("x")
+        (workspace.tmp / "out").symlink_to("/etc")
+    assert list(tmp_path.iterdir()) == []
+    workspace.remove()
+
+
+def test_the_target_of_a_link_survives(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("x")
+    with Workspace(tmp_path) as workspace:
+        (workspace.output / "link").symlink_to(tmp_path / "mine")
+        workspace.home.rmdir()
+        workspace.home.symlink_to(tmp_path / "mine")
+    assert (tmp_path / "mine/file").read_text() == "x"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="modes do not bind root")
+def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
+    with Workspace(tmp_path) as workspace:
+        (workspace.tmp / "a/b").mkdir(parents=True)
+        (workspace.tmp / "a/b").chmod(0)
+        (workspace.tmp / "a").chmod(0o500)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_removes_what_the_dead_left_and_spares_the_living(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib; from lambda_functions.gpu_runner.workspace import Workspace;"
+        f"w = Workspace(pathlib.Path({str(tmp_path)!r}));"
+        "(w.output / 'left').write_text('secret'); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT)
+    (tmp_path / "other").mkdir()
+    with Workspace(tmp_path) as living:
+        assert len(list(tmp_path.iterdir())) == 3
+        assert sweep(tmp_path) == 1
+        assert living.root.exists()
+        assert sweep(tmp_path) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_sandbox_that_owns_its_tmp_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "before").write_text("")
+    known = frozenset(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("/etc")
+    os.mkfifo(tmp_path / "pipe")
+    assert sweep_sandbox(tmp_path, known) == 4
+    assert frozenset(tmp_path.iterdir()) == known
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("a/b.txt", "b.txt"), ("x", "x"), ("a/", "input"), ("..", "input"), ("a/.", "input"),
+        ("sp ace", "sp ace"), ("a/ü.x", "ü.x"), ("a\0b", "ab"), ("a\\b", "a\\b"),
+    ],
+)  # fmt: skip
+def test_the_name_of_the_input(key: str, name: str) -> None:
+    assert input_name(key) == name
+
+
+@given(st.text(max_size=400))
+def test_every_key_gives_a_name_that_a_file_can_have(key: str) -> None:
+    name = input_name(key)
+    assert name not in ("", ".", "..")
+    assert not set(name) & {"/", "\0"}
+    assert len(os.fsencode(name)) <= NAME_BYTES_MAX
+
+
+def test_the_end_of_a_long_name_is_kept() -> None:
+    assert input_name("é" * 600 + ".png").endswith("é.png")
