@@ -95,13 +95,25 @@ def resolve(
     )
 
 
-def boto3_client(service: str, settings: ClientSettings, **config: Any) -> Any:
-    """A synchronous boto3 client; botocore is imported here and not before."""
+def boto3_session(profile: str | None) -> Any:
+    """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
     import boto3
     from botocore.exceptions import BotoCoreError
 
     try:
-        session = boto3.session.Session(profile_name=settings.profile)
+        return boto3.session.Session(profile_name=profile)
+    except BotoCoreError as error:
+        raise invalid(f"cannot use the AWS profile {profile!r}: {error}") from error
+
+
+def boto3_client(
+    service: str, settings: ClientSettings, *, session: Any = None, **config: Any
+) -> Any:
+    """A synchronous boto3 client, of `session` when one is given; close it after use."""
+    from botocore.exceptions import BotoCoreError
+
+    session = session or boto3_session(settings.profile)
+    try:
         return session.client(service, **settings.client_arguments(**config))
     except (BotoCoreError, ValueError) as error:
         raise invalid(f"cannot make a client for {service}: {error}") from error

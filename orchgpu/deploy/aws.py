@@ -27,10 +27,16 @@ from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws_functions import Functions, InvokeConfigs, Permissions
 from orchgpu.deploy.aws_queues import Queues
 from orchgpu.deploy.aws_storage import Buckets, Notifications, StateObjects
-from orchgpu.endpoints import ClientSettings, boto3_client
+from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
 LOCAL_ACCOUNT = "000000000000"
+#: A person waits for the command: a dead endpoint is reported within seconds.
+_PATIENCE: Mapping[str, Any] = {
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+    "connect_timeout": 5,
+    "read_timeout": 60,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +88,14 @@ class AwsCloud:
 
     def _client(self, service: str) -> Any:
         if service not in self._clients:
-            retries = {"mode": "standard", "max_attempts": 5}
-            settings = self._settings(service)
-            self._clients[service] = boto3_client(service, settings, retries=retries)
+            self._clients[service] = boto3_client(
+                service, self._settings(service), session=self._session, **_PATIENCE
+            )
         return self._clients[service]
+
+    @cached_property
+    def _session(self) -> Any:
+        return boto3_session(self._settings("s3").profile)
 
     def _account(self, local: bool) -> str:
         try:
@@ -104,7 +114,7 @@ class AwsCloud:
             notifications=Notifications(s3),
             state=StateObjects(s3, self.place),
             queues=Queues(self._client("sqs")),
-            functions=Functions(lambda_, self._client("iam"), self.place),
+            functions=Functions(lambda_, lambda: self._client("iam"), self.place),
             configs=InvokeConfigs(lambda_),
             permissions=Permissions(lambda_),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -25,7 +25,7 @@ _TAGS = ("createdby", PACKAGE_TAG)
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(self, lambda_: Any, iam: Any, place: Place) -> None:
+    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: Place) -> None:
         self._lambda = lambda_
         self._iam = iam
         self._place = place
@@ -96,7 +96,7 @@ class Functions:
             }],
         }  # fmt: skip
         with translated(f"CreateRole {arn}"):
-            self._iam.create_role(
+            self._iam().create_role(
                 RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=json.dumps(trust)
             )
 

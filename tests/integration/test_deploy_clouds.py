@@ -1,0 +1,278 @@
+"""The deploy commands against a cloud over HTTP: idempotent, resumable, careful."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from corekit.budget import Budget
+from corekit.decode import decode
+from corekit.errors import AppError
+from orchgpu.cli.deploy import COMMANDS
+from orchgpu.core.function import Function
+from orchgpu.deploy.aws import AwsCloud
+from orchgpu.deploy.deployment import execute, prepare
+from orchgpu.endpoints import boto3_client, resolve
+
+FDL = """\
+functions:
+  aws:
+  - lambda:
+      name: {name}
+      memory: 256
+      init_script: run.sh
+      output: [{{path: {name}-out/tsv, suffix: [.tsv]}}]
+    gpu: {{memory: 1GiB, kinds: [cpu]}}
+    job: {{input: {{path: {name}-in/queries}}}}
+"""
+PLAIN = """\
+functions:
+  aws:
+  - lambda:
+      name: {name}
+      init_script: run.sh
+      input: [{{storage_provider: s3, path: {name}-data/in}}]
+      output: [{{storage_provider: s3, path: {name}-data/out}}]
+"""
+PROGRAMS = {"moto": "orchgpu.local.moto", "embedded": "local_cloud.server"}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def endpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cloud")
+    ready = folder / "ready.json"
+    state = ["--state", str(folder / "state")] if request.param == "embedded" else []
+    command = [sys.executable, "-m", PROGRAMS[request.param], "--ready-file", str(ready), *state]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            ends_s = time.monotonic() + 30
+            while not ready.exists():
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < ends_s, (folder / "log").read_text()
+                time.sleep(0.02)
+            yield json.loads(ready.read_text())["endpoint"]
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+class Bench:
+    """One cloud, one folder with a script, and the commands as a user gives them."""
+
+    def __init__(self, endpoint: str, folder: Path) -> None:
+        self.endpoint = endpoint
+        self.folder = folder
+        self.clients = {name: self._client(name) for name in ("s3", "sqs", "lambda")}
+        script = folder / "run.sh"
+        script.write_text("#!/bin/sh\ntrue\n")
+        script.chmod(0o755)
+
+    def _client(self, service: str) -> Any:
+        return boto3_client(service, resolve(service, endpoint_url=self.endpoint))
+
+    def write(self, text: str, name: str) -> Path:
+        path = self.folder / f"{name}.yaml"
+        path.write_text(text.format(name=name))
+        return path
+
+    def run(self, *arguments: str | Path, status: int = 0) -> Result:
+        group = click.Group(commands={c.name or "": c for c in COMMANDS})
+        arguments = (*arguments, "--endpoint-url", self.endpoint)
+        result = CliRunner().invoke(group, [str(a) for a in arguments], catch_exceptions=False)
+        assert result.exit_code == status, result.output
+        return result
+
+    def cloud(self) -> AwsCloud:
+        return AwsCloud(lambda service: resolve(service, endpoint_url=self.endpoint))
+
+    def arn(self, queue_url: str) -> str:
+        answer = self.clients["sqs"].get_queue_attributes(
+            QueueUrl=queue_url, AttributeNames=["QueueArn"]
+        )
+        return str(answer["Attributes"]["QueueArn"])
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+
+
+@pytest.fixture
+def bench(endpoint: str, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(endpoint, tmp_path)
+    yield made
+    made.close()
+
+
+def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
+    file = bench.write(FDL, "blast")
+    bench.run("plan", file, status=2)
+    assert "blast: deployed" in bench.run("deploy", file).output
+    assert "plan: nothing to do" in bench.run("plan", file).output
+    assert "blast: already deployed" in bench.run("deploy", file).output
+    assert "blast: removed" in bench.run("rm", file).output
+    assert "blast: nothing of it is deployed" in bench.run("rm", "blast").output
+    with pytest.raises(bench.clients["lambda"].exceptions.ResourceNotFoundException):
+        bench.clients["lambda"].get_function(FunctionName="blast")
+
+
+def test_what_a_deploy_leaves_is_what_the_orchestrator_needs(bench: Bench) -> None:
+    bench.run("deploy", bench.write(FDL, "needs"))
+    s3, sqs, lambda_ = bench.clients["s3"], bench.clients["sqs"], bench.clients["lambda"]
+    state = bench.cloud().place.state_bucket
+    body = s3.get_object(Bucket=state, Key="functions/needs.json")["Body"].read()
+    record = decode(Function, json.loads(body))
+    assert (record.name, record.input_bucket, record.input_prefix) == (
+        "needs",
+        "needs-in",
+        "queries",
+    )
+    assert record.request.memory_mib == 1024
+    assert s3.get_bucket_versioning(Bucket="needs-in")["Status"] == "Enabled"
+    attributes = sqs.get_queue_attributes(QueueUrl=record.queue_url, AttributeNames=["All"])
+    redrive = json.loads(attributes["Attributes"]["RedrivePolicy"])
+    assert int(redrive["maxReceiveCount"]) == 1000
+    config = lambda_.get_function_event_invoke_config(FunctionName="needs")
+    assert (config["MaximumRetryAttempts"], config["MaximumEventAgeInSeconds"]) == (0, 60)
+    s3.put_object(Bucket="needs-in", Key="queries/a b.fasta", Body=b">q")
+    assert "needs-in" in _next_event(sqs, record.queue_url)
+    s3.put_object(Bucket="needs-intermediate", Key="results/j1.json", Body=b"{}")
+    assert "results/j1.json" in _next_event(sqs, record.completion_url)
+    refused = bench.run("rm", "needs", status=4)
+    assert "these queues still hold messages: needs-jobs (1)" in refused.output
+    done = bench.run("rm", "needs", "--force").output
+    assert "bucket needs-in stays: it holds data" in done
+    assert s3.get_object(Bucket="needs-in", Key="queries/a b.fasta")["Body"].read() == b">q"
+
+
+def _next_event(sqs: Any, url: str) -> str:
+    """The next message with records, left where it is; test events are taken away."""
+    ends_s = time.monotonic() + 10
+    while time.monotonic() < ends_s:
+        answer = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1, VisibilityTimeout=0)
+        for message in answer.get("Messages", ()):
+            if "s3:TestEvent" not in message["Body"]:
+                return str(message["Body"]).replace("%2F", "/")
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    raise AssertionError("no event came")
+
+
+def test_foreign_notifications_and_buckets_survive(bench: Bench) -> None:
+    s3, sqs = bench.clients["s3"], bench.clients["sqs"]
+    s3.create_bucket(Bucket="keep-in")
+    url = sqs.create_queue(QueueName="theirs")["QueueUrl"]
+    arn = bench.arn(url)
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    rule = {
+        "Id": "theirs",
+        "QueueArn": arn,
+        "Events": ["s3:ObjectCreated:*"],
+        "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": "photos/"}]}},
+    }
+    s3.put_bucket_notification_configuration(
+        Bucket="keep-in", NotificationConfiguration={"QueueConfigurations": [rule]}
+    )
+
+    def ids() -> list[str]:
+        found = s3.get_bucket_notification_configuration(Bucket="keep-in")
+        return sorted(item["Id"] for item in found.get("QueueConfigurations", ()))
+
+    file = bench.write(FDL, "keep")
+    bench.run("deploy", file)
+    assert ids() == ["orchgpu-keep-jobs", "theirs"]
+    assert "Status" not in s3.get_bucket_versioning(Bucket="keep-in"), "foreign: used as it is"
+    bench.run("rm", file)
+    assert ids() == ["theirs"]
+    taken = file.read_text().replace("keep-in/queries", "keep-in/photos")
+    file.write_text(taken)
+    assert "the rule 'theirs'" in bench.run("deploy", file, status=4).output
+
+
+def test_a_foreign_function_of_the_same_name_is_left_alone(bench: Bench) -> None:
+    file = bench.write(PLAIN, "owned")
+    bench.run("deploy", file)
+    cloud = bench.cloud()
+    state = cloud.place.state_bucket
+    bench.clients["s3"].delete_object(Bucket=state, Key="deployments/owned.json")
+    assert "was not made by orchgpu deploy" in bench.run("deploy", file, status=4).output
+    assert "nothing of it is deployed" in bench.run("rm", "owned").output
+    assert bench.clients["lambda"].get_function(FunctionName="owned")
+    cloud.close()
+
+
+def test_a_changed_script_and_setting_update_the_function(bench: Bench) -> None:
+    file = bench.write(PLAIN, "change")
+    bench.run("deploy", file)
+    get = bench.clients["lambda"].get_function_configuration
+    first = get(FunctionName="change")
+    (bench.folder / "run.sh").write_text("#!/bin/sh\necho changed\n")
+    file.write_text(file.read_text().replace("init_script", "memory: 1024\n      init_script"))
+    planned = bench.run("plan", file, status=2).output
+    assert "~ function change: memory_mib 512 → 1024, package" in planned
+    bench.run("deploy", file)
+    second = get(FunctionName="change")
+    assert second["CodeSha256"] != first["CodeSha256"]
+    assert second["MemorySize"] == 1024
+    assert json.loads(bench.run("plan", file, "--json").stdout)["plan"]["changes"] == 0
+
+
+class _Cut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 4, 8, 11, 14])
+def test_a_deploy_killed_after_any_step_is_taken_up(bench: Bench, after: int) -> None:
+    file = bench.write(FDL, f"cut{after}")
+    cloud = bench.cloud()
+
+    def stop(number: int, _count: int, _step: object) -> None:
+        if number > after:
+            raise _Cut
+
+    with contextlib.suppress(_Cut):
+        execute(prepare(file, cloud, Budget()), cloud, stop)
+    cloud.close()
+    bench.run("deploy", file)
+    assert "nothing to do" in bench.run("plan", file).output
+    bench.run("rm", file)
+    with pytest.raises(bench.clients["s3"].exceptions.ClientError):
+        bench.clients["s3"].head_bucket(Bucket=f"cut{after}-intermediate")
+
+
+def test_an_image_function_runs_its_script_here_and_says_so(bench: Bench) -> None:
+    image = "runtime: image\n      container: {{image: grycap/x}}\n      init_script"
+    text = FDL.replace("init_script", image)
+    file = bench.write(text, "pictured")
+    output = bench.run("deploy", file).output
+    assert "the script runs on this machine's files, not in grycap/x" in output
+    found = bench.clients["lambda"].get_function(FunctionName="pictured")
+    bucket, key = found["Tags"]["orchgpu:package"].removeprefix("s3://").split("/", 1)
+    assert bench.clients["s3"].head_object(Bucket=bucket, Key=key)["ContentLength"] > 1000
+    assert "nothing to do" in bench.run("plan", file).output
+    bench.run("rm", "pictured")
+
+
+def test_a_wrong_file_changes_nothing_and_is_named(bench: Bench) -> None:
+    file = bench.write(PLAIN.replace("memory", "x") + "    gpus: {{}}\n", "wrong")
+    output = bench.run("deploy", file, status=2).output
+    assert f"{file}:8:5: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?" in output
+    bench.run("plan", file, status=1)
+    bench.run("deploy", bench.folder / "none.yaml", status=3)
+
+
+def test_a_cloud_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
+    cloud = AwsCloud(lambda service: resolve(service, endpoint_url="http://127.0.0.1:9"))
+    with pytest.raises(AppError, match="Could not connect"):
+        _ = cloud.place
+    cloud.close()
