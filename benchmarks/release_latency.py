@@ -1,0 +1,141 @@
+"""How long a device is held for jobs of 2 s: ours beside a port of the published loop.
+
+`python -m benchmarks.release_latency [--json] [--jobs N]`. Both run the same 2 s of work on the
+same cloud and scheduler, one device each, one after the other. `held_efficiency` is job seconds over
+held seconds (job = the user's code, from its start to its end).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import aioboto3
+from botocore.config import Config
+
+from benchmarks.floor import deploy_floor
+from benchmarks.published_loop import PublishedLoop
+from benchmarks.report import Figure, arguments, show
+from benchmarks.system import System, local_system
+from contract.keys import job_id, result_key
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import DeviceKind, Hold, Request, Sharing
+
+NAME = "two-seconds"
+JOB_S = 2.0
+SCRIPT = f"#!/bin/sh\nsleep {JOB_S:g}\n: > $TMP_OUTPUT_DIR/done\n"
+_SLEEP = f"time.sleep({JOB_S})"
+
+
+async def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--jobs", type=int, default=10, help="jobs of ours")
+    parser.add_argument("--published-jobs", type=int, default=2, help="a minute each")
+    options = parser.parse_args()
+    with local_system() as system:
+        ours = await _ours(system, options.jobs)
+        theirs = await _theirs(system, options.published_jobs)
+    show("release_latency", _figures(ours, theirs), as_json=options.json)
+
+
+async def _ours(system: System, count: int) -> list[tuple[float, float]]:
+    """(job seconds, held seconds) of every job; each has a device to itself, one at a time."""
+    async with SchedulerClient(system.scheduler) as scheduler:
+        devices = await _memory_mib(scheduler)
+        system.deploy(NAME, SCRIPT, memory_mib=devices)
+        await _run_ours(system, scheduler, "warm")
+        return [await _run_ours(system, scheduler, f"job-{n}") for n in range(count)]
+
+
+async def _memory_mib(scheduler: SchedulerClient) -> int:
+    inventory = await scheduler.inventory()
+    return min(
+        view.device.memory_mib
+        for host in inventory.hosts
+        for view in host.devices
+        if view.device.kind == "cpu"
+    )
+
+
+async def _run_ours(system: System, scheduler: SchedulerClient, key: str) -> tuple[float, float]:
+    s3 = system.client("s3")
+    made = s3.put_object(Bucket=f"{NAME}-in", Key=key, Body=b"x")
+    job = job_id(f"{NAME}-in", key, made["VersionId"], NAME)
+    granted_s = freed_s = 0.0
+    while True:
+        live = [lease for lease in await scheduler.leases() if lease.holder == job]
+        holding = any(lease.state in ("RESERVED", "ACTIVE") for lease in live)
+        now_s = time.monotonic()
+        granted_s = granted_s or (now_s if holding else 0.0)
+        if granted_s and not holding:
+            freed_s = freed_s or now_s
+        record = await scheduler.record(job)
+        if record is not None and record.outcome is not None:
+            break
+        await asyncio.sleep(0.002)
+    if record.outcome != "SUCCEEDED":
+        raise RuntimeError(f"{job}: {record.outcome} {record.reason}")
+    body = s3.get_object(Bucket=f"{NAME}-intermediate", Key=result_key(job))["Body"].read()
+    times = json.loads(body)["times"]
+    return times["EEnd"] - times["EStart"], (freed_s or time.monotonic()) - granted_s
+
+
+async def _theirs(system: System, count: int) -> list[tuple[float, float]]:
+    deploy_floor(system, work=_SLEEP)
+    async with SchedulerClient(system.scheduler) as scheduler:
+        request = Request(
+            sharing=Sharing.EXCLUSIVE, kinds=(DeviceKind.CPU,), memory_mib=1, advisory=True
+        )
+        numbers = iter(range(10_000))
+
+        async def allocate() -> str | None:
+            answer = await scheduler.reserve(
+                f"published:{next(numbers)}", request, hold=Hold.DEADLINE, lease_s=3600.0
+            )
+            return None if answer.granted is None else str(answer.granted.lease.id)
+
+        return await _run_published(system, allocate, scheduler.release, count)
+
+
+async def _run_published(
+    system: System, allocate: Any, release: Any, count: int
+) -> list[tuple[float, float]]:
+    session = aioboto3.Session()
+    where = {
+        "endpoint_url": system.endpoint, "region_name": "us-east-1",
+        "aws_access_key_id": "local", "aws_secret_access_key": "local",
+        "config": Config(s3={"addressing_style": "path"}),
+    }  # fmt: skip
+    async with session.client("s3", **where) as s3, session.client("sqs", **where) as sqs:
+        url = (await sqs.get_queue_url(QueueName="floor-jobs"))["QueueUrl"]
+        for number in range(count):
+            await s3.put_object(Bucket="floor-in", Key=f"published-{number}.txt", Body=b"x")
+        loop = PublishedLoop(s3, sqs, url, "floor-in", "floor-mid", "floor-out", allocate, release)
+        await loop.run(count)
+    return [(JOB_S, released - allocated) for allocated, released in loop.held]
+
+
+def _figures(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[Figure]:
+    def per_minute(runs: list[tuple[float, float]]) -> float:
+        return 60.0 * len(runs) / sum(held for _, held in runs)
+
+    ratio = per_minute(ours) / per_minute(theirs)
+    efficiency = sum(job for job, _ in ours) / sum(held for _, held in ours)
+    return [
+        Figure(
+            metric="jobs_per_device_minute_ratio", value=ratio, unit="ratio",
+            baseline="published loop, jobs per device minute", baseline_value=per_minute(theirs),
+            ratio=ratio, target=">= 20", met=ratio >= 20,
+        ),
+        Figure(metric="jobs_per_device_minute", value=per_minute(ours), unit="1/min"),
+        Figure(
+            metric="held_efficiency", value=efficiency, unit="ratio", target=">= 0.95",
+            met=efficiency >= 0.95,
+        ),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

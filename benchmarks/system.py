@@ -1,0 +1,85 @@
+"""A local system for benchmarks: started with `orchgpu up`, driven like a user's, stopped after."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import yaml
+from botocore.config import Config
+
+
+@dataclass(frozen=True)
+class System:
+    """Where things are, and clients for them."""
+
+    home: Path
+    endpoint: str
+    scheduler: str
+    environment: Mapping[str, str]
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service, endpoint_url=self.endpoint, region_name="us-east-1",
+            aws_access_key_id="local", aws_secret_access_key="local",
+            config=Config(s3={"addressing_style": "path"}, max_pool_connections=64),
+        )  # fmt: skip
+
+    def orchgpu(self, *arguments: str) -> str:
+        return orchgpu(self.environment, *arguments)
+
+    def deploy(self, name: str, script: str, *, memory_mib: int, timeout_s: int = 60) -> None:
+        """One function with a script of its own."""
+        folder = self.home / "functions" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "run").write_text(script)
+        (folder / "run").chmod(0o755)
+        path = {"storage_provider": "s3", "path": f"{name}-in"}
+        entry = {
+            "lambda": {
+                "name": name, "memory": 512, "timeout": timeout_s, "init_script": "run",
+                "output": [{"storage_provider": "s3", "path": f"{name}-out"}],
+            },
+            "gpu": {"memory": memory_mib, "kinds": ["cpu"]},
+            "job": {"input": [path]},
+        }  # fmt: skip
+        (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": [entry]}}))
+        self.orchgpu("deploy", str(folder / "fdl.yaml"))
+
+    @property
+    def orchestrator_log(self) -> Path:
+        return self.home / "logs" / "orchestrator.log"
+
+
+def orchgpu(environment: Mapping[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "orchgpu", *arguments], env=dict(environment),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"orchgpu {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@contextmanager
+def local_system() -> Iterator[System]:
+    """Everything `orchgpu up` starts, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="orchgpu-bench-") as folder:
+        environment = {**os.environ, "ORCHGPU_HOME": folder}
+        for name in [n for n in environment if n.startswith(("AWS_", "LOCALSTACK_"))]:
+            del environment[name]
+        orchgpu(environment, "up", "--detach")
+        try:
+            system = json.loads((Path(folder) / "system.json").read_text())
+            yield System(Path(folder), system["endpoint"], system["scheduler"], environment)
+        finally:
+            orchgpu(environment, "down")
