@@ -7,15 +7,31 @@ highest query start (so the shortest on the subject).
 The ends are found by one pass over the matrix, the starts by the same pass over the reversed
 prefixes: an alignment with the best score inside those prefixes cannot end earlier on either
 sequence, or its end would have been chosen, so every one of them ends exactly at the chosen cell.
+
+Many subjects go through one pass together, padded to the longest: numpy's price per call, not the
+arithmetic, is what a pass over one pair of proteins would cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from remote_gpu.worker.alignment.scoring import BLOSUM62, GAP_EXTEND, GAP_OPEN, Codes
+
+Numbers: TypeAlias = npt.NDArray[np.int32]
+
+#: Subjects times residues of the longest, in one pass; a longer subject goes alone.
+PASS_CELLS_MAX = 2**17
+#: Measured need of a pass per such cell: 25 scores of 4 bytes, and some ten vectors.
+PASS_CELL_BYTES = 160
+_PADDING = len(BLOSUM62)
+#: Padding scores so badly with everything that no alignment touches it.
+_PADDED = np.pad(BLOSUM62, (0, 1), constant_values=-10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,59 +45,90 @@ class Placement:
     subject_end: int
 
 
-def locate(query: Codes, subject: Codes) -> Placement | None:
-    """The best local alignment, or None where none scores above 0.
+def locate(query: Codes, subjects: Sequence[Codes]) -> Iterator[Placement | None]:
+    """The best local alignment of the query with each subject; None where none scores above 0.
 
-    Time grows with len(query) * len(subject), memory with their sum.
+    Time grows with the cells of all matrices; memory with PASS_CELLS_MAX or the longest subject.
     """
-    score, query_end, subject_end = best_end(query, subject)
-    if score == 0:
-        return None
-    _, query_back, subject_back = best_end(query[:query_end][::-1], subject[:subject_end][::-1])
-    return Placement(
-        score=score,
-        query_start=query_end - query_back + 1,
-        query_end=query_end,
-        subject_start=subject_end - subject_back + 1,
-        subject_end=subject_end,
-    )
+    for batch in _batches(subjects):
+        scores, query_ends, subject_ends = _best_cells([query] * len(batch), batch)
+        ends = list(zip(query_ends.tolist(), subject_ends.tolist(), strict=True))
+        queries_back = [query[:end][::-1] for end, _ in ends]
+        subjects_back = [s[:end][::-1] for s, (_, end) in zip(batch, ends, strict=True)]
+        _, query_lengths, subject_lengths = _best_cells(queries_back, subjects_back)
+        for i, (query_end, subject_end) in enumerate(ends):
+            yield (
+                None
+                if scores[i] == 0
+                else Placement(
+                    score=int(scores[i]),
+                    query_start=query_end - int(query_lengths[i]) + 1,
+                    query_end=query_end,
+                    subject_start=subject_end - int(subject_lengths[i]) + 1,
+                    subject_end=subject_end,
+                )
+            )
 
 
-def best_end(query: Codes, subject: Codes) -> tuple[int, int, int]:
-    """Best score, and how many residues of query and subject lie up to where it is first reached.
+def _batches(subjects: Sequence[Codes]) -> Iterator[list[Codes]]:
+    batch, width = list[Codes](), 0
+    for subject in subjects:
+        wider = max(width, len(subject))
+        if batch and wider * (len(batch) + 1) > PASS_CELLS_MAX:
+            yield batch
+            batch, wider = [], len(subject)
+        batch.append(subject)
+        width = wider
+    if batch:
+        yield batch
 
-    "First" is the lowest subject end, then the lowest query end. (0, 0, 0) if nothing scores.
+
+def _best_cells(
+    queries: Sequence[Codes], subjects: Sequence[Codes]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """For each pair: best score, and how many residues of query and subject lie up to the cell
+    where it is reached: the lowest on the subject, then the lowest on the query. Score 0: zeros.
+
+    One step per residue of the query. `h` holds the best score ending in each cell, `f` the best
+    that ends in a gap along the query. A gap along the subject is a running maximum: opening one at
+    k costs the same for every later residue but for the extensions, which `slope` takes out.
+    Opening such a gap right after another never pays: opening costs at least as much as extending.
     """
-    if len(query) <= len(subject):  # rows are python steps, columns are vectorised: few rows
-        score, row, column = _best_cell(query, subject, lowest_column=True)
-        return score, row, column
-    score, row, column = _best_cell(subject, query, lowest_column=False)
-    return score, column, row
-
-
-def _best_cell(rows: Codes, columns: Codes, *, lowest_column: bool) -> tuple[int, int, int]:
-    """Best score and its 1-based cell; ties by lowest column, or by lowest row, then the other.
-
-    Row by row: `h` holds the best score ending in each cell, `f` the best that ends in a gap along
-    the rows. A gap along the columns is a running maximum: opening one at k costs the same for
-    every later column but for the extensions, which `slope` takes out. Opening such a gap right
-    after another gap of the row never pays, because opening costs at least as much as extending.
-    """
-    width = len(columns)
-    profile = BLOSUM62[:, columns]
-    slope = np.arange(width, dtype=np.int32) * GAP_EXTEND
-    h = np.zeros(width + 1, dtype=np.int32)
-    f = np.full(width, -GAP_OPEN, dtype=np.int32)
-    best = best_row = best_column = 0
-    for row, code in enumerate(rows.tolist(), 1):
-        np.maximum(h[1:] - GAP_OPEN, f - GAP_EXTEND, out=f)
-        current = np.maximum(h[:-1] + profile[code], f)
+    rows, columns = _padded(queries).T, _padded(subjects)
+    pairs, width = columns.shape
+    every = np.arange(pairs)
+    number = _number(len(rows), width)
+    profile = _PADDED.astype(number)[:, columns]
+    slope = np.arange(0, width * GAP_EXTEND, GAP_EXTEND, dtype=number)
+    h = np.zeros((pairs, width + 1), dtype=number)
+    f = np.full((pairs, width), -GAP_OPEN, dtype=number)
+    best, best_row, best_column = np.zeros((3, pairs), dtype=np.int32)
+    for row, codes in enumerate(rows, 1):
+        np.maximum(h[:, 1:] - GAP_OPEN, f - GAP_EXTEND, out=f)
+        current = np.maximum(h[:, :-1] + profile[codes, every], f)
         np.maximum(current, 0, out=current)
-        opened = np.maximum.accumulate(current + slope)
-        np.maximum(current[1:], opened[:-1] - slope[:-1] - GAP_OPEN, out=current[1:])
-        h[1:] = current
-        column = int(current.argmax())
-        score = int(current[column])
-        if score > best or (lowest_column and score == best and column + 1 < best_column):
-            best, best_row, best_column = score, row, column + 1
+        opened = np.maximum.accumulate(current + slope, axis=1)
+        opened -= slope + GAP_OPEN
+        np.maximum(current[:, 1:], opened[:, :-1], out=current[:, 1:])
+        h[:, 1:] = current
+        column = current.argmax(axis=1)
+        score = current[every, column]
+        better = (score > best) | ((score == best) & (score > 0) & (column + 1 < best_column))
+        if better.any():
+            best[better], best_row[better] = score[better], row
+            best_column[better] = column[better] + 1
     return best, best_row, best_column
+
+
+def _number(length: int, width: int) -> type[np.int16] | type[np.int32]:
+    """Half as wide numbers, half the time, where no score on its slope can outgrow them."""
+    most = int(BLOSUM62.max()) * min(length, width) + GAP_EXTEND * width
+    return np.int16 if most + GAP_OPEN < np.iinfo(np.int16).max else np.int32
+
+
+def _padded(sequences: Sequence[Codes]) -> Codes:
+    """One row each, filled up with padding to the longest."""
+    table = np.full((len(sequences), max(map(len, sequences))), _PADDING, dtype=np.uint8)
+    for row, sequence in zip(table, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return table

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from remote_gpu.worker.alignment import locate as placing
 from remote_gpu.worker.alignment import scoring
 from remote_gpu.worker.alignment.database import Database, Shelf
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.worker.alignment.locate import locate
+from remote_gpu.worker.alignment.locate import Placement, locate
 from tests.unit.operations.plain_alignment import Found, align
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
@@ -27,10 +28,15 @@ SEQUENCES = st.one_of(
 
 
 def found_by_us(query: str, subject: str) -> Found | None:
-    codes = [scoring.encode(text.upper().encode()) for text in (query, subject)]
-    placed = locate(*codes)
-    if placed is None:
-        return None
+    (placed,) = locate(encoded(query), [encoded(subject)])
+    return None if placed is None else as_found(placed)
+
+
+def encoded(sequence: str) -> scoring.Codes:
+    return scoring.encode(sequence.upper().encode())
+
+
+def as_found(placed: Placement) -> Found:
     return Found(
         placed.score, placed.query_start, placed.query_end,
         placed.subject_start, placed.subject_end,
@@ -63,10 +69,22 @@ def test_positions_equal_the_plain_programme(query: str, subject: str) -> None:
     assert found_by_us(query, subject) == align(query, subject)
 
 
+@settings(deadline=None, max_examples=60)
+@given(query=SEQUENCES, subjects=st.lists(SEQUENCES, min_size=1, max_size=6))
+def test_subjects_placed_together_are_placed_as_each_alone(query: str, subjects: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        together = list(locate(encoded(query), [encoded(s) for s in subjects]))
+        patch.setattr(placing, "PASS_CELLS_MAX", 50)  # most passes take two or three of them
+        few = list(locate(encoded(query), [encoded(s) for s in subjects]))
+    alone = [align(query, subject) for subject in subjects]
+    assert [None if p is None else as_found(p) for p in together] == alone
+    assert few == together
+
+
 @settings(deadline=None, max_examples=100)
 @given(query=SEQUENCES, subjects=st.lists(SEQUENCES, min_size=1, max_size=6))
 def test_scores_equal_both_oracles(query: str, subjects: list[str]) -> None:
-    scores = database_of(*subjects).scores(query.upper().encode())
+    scores = database_of(*subjects).scores(query.upper().encode()).tolist()
     plain = [align(query, subject) for subject in subjects]
     assert scores == [0 if found is None else found.score for found in plain]
     uppers = [subject.upper().encode() for subject in subjects]
@@ -77,14 +95,14 @@ def test_a_gap_of_k_residues_costs_11_and_one_more_for_each_further() -> None:
     left, right = "WCWYWFWM", "HKNQEDRGHKNEQDRG"
     own = database_of(left + right).scores((left + right).encode())[0]
     for k in range(1, 6):
-        assert database_of(left + right).scores((left + "P" * k + right).encode()) == [
+        assert database_of(left + right).scores((left + "P" * k + right).encode()).tolist() == [
             own - (11 + (k - 1))
         ]
 
 
 def test_scores_beyond_16_bits_are_exact() -> None:
     long = "W" * 3100
-    assert database_of(long, "A").scores(long.encode()) == [3100 * 11, 0]
+    assert database_of(long, "A").scores(long.encode()).tolist() == [3100 * 11, 0]
     assert found_by_us(long, long) == Found(34100, 1, 3100, 1, 3100)
 
 
@@ -94,7 +112,7 @@ def test_every_score_on_the_example_data_equals_parasail() -> None:
     for file in sorted((EXAMPLE / "input").iterdir()):
         for query in parse_fasta(file.read_bytes(), file=file.name):
             expected = [score_by_parasail(query.residues, p.residues) for p in database.proteins]
-            assert database.scores(query.residues) == expected
+            assert database.scores(query.residues).tolist() == expected
 
 
 def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
@@ -103,11 +121,8 @@ def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
     file = EXAMPLE / "input/altered.fasta"
     for query in parse_fasta(file.read_bytes(), file=file.name):
         for hit in database.search(query.residues, top=6):
-            place = hit.placement
-            assert align(query.residues.decode(), subjects[hit.subject]) == Found(
-                place.score, place.query_start, place.query_end,
-                place.subject_start, place.subject_end,
-            )  # fmt: skip
+            plain = align(query.residues.decode(), subjects[hit.subject])
+            assert as_found(hit.placement) == plain
 
 
 def test_hits_come_by_score_then_by_place_in_the_database_and_without_misses() -> None:

@@ -1,0 +1,1 @@
+"""Figures of what a function does with its device."""

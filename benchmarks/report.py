@@ -1,0 +1,79 @@
+"""The one shape of a benchmark's answer: `--json` prints it; without the flag a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One metric; the baseline is what it is compared with, measured in the same run."""
+
+    metric: str
+    value: float
+    unit: str
+    baseline: str | None = None  #: what the baseline is, in words
+    baseline_value: float | None = None
+    ratio: float | None = None  #: value / baseline_value, unless the metric is itself a ratio
+    target: str | None = None  #: a comparison: ">= 0.5"
+    met: bool | None = None
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the flag that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def show(benchmark: str, figures: Sequence[Figure], *, as_json: bool) -> None:
+    """Print the figures with the commit and the machine they belong to."""
+    if as_json:
+        results = [{k: v for k, v in asdict(f).items() if v is not None} for f in figures]
+        answer = {"benchmark": benchmark, "commit": commit(), "machine": machine()}
+        print(json.dumps({**answer, "results": results}))
+        return
+    for figure in figures:
+        beside = f"  ({figure.baseline}: {figure.baseline_value:.4g})" if figure.baseline else ""
+        wanted = f"  target {figure.target}: {'met' if figure.met else 'missed'}"
+        target = wanted if figure.target else ""
+        print(f"{figure.metric:36} {figure.value:12.4g} {figure.unit}{beside}{target}")
+
+
+def commit() -> str:
+    """The checked-out commit, with `+` where the tree differs from it; "" outside git."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on."""
+    model = ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else ""
+    return {
+        "cpu": model or platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
