@@ -1,0 +1,362 @@
+"""The scheduler core against a simple model, under any order of events, losses and restarts.
+
+The model believes only what leaves the machine: it keeps, per host, the installs a host would have
+after the actions so far, and checks after every single action that no device is promised twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from corekit.budget import Budget
+from corekit.errors import ErrorCode
+from corekit.ids import DeviceId, IdSource
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import decode_entry, encode_entry
+from gpu_scheduler.core.invariants import check
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.policies.fifo import Fifo
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    EndReason,
+    Hold,
+    LeaseState,
+    Placement,
+    Request,
+    Sharing,
+    Step,
+)
+
+SESSIONS = ("s1", "s2", "s3")
+HOSTS = ("h1", "h2")
+JOBS = tuple(f"job{i}" for i in range(5))
+MEMORY_MIB = 1000
+
+requests = st.builds(
+    Request,
+    count=st.sampled_from([1, 1, 1, 2, 3]),
+    kinds=st.sampled_from([(), (), (DeviceKind.CUDA,), (DeviceKind.CPU, DeviceKind.CUDA)]),
+    memory_mib=st.sampled_from([0, 200, 500, 1000, 1500]),
+    compute_guarantee_pct=st.sampled_from([0, 30, 100]),
+    sharing=st.sampled_from(Sharing),
+    placement=st.sampled_from(Placement),
+    priority=st.sampled_from([0, 0, 5]),
+    warm_key=st.sampled_from([None, "k"]),
+    max_wait_s=st.sampled_from([None, None, 8.0]),
+)
+
+
+def devices_of(host: str, healthy: tuple[bool, bool] = (True, True)) -> tuple[Device, ...]:
+    kinds = (DeviceKind.CUDA, DeviceKind.CPU if host == "h1" else DeviceKind.CUDA)
+    return tuple(
+        Device(
+            id=DeviceId(f"{host}/{i}"), index=i, kind=kinds[i], model="M",
+            memory_mib=MEMORY_MIB * (1 + i), healthy=healthy[i], resident=("k",) * i,
+        )
+        for i in range(2)
+    )  # fmt: skip
+
+
+class SchedulerRules(RuleBasedStateMachine):
+    """Events in any order; the journal is kept, restarted from and compacted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.journal: list[Any] = []
+        self.runs = 0
+        self.asked = 0
+        self.fence = 0
+        self.wake_s: float | None = None
+        #: what each host would hold: host → lease → shares, as its ordered channel told it
+        self.installed: dict[str, dict[str, tuple[Any, ...]]] = {}
+        self.answers: dict[str, Any] = {}
+        self.restart()
+
+    # ------------------------------------------------------------------ the model
+
+    def happen(self, event: type[Any], **fields: Any) -> Any:
+        """One event; returns its answer, if it is one that is answered."""
+        self.asked += 1
+        token = f"q{self.asked}"
+        if issubclass(event, on.Asked | on.HostSaid):
+            fields["reply_to"] = token
+        made = event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields)
+        decision = self.machine.handle(made)
+        assert len(decision.changes) <= 1
+        self.journal += [encode_entry(entry) for entry in decision.changes]
+        answers = []
+        for action in decision.actions:
+            if isinstance(action, do.Reply | do.ReplyError):
+                assert action.reply_to == token
+                answers.append(action)
+            self.perform(action)
+        assert len(answers) == ("reply_to" in fields)
+        if not answers:
+            return None
+        if isinstance(answers[0], do.ReplyError):
+            assert answers[0].code is not ErrorCode.INTERNAL
+            return None
+        return answers[0].answer
+
+    def perform(self, action: do.Action) -> None:
+        match action:
+            case do.InstallOnHost():
+                assert action.install.fence > self.fence, "fences rise with every grant"
+                self.fence = max(self.fence, action.install.fence - 1)
+                here = self.installed.setdefault(action.host, {})
+                here[action.install.lease] = action.install.shares
+                self.assert_nothing_promised_twice(action.host)
+            case do.EndOnHost():
+                self.installed.get(action.host, {}).pop(action.lease, None)
+            case do.WakeAt():
+                self.wake_s = action.at_s
+            case _:
+                pass
+
+    def assert_nothing_promised_twice(self, host: str) -> None:
+        known = self.machine.state.inventory.devices
+        promised: dict[str, list[Any]] = {}
+        for shares in self.installed[host].values():
+            for share in shares:
+                promised.setdefault(share.device, []).append(share)
+        for device, shares in promised.items():
+            assert sum(s.memory_mib for s in shares) <= known[DeviceId(device)].device.memory_mib
+            assert sum(s.compute_guarantee_pct for s in shares) <= 100
+            assert len(shares) == 1 or not any(s.exclusive for s in shares)
+
+    @property
+    def records(self) -> Any:
+        return self.machine.state.records
+
+    @property
+    def leases(self) -> list[Any]:
+        return [entry.lease for entry in self.machine.state.leases.values()]
+
+    # ------------------------------------------------------------------ the world
+
+    @rule()
+    def restart(self) -> None:
+        """A new process replays the journal; time goes on meanwhile."""
+        self.runs += 1
+        self.now_s += 1.0
+        machine = SchedulerMachine(Budget(), IdSource(self.runs), Fifo(bypass_max=2))
+        for line in self.journal:
+            machine.apply(decode_entry(line))
+        if self.runs > 1:
+            assert machine.snapshot() == self.machine.snapshot()
+        self.machine, self.wake_s = machine, None
+        self.happen(on.EpochBegan)
+
+    @rule()
+    def compact(self) -> None:
+        """The journal begins anew with a snapshot."""
+        self.journal = [encode_entry(entry) for entry in self.machine.snapshot()]
+        copy = SchedulerMachine(Budget(), IdSource("copy"))
+        for line in self.journal:
+            copy.apply(decode_entry(line))
+        assert copy.snapshot() == self.machine.snapshot()
+        assert check(copy.state) == []
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 5.0, 11.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Nobody says anything; ticks come when they were asked for."""
+        end_s = self.now_s + seconds
+        while self.wake_s is not None and self.wake_s <= end_s:
+            self.now_s, self.wake_s = max(self.now_s, self.wake_s), None
+            self.happen(on.Ticked)
+        self.now_s = end_s
+
+    @rule(seconds=st.sampled_from([4.0, 400.0]))
+    def scheduler_stops(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.happen(on.Ticked)
+
+    # ------------------------------------------------------------------ hosts
+
+    @rule(host=st.sampled_from(HOSTS), incarnation=st.sampled_from("ab"), keeps=st.booleans())
+    def host_says_hello(self, host: str, incarnation: str, keeps: bool) -> None:
+        installed = tuple(self.installed.get(host, {})) if keeps else ()
+        welcome = self.happen(
+            on.HostHello, host=host, incarnation=incarnation, gateway=f"{host}:1",
+            devices=devices_of(host), epoch_seen=0, installed=installed,
+        )  # fmt: skip
+        self.installed[host] = {
+            i.lease: () if i.state is LeaseState.ENDING else i.shares for i in welcome.installs
+        }
+        self.assert_nothing_promised_twice(host)
+
+    @rule(
+        host=st.sampled_from(HOSTS),
+        healthy=st.sampled_from([(True, True), (True, True), (False, True), (True, False)]),
+    )
+    def host_reports(self, host: str, healthy: tuple[bool, bool]) -> None:
+        self.happen(on.HostReported, host=host, devices=devices_of(host, healthy), usage=())
+
+    @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS), drained=st.booleans())
+    def drain(self, host: str, session: str, drained: bool) -> None:
+        self.happen(on.DrainAsked, session=session, host=host, drained=drained)
+
+    @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
+    def forget(self, host: str, session: str) -> None:
+        if self.happen(on.ForgetAsked, session=session, host=host) is not None:
+            self.installed.pop(host, None)
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        data=st.data(), change=st.sampled_from(on.SessionChange),
+        reason=st.sampled_from([None, EndReason.SESSION_LOST]), twice=st.booleans(),
+    )  # fmt: skip
+    def session_changes(
+        self, data: Any, change: on.SessionChange, reason: EndReason | None, twice: bool
+    ) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        host = lease.shares[0].host
+        if change is on.SessionChange.FREED and lease.hold is Hold.SESSION:
+            self.installed.get(host, {}).pop(lease.id, None)  # the host has cut it itself
+        for _ in range(1 + twice):
+            self.happen(
+                on.LeaseSessionTold, host=host, lease=lease.id, change=change, nonce="n",
+                reason=reason,
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------ jobs
+
+    @rule(
+        session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS), request=requests,
+        wait=st.booleans(), lost=st.booleans(), next_=st.booleans(),
+    )  # fmt: skip
+    def attempt(
+        self, session: str, holder: str, request: Request, wait: bool, lost: bool, next_: bool
+    ) -> None:
+        record = self.records.get(holder)
+        n = 1 if record is None else record.attempt + next_
+        said = {
+            "session": session, "holder": holder, "n": n, "handle": "h", "block": {},
+            "request": request, "wait": wait,
+            "revision": 0 if record is None else record.revision,
+        }  # fmt: skip
+        first = self.happen(on.AttemptAsked, **said)
+        if first is None:
+            return
+        assert first.record.owner == session
+        assert first.record.attempt == n
+        assert (first.granted is None) is not (first.explanation is None)
+        if lost:  # the answer was lost: the same again answers what stands
+            second = self.happen(on.AttemptAsked, **said)
+            stood = (do.Outcome.GRANTED, do.Outcome.WAITING)
+            if first.outcome is do.Outcome.GRANTED:
+                assert second == first
+            else:
+                assert second.outcome in (first.outcome, *stood)
+
+    @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS))
+    def adopt(self, session: str, holder: str) -> None:
+        record = self.records.get(holder)
+        free = record is not None and record.step is not Step.ENDED and record.owner is None
+        answer = self.happen(
+            on.AdoptAsked, session=session, holder=holder, handle=None,
+            revision=record.revision if record else 1,
+        )  # fmt: skip
+        if free:
+            assert answer.record.owner == session
+
+    @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS))
+    def hand_back(self, session: str, holder: str) -> None:
+        record = self.records.get(holder)
+        self.happen(
+            on.HandBackAsked, session=session, holder=holder,
+            revision=record.revision if record else 1,
+        )  # fmt: skip
+
+    @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS))
+    def fail(self, session: str, holder: str) -> None:
+        record = self.records.get(holder)
+        self.happen(
+            on.AttemptFailed, session=session, holder=holder, reason="KILLED", detail="",
+            revision=record.revision if record else 1, retry_at_s=None,
+        )  # fmt: skip
+
+    @rule(
+        session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS),
+        outcome=st.sampled_from(["SUCCEEDED", "FAILED"]),
+    )  # fmt: skip
+    def finish(self, session: str, holder: str, outcome: str) -> None:
+        answer = self.happen(
+            on.FinishAsked, session=session, holder=holder, outcome=outcome, reason="NONE",
+            detail="",
+        )  # fmt: skip
+        assert answer.record is None or answer.record.step is Step.ENDED
+        assert not any(lease.holder == holder for lease in self.leases)
+
+    @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS))
+    def reopen(self, session: str, holder: str) -> None:
+        record = self.records.get(holder)
+        self.happen(
+            on.ReopenAsked, session=session, holder=holder, handle="again",
+            revision=record.revision if record else 1,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ leases
+
+    @rule(
+        session=st.sampled_from(SESSIONS), name=st.sampled_from("xyz"), request=requests,
+        wait=st.booleans(), lease_s=st.sampled_from([None, None, 30.0]),
+    )  # fmt: skip
+    def reserve(
+        self, session: str, name: str, request: Request, wait: bool, lease_s: float | None
+    ) -> None:
+        self.happen(
+            on.ReserveAsked, session=session, attempt=name, request=request, wait=wait,
+            hold=Hold.SESSION if lease_s is None else Hold.DEADLINE, lease_s=lease_s,
+        )  # fmt: skip
+
+    @precondition(lambda self: self.leases)
+    @rule(session=st.sampled_from(SESSIONS), data=st.data(), op=st.sampled_from("wsr"))
+    def use_lease(self, session: str, data: Any, op: str) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        if op == "w":
+            self.happen(on.RenewAsked, session=session, lease=lease.id)
+        elif op == "r":
+            self.happen(on.ReleaseAsked, session=session, lease=lease.id, reason=EndReason.RELEASED)
+        else:
+            self.happen(
+                on.StagedTold, session=session, holder=lease.holder or "none", lease=lease.id,
+                connect_by_s=20.0,
+            )  # fmt: skip
+
+    @rule(session=st.sampled_from(SESSIONS), again=st.booleans())
+    def session_lives(self, session: str, again: bool) -> None:
+        self.happen(on.SessionHello if again else on.SessionBeat, session=session)
+
+    @rule(session=st.sampled_from(SESSIONS))
+    def look(self, session: str) -> None:
+        """Reading changes nothing, and every view can be made."""
+        before = len(self.journal)
+        for question in (on.InventoryAsked, on.LeasesAsked):
+            assert self.happen(question, session=session) is not None
+        queue = self.happen(on.QueueAsked, session=session).queue
+        assert [q.position for q in queue if q.position] == list(
+            range(1, 1 + sum(q.position is not None for q in queue))
+        )
+        for question in (on.OrphansAsked, on.RecordsAsked):
+            more = {"after": None} if question is on.RecordsAsked else {}
+            assert self.happen(question, session=session, limit=3, **more) is not None
+        if not self.machine.state.queue.passed_over:
+            assert len(self.journal) == before or queue
+
+    # ------------------------------------------------------------------ always
+
+    @invariant()
+    def holds(self) -> None:
+        assert check(self.machine.state) == []
+
+
+SchedulerRules.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+test_scheduler_machine = SchedulerRules.TestCase

@@ -1,0 +1,66 @@
+"""The one feasibility function, case by case, and what a share then is."""
+
+import pytest
+
+from gpu_scheduler.core.fits import empty_shape, fits, fits_ever, share_of
+from gpu_scheduler.model import Device, DeviceKind, HostState, NoFit, Request, Sharing
+
+DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
+EMPTY = empty_shape(DEVICE, gateway=True)
+WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+@pytest.mark.parametrize(
+    ("request_", "shape", "reason"),
+    [
+        (Request(), EMPTY, None),
+        (Request(memory_mib=1000, compute_guarantee_pct=100), EMPTY, None),
+        (Request(kinds=(DeviceKind.CPU,)), EMPTY, NoFit.KIND),
+        (Request(kinds=(DeviceKind.CPU, DeviceKind.CUDA)), EMPTY, None),
+        (Request(models=("H100",)), EMPTY, NoFit.MODEL),
+        (Request(memory_mib=1001), EMPTY, NoFit.MEMORY),
+        (Request(memory_mib=501), EMPTY._replace(free_mib=500, shared=True), NoFit.MEMORY),
+        (Request(memory_mib=500), EMPTY._replace(free_mib=500, shared=True), None),
+        (Request(compute_guarantee_pct=51), EMPTY._replace(free_pct=50), NoFit.COMPUTE),
+        (Request(compute_guarantee_pct=50), EMPTY._replace(free_pct=50), None),
+        (Request(), EMPTY._replace(exclusive=True), NoFit.EXCLUSIVE_TAKEN),
+        (WHOLE, EMPTY._replace(exclusive=True), NoFit.EXCLUSIVE_TAKEN),
+        (WHOLE, EMPTY._replace(shared=True), NoFit.SHARED_TAKEN),
+        (WHOLE, EMPTY, None),
+        (Request(), EMPTY._replace(host_state=HostState.STALE), NoFit.HOST_STALE),
+        (Request(), EMPTY._replace(host_state=HostState.LOST), NoFit.HOST_LOST),
+        (Request(), EMPTY._replace(host_state=HostState.DRAINED), NoFit.DRAINED),
+        (Request(), EMPTY._replace(healthy=False), NoFit.UNHEALTHY),
+        (Request(), EMPTY._replace(gateway=False), NoFit.ADVISORY),
+        (Request(advisory=True), EMPTY._replace(gateway=False), None),
+        (Request(), EMPTY._replace(kept_for="other"), NoFit.RESERVED_FOR_HEAD),
+        (Request(), EMPTY._replace(kept_for="me"), None),
+        # what can never be cured is said first
+        (Request(memory_mib=1001), EMPTY._replace(host_state=HostState.LOST), NoFit.MEMORY),
+    ],
+)
+def test_reasons(request_, shape, reason):
+    assert fits(request_, shape, "me") is reason
+
+
+def test_ever_ignores_what_passes():
+    bad_day = EMPTY._replace(
+        host_state=HostState.LOST, healthy=False, free_mib=0, free_pct=0, exclusive=True
+    )
+    assert fits_ever(Request(memory_mib=1000), bad_day)
+    assert not fits_ever(Request(memory_mib=1001), bad_day)
+
+
+def test_an_exclusive_share_is_the_whole_device():
+    request = Request(sharing=Sharing.EXCLUSIVE, memory_mib=10, compute_limit_pct=30)
+    share = share_of(request, DEVICE, "h")
+    assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (
+        1000, 100, 100,
+    )  # fmt: skip
+
+
+def test_a_shared_share_is_what_was_asked():
+    request = Request(memory_mib=10, compute_guarantee_pct=5, compute_limit_pct=30)
+    share = share_of(request, DEVICE, "h")
+    assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (10, 5, 30)
+    assert not share.exclusive

@@ -1,0 +1,184 @@
+"""Hosts that fall silent, return, restart, change, drain."""
+
+import pytest
+
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, HostState, LeaseState, Request, Step, Usage
+
+
+def state(world, host="h1"):
+    world.ask(on.InventoryAsked)
+    return next(h.state for h in world.answer().hosts if h.host == host)
+
+
+def run(world, request=None):
+    """A job whose session is open."""
+    lease = world.attempt(request=request).granted.lease
+    world.staged(lease)
+    world.told("h1", lease, "opened")
+    return lease
+
+
+def test_silence_is_stale_then_lost(one):
+    one.alive["s1"] = None
+    run(one)
+    devices = one.hosts.pop("h1")
+    one.advance(one.budget.host_stale_s - 0.1)
+    assert state(one) is HostState.UP
+    one.advance(0.1)
+    assert state(one) is HostState.STALE
+    assert one.reserve("b").explanation.counts == {"HOST_STALE": 1}
+    assert len(one.leases) == 1
+    one.advance(one.budget.host_lost_s - one.budget.host_stale_s)
+    [push] = one.pushes(do.LeasePush, "s1")
+    assert state(one) is HostState.LOST
+    assert (push.reason, push.holder) == (EndReason.HOST_LOST, "job")
+    assert one.record().reason == "HOST_LOST"
+    # it returns, the same as before, and must cut what is not in the full state
+    welcome = one.host("h1", *devices, installed=("x",))
+    assert welcome.installs == ()
+    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
+    assert state(one) is HostState.UP
+
+
+def test_a_late_report_brings_it_back(one):
+    devices = one.hosts.pop("h1")
+    one.advance(one.budget.host_lost_s + 5)
+    one.report("h1", *devices)
+    assert state(one) is HostState.UP
+    one.advance(one.budget.host_stale_s)
+    assert state(one) is HostState.STALE
+
+
+def test_a_restarted_host_has_lost_its_sessions(one):
+    running = run(one)
+    reserved = one.attempt("second").granted.lease
+    welcome = one.host("h1", *one.hosts["h1"], incarnation="two")
+    assert [i.lease for i in welcome.installs] == [reserved.id]  # had no session yet
+    assert one.pushes(do.LeasePush, "s1")[0].lease == running.id
+    assert one.record().reason == "HOST_RESTARTED"
+
+
+def test_a_reconnected_host_gets_its_full_state(one):
+    running = run(one)
+    reserved = one.attempt("second").granted.lease
+    welcome = one.host("h1", *one.hosts["h1"], installed=(running.id,))
+    assert [(i.lease, i.state) for i in welcome.installs] == [
+        (running.id, LeaseState.ACTIVE), (reserved.id, LeaseState.RESERVED),
+    ]  # fmt: skip
+    welcome = one.host("h1", *one.hosts["h1"], installed=(reserved.id,))
+    assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen
+
+
+def test_full_state_says_what_is_left_of_connect_by(one):
+    one.alive["s1"] = None
+    lease = one.attempt().granted.lease
+    one.staged(lease)
+    one.advance(50.0)
+    welcome = one.host("h1", *one.hosts["h1"], installed=(lease.id,))
+    assert welcome.installs[0].connect_by_s == one.budget.connect_by_s - 50.0
+
+
+def test_a_host_that_saw_a_later_epoch_is_refused(one, code):
+    refused = one.host("h1", *one.hosts["h1"], epoch_seen=2)
+    assert refused.code is code.CONFLICT
+    assert "epoch 2" in refused.message
+
+
+def test_one_device_has_one_host(one, device, code):
+    assert one.host("h2", device("d1")).code is code.INVALID
+    assert one.host("h2", device("x"), device("x", index=1)).code is code.INVALID
+    one.report("h1", device("d1"), device("d1"))
+    assert one.answer().code is code.INVALID
+
+
+def test_reports_of_strangers_are_asked_to_say_hello(one, device, code):
+    one.report("h9", device("d9"))
+    assert one.answer().code is code.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"healthy": False, "detail": "ECC"}, {"memory_mib": 100}, {"model": "other"}],
+)
+def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
+    world.host("h1", device("d1"), device("d2", index=1))
+    lease = run(world, Request(memory_mib=500))
+    good = world.reserve("good", Request(memory_mib=700)).granted.lease
+    assert lease.shares[0].device != good.shares[0].device
+    world.report("h1", device("d1", **change), device("d2", index=1))
+    [push] = world.pushes(do.LeasePush, "s1")
+    assert (push.reason, push.lease) == (EndReason.DEVICE_BAD, lease.id)
+    assert [x.id for x in world.leases] == [good.id]
+
+
+def test_a_device_that_disappears_is_known_but_unhealthy(world, device):
+    world.host("h1", device("d1"), device("d2", index=1))
+    run(world, Request(memory_mib=1000))
+    world.report("h1", device("d2", index=1))
+    assert world.record().reason == "DEVICE_BAD"
+    answer = world.reserve("two", Request(count=2))
+    assert answer.outcome is do.Outcome.WAITING
+    assert answer.explanation.counts == {"UNHEALTHY": 1}
+    world.report("h1", device("d1"), device("d2", index=1))
+    assert [p.attempt for p in world.pushes(do.GrantedPush)] == ["two"]
+
+
+def test_reports_without_news_are_not_journalled(one, device):
+    before = len(one.journal)
+    usage = Usage(device="d1", memory_used_mib=7, utilisation_pct=3)
+    one.report("h1", device("d1", resident=("k",)), usage=(usage,))
+    one.ask(on.SessionBeat)
+    assert len(one.journal) == before
+    one.ask(on.InventoryAsked)
+    assert one.answer().hosts[0].devices[0].usage == usage
+
+
+def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
+    lease = run(one)
+    one.ask(on.DrainAsked, host="h1", drained=True)
+    assert state(one) is HostState.DRAINED
+    assert one.reserve("b").explanation.counts == {"DRAINED": 1}
+    one.told("h1", lease, "closed")
+    assert one.leases == []
+    one.ask(on.DrainAsked, host="h1", drained=False)
+    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
+    one.ask(on.DrainAsked, host="nowhere", drained=True)
+    assert one.answer().code is code.NOT_FOUND
+
+
+def test_a_host_lost_ends_gangs_on_the_others_too(world, device):
+    world.host("h1", device("a"))
+    world.host("h2", device("b"))
+    world.reserve("gang", Request(count=2))
+    world.alive["s1"] = None
+    world.hosts.pop("h2")
+    world.advance(world.budget.host_lost_s)
+    ended = [(a.host, a.reason) for a in world.did(do.EndOnHost)]
+    assert ended == [("h1", EndReason.HOST_LOST), ("h2", EndReason.HOST_LOST)]
+
+
+def test_a_cut_is_a_fact_without_consequence(one):
+    before = len(one.journal)
+    one.handle(on.CutTold, host="h1", reply_to="h", lease="any")
+    assert one.answer() == do.Done()
+    assert len(one.journal) == before
+
+
+def test_inventory_shows_what_is_promised(one):
+    lease = one.reserve("a", Request(memory_mib=300, compute_guarantee_pct=20)).granted.lease
+    one.ask(on.InventoryAsked)
+    [host] = one.answer().hosts
+    [view] = host.devices
+    assert (view.memory_free_mib, view.compute_free_pct, view.leases) == (700, 80, (lease.id,))
+    one.ask(on.LeasesAsked)
+    assert one.answer().leases == (lease,)
+
+
+def test_step_is_untouched_by_silence(one):
+    one.alive["s1"] = None
+    run(one)
+    one.hosts.clear()
+    one.advance(one.budget.host_lost_s)
+    assert one.record().step is Step.RUNNING

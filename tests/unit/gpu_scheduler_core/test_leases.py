@@ -1,0 +1,212 @@
+"""The life of a lease, deadline by deadline."""
+
+import pytest
+
+from corekit.ids import LeaseId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Door, EndReason, Hold, LeaseState, Request, Step
+
+
+def take(world, name="a", **fields):
+    answer = world.reserve(name, **fields)
+    assert answer.outcome is do.Outcome.GRANTED, answer
+    return answer.granted.lease
+
+
+def test_a_grant_is_one_entry_installed_with_its_fence(one):
+    lease = take(one, request=Request(memory_mib=100, tenant="t"))
+    [install] = one.did(do.InstallOnHost)
+    assert install.host == "h1"
+    assert install.install.fence == lease.fence == one.machine.state.position
+    assert install.install.tenant == "t"
+    assert install.install.shares == lease.shares
+    assert (lease.state, lease.door) == (LeaseState.RESERVED, Door.GATEWAY)
+
+
+def test_fences_rise_over_restarts(one):
+    fences = [take(one, "a").fence, take(one, "b").fence]
+    one.start()
+    one.host("h1", *one.hosts["h1"], installed=[x.id for x in one.leases])
+    fences.append(take(one, "c").fence)
+    assert fences == sorted(set(fences))
+
+
+def test_reserved_expires_unless_renewed(one):
+    one.alive["s1"] = None
+    lease = take(one)
+    one.advance(one.budget.reserved_ttl_s - 1)
+    assert one.renew(lease) == do.Done()
+    one.advance(one.budget.reserved_ttl_s - 1)
+    assert one.leases == [lease]
+    one.advance(1.0)
+    [push] = one.pushes(do.LeasePush, "s1")
+    assert (push.state, push.reason) == (LeaseState.ENDED, EndReason.EXPIRED)
+    assert [end.reason for end in one.did(do.EndOnHost)] == [EndReason.EXPIRED]
+    assert one.leases == []
+
+
+def test_renew_of_what_is_over_says_so(one, code):
+    lease = take(one)
+    one.release(lease)
+    assert one.renew(lease).code is code.NOT_FOUND
+
+
+def test_release_of_what_is_over_is_success(one):
+    lease = take(one)
+    one.release(lease)
+    one.release(lease)
+    assert one.answer() == do.Done()
+    assert one.did(do.EndOnHost) == []
+
+
+def test_session_life(one, whole):
+    one.ask(on.WatchAsked, "s1", all_leases=True)
+    lease = one.attempt(request=whole).granted.lease
+    one.staged(lease)
+    states = []
+    for change in ("opened", "freed", "closed"):
+        one.told("h1", lease, change)
+        [push] = one.pushes(do.LeasePush, "s1")
+        states.append((push.state, push.reason))
+    assert states == [
+        (LeaseState.ACTIVE, None), (LeaseState.ENDING, None), (LeaseState.ENDED, EndReason.DONE),
+    ]  # fmt: skip
+    assert push.device == "h1/0 cuda M"
+    assert one.record().step is Step.RUNNING
+    assert one.record().reason == "DONE"
+
+
+def test_freed_shares_serve_the_next_at_once(one, whole):
+    first = take(one, "a", request=whole)
+    one.told("h1", first, "opened")
+    assert one.reserve("b", whole, session="s2").outcome is do.Outcome.WAITING
+    one.told("h1", first, "freed")
+    [push] = one.pushes(do.GrantedPush, "s2")
+    assert push.attempt == "b"
+    assert push.granted.lease.fence > first.fence
+    # the old one goes on without its device; the host knows both
+    assert [lease.state for lease in one.leases] == [LeaseState.ENDING, LeaseState.RESERVED]
+    welcome = one.host("h1", *one.hosts["h1"], installed=[x.id for x in one.leases])
+    assert [i.state for i in welcome.installs] == [LeaseState.ENDING, LeaseState.RESERVED]
+
+
+def test_freed_twice_and_closed_twice_do_no_harm(one):
+    lease = take(one)
+    one.told("h1", lease, "opened")
+    for change in ("opened", "freed", "freed", "closed", "closed", "opened"):
+        one.told("h1", lease, change)
+        assert one.answer() == do.Done()
+    assert [end.fence for end in one.did(do.EndOnHost)] == [0]  # opened, but long over
+
+
+@pytest.mark.parametrize("reason", [EndReason.SESSION_LOST, EndReason.CAP, EndReason.REVOKED])
+def test_the_host_says_why_a_session_ended(one, reason):
+    lease = one.attempt().granted.lease
+    one.staged(lease)
+    one.told("h1", lease, "opened")
+    one.told("h1", lease, "closed", reason=reason, detail="because")
+    [push] = one.pushes(do.LeasePush, "s1")
+    assert (push.reason, push.detail) == (reason, "because")
+    assert one.record().reason == reason.value
+
+
+def test_a_session_of_a_foreign_host_is_refused(one, device, code):
+    one.host("h2", device("d2"))
+    lease = take(one)
+    assert lease.shares[0].host == "h1"
+    one.told("h2", lease, "opened")
+    assert one.answer().code is code.INVALID
+
+
+def test_staged_sets_connect_by_once(one):
+    one.alive["s1"] = None
+    lease = one.attempt().granted.lease
+    assert one.staged(lease).record.step is Step.STAGED
+    assert [s.connect_by_s for s in one.did(do.StagedOnHost)] == [one.budget.connect_by_s]
+    one.advance(one.budget.connect_by_s - 1)
+    assert one.renew(lease) == do.Done()
+    one.staged(lease)
+    assert one.did(do.StagedOnHost) == []
+    one.advance(1)
+    [push] = one.pushes(do.LeasePush, "s1")
+    assert push.reason is EndReason.NOT_STARTED
+    assert (one.record().step, one.record().reason) == (Step.STAGED, "NOT_STARTED")
+
+
+def test_a_session_faster_than_staged(one):
+    lease = one.attempt().granted.lease
+    one.told("h1", lease, "opened")
+    record = one.staged(lease).record
+    assert (record.step, record.strikes) == (Step.RUNNING, 0)
+    assert "STAGED" in record.times
+    one.alive["s1"] = None
+    one.advance(one.budget.connect_by_s + 1)
+    assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
+
+
+def test_staged_by_the_wrong_job_is_refused(one, code):
+    lease = one.attempt("job").granted.lease
+    one.attempt("other")
+    one.ask(on.StagedTold, holder="other", lease=lease.id, connect_by_s=1.0)
+    assert one.answer().code is code.CONFLICT
+    one.ask(on.StagedTold, holder="job", lease=LeaseId("none"), connect_by_s=1.0)
+    assert one.answer().code is code.NOT_FOUND
+
+
+def test_a_deadline_lease_ends_at_its_length(one):
+    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0)
+    assert (lease.state, lease.door) == (LeaseState.ACTIVE, Door.PORT)
+    assert one.did(do.InstallOnHost)[0].install.cap_s == 90.0
+    one.told("h1", lease, "closed")  # sessions do not decide about it
+    one.advance(89.0)
+    assert len(one.leases) == 1
+    one.advance(1.0)
+    assert one.leases == []
+    assert one.did(do.EndOnHost)[0].reason is EndReason.EXPIRED
+
+
+def test_a_deadline_lease_of_a_waiter_begins_when_it_is_taken(one, whole):
+    one.alive["s1"] = None
+    first = take(one, "a", request=whole)
+    one.reserve("b", whole, hold=Hold.DEADLINE, lease_s=90.0)
+    one.release(first)
+    lease = one.pushes(do.GrantedPush)[0].granted.lease
+    assert lease.state is LeaseState.RESERVED
+    one.advance(3.0)
+    one.renew(lease)
+    assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
+    one.advance(89.0)
+    assert len(one.leases) == 1
+    one.advance(1.0)
+    assert one.leases == []
+
+
+@pytest.mark.parametrize(
+    ("hold", "lease_s"), [(Hold.DEADLINE, None), (Hold.DEADLINE, 0.0), (Hold.SESSION, 5.0)]
+)
+def test_lease_s_goes_with_deadline_only(one, code, hold, lease_s):
+    assert one.reserve(hold=hold, lease_s=lease_s).code is code.INVALID
+
+
+def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world, device):
+    world.host("h1", device("a"))
+    world.host("h2", device("b"))
+    lease = take(world, request=Request(count=2))
+    assert {a.host for a in world.did(do.InstallOnHost)} == {"h1", "h2"}
+    world.told("h1", lease, "opened")
+    world.told("h1", lease, "freed")
+    assert [a.host for a in world.did(do.EndOnHost)] == ["h2"]
+    world.told("h1", lease, "closed")
+    assert {a.host for a in world.did(do.EndOnHost)} == {"h1", "h2"}
+
+
+def test_watchers_see_the_leases_of_others(one):
+    one.ask(on.WatchAsked, "w", all_leases=True)
+    lease = take(one)
+    assert [p.state for p in one.pushes(do.LeasePush, "w")] == [LeaseState.RESERVED]
+    one.release(lease)
+    assert [p.state for p in one.pushes(do.LeasePush, "w")] == [LeaseState.ENDED]
+    one.ask(on.WatchAsked, "w", all_leases=False)
+    take(one, "b")
+    assert one.pushes(do.LeasePush, "w") == []

@@ -1,0 +1,227 @@
+"""Waiting: order, waking, acceptance, parking, patience, bounded bypass."""
+
+import pytest
+
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, LeaseState, Request, Sharing, Step
+
+
+def grants(world):
+    return [push.attempt for push in world.pushes(do.GrantedPush)]
+
+
+def fill(world, whole):
+    return world.reserve("filler", whole, session="filler").granted.lease
+
+
+def queue_of(world):
+    world.ask(on.QueueAsked)
+    return [(item.attempt, item.position) for item in world.answer().queue]
+
+
+def test_order_is_priority_then_age_then_id(one, whole):
+    lease = fill(one, whole)
+    one.reserve("late-a", whole)
+    one.now_s += 1
+    one.reserve("x2", whole)
+    one.reserve("x1", whole)
+    one.reserve("urgent", Request(sharing=Sharing.EXCLUSIVE, priority=1))
+    assert queue_of(one) == [("urgent", 1), ("late-a", 2), ("x1", 3), ("x2", 4)]
+    served = []
+    for _ in range(4):
+        one.release(lease)
+        lease = one.pushes(do.GrantedPush)[0].granted.lease
+        one.renew(lease)
+        served.append(lease.attempt)
+    assert served == ["urgent", "late-a", "x1", "x2"]
+
+
+def test_release_wakes_in_the_same_decision(one, whole):
+    lease = fill(one, whole)
+    one.reserve("b", whole)
+    before = len(one.journal)
+    one.release(lease)
+    assert grants(one) == ["b"]
+    assert len(one.journal) == before + 1  # the end and the next grant are one entry
+    kinds = [type(a).__name__ for a in one.actions if hasattr(a, "host")]
+    assert kinds == ["EndOnHost", "InstallOnHost"]  # in this order on the host's channel
+
+
+def test_what_fits_is_not_held_back(world, device, whole):
+    world.host("h", device("a"), device("b", index=1))
+    world.reserve("1", Request(memory_mib=600))
+    world.reserve("2", Request(memory_mib=600))
+    assert world.reserve("big", Request(memory_mib=900)).outcome is do.Outcome.WAITING
+    assert world.reserve("small", Request(memory_mib=300)).outcome is do.Outcome.GRANTED
+
+
+def test_busy_when_it_may_not_wait(one, whole):
+    fill(one, whole)
+    answer = one.reserve("b", whole, wait=False)
+    assert answer.outcome is do.Outcome.BUSY
+    assert answer.explanation.counts == {"EXCLUSIVE_TAKEN": 1}
+    assert queue_of(one) == []
+
+
+def test_impossible_in_both_modes(one):
+    for wait in (True, False):
+        answer = one.reserve("b", Request(memory_mib=1001), wait=wait)
+        assert answer.outcome is do.Outcome.IMPOSSIBLE
+        assert "1 × cuda with 1000 MiB" in answer.explanation.sentence
+    assert queue_of(one) == []
+
+
+def test_a_grant_nobody_takes_goes_to_the_next(one, whole):
+    one.alive |= {"s2": None, "s3": None}
+    lease = fill(one, whole)
+    one.reserve("b", whole, session="s2")
+    one.reserve("c", whole, session="s3")
+    one.release(lease, "filler")
+    assert grants(one) == ["b"]
+    one.alive.pop("s2")  # falls silent
+    one.advance(one.budget.accept_s)
+    ended = [p for p in one.pushes(do.LeasePush, "s2") if p.state is LeaseState.ENDED]
+    assert [p.reason for p in ended] == [EndReason.NOT_ACCEPTED]
+    assert grants(one) == ["c"]
+    assert queue_of(one) == [("b", None)]
+    # it is back at its place as soon as it shows life
+    one.ask(on.SessionBeat, "s2")
+    assert queue_of(one) == [("b", 1)]
+
+
+def test_a_granted_waiter_keeps_what_it_took(one, whole):
+    one.alive["s2"] = None
+    lease = fill(one, whole)
+    one.reserve("b", whole, session="s2")
+    one.release(lease)
+    one.renew(one.pushes(do.GrantedPush)[0].granted.lease, "s2")
+    one.advance(one.budget.accept_s * 3)
+    assert [x.attempt for x in one.leases] == ["b"]
+
+
+def test_a_reservation_waits_no_longer_than_its_session(one, whole):
+    fill(one, whole)
+    one.reserve("b", whole, session="s2")
+    one.advance(one.budget.client_gone_s)
+    assert queue_of(one) == []
+
+
+def test_patience(one, whole):
+    one.alive["s2"] = None
+    fill(one, whole)
+    one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=5.0), session="s2")
+    one.advance(4.9)
+    assert one.record().step is Step.WAITING
+    one.advance(0.2)
+    [push] = one.pushes(do.BusyPush, "s2")
+    assert (push.holder, push.attempt) == ("job", "job:1")
+    assert (one.record().step, one.record().owner) == (Step.RECEIVED, "s2")
+    assert queue_of(one) == []
+
+
+def test_forgetting_a_host_tells_who_became_impossible(world, device, code):
+    world.alive["s1"] = None
+    world.host("small", device("a", 500))
+    world.host("big", device("b", 2000))
+    world.reserve("filler", Request(memory_mib=2000))
+    world.attempt(request=Request(memory_mib=1500))
+    world.attempt("other", request=Request(memory_mib=500))
+    world.reserve("more", Request(memory_mib=500))
+    world.hosts.pop("big")
+    world.ask(on.ForgetAsked, host="big")
+    assert world.answer().code is code.CONFLICT  # still up
+    world.advance(world.budget.host_stale_s)
+    world.ask(on.ForgetAsked, host="big")
+    [push] = world.pushes(do.ImpossiblePush, "s1")
+    assert push.holder == "job"
+    assert push.explanation.devices_known == 1
+    assert world.record().step is Step.RECEIVED
+    assert [p.reason for p in world.pushes(do.LeasePush)] == [EndReason.HOST_LOST]
+    assert world.reserve("again", Request(memory_mib=1500)).outcome is do.Outcome.IMPOSSIBLE
+
+
+def test_declared_capacity_counts_as_known(world, device):
+    request = Request(memory_mib=1500)
+    assert world.reserve("a", request).outcome is do.Outcome.IMPOSSIBLE
+    world.handle(on.CapacityDeclared, devices=(device("later", 2000),))
+    assert world.reserve("b", request).outcome is do.Outcome.WAITING
+    world.host("h", device("later", 2000))
+    assert grants(world) == ["b"]
+
+
+@pytest.mark.parametrize("spoil", ["silent", "drained", "unhealthy"])
+def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, spoil):
+    if spoil == "silent":
+        one.hosts.clear()
+        one.advance(one.budget.host_lost_s + 1)
+    elif spoil == "drained":
+        one.ask(on.DrainAsked, host="h1", drained=True)
+    else:
+        one.report("h1", device("d1", healthy=False, detail="ECC"))
+    answer = one.reserve("b")
+    assert answer.outcome is do.Outcome.WAITING
+    one.ask(on.DrainAsked, host="h1", drained=False)
+    one.report("h1", device("d1"))
+    assert [x.attempt for x in one.leases] == ["b"]
+
+
+# ---------------------------------------------------------------------- bounded bypass
+
+
+@pytest.mark.parametrize("bypass_max", [0, 1, 5])
+def test_the_head_is_passed_at_most_bypass_max_times(new_world, device, whole, bypass_max):
+    world = new_world(bypass_max)
+    world.host("h", device("a"))
+    last = world.reserve("first", Request(memory_mib=400)).granted.lease
+    assert world.reserve("head", whole).outcome is do.Outcome.WAITING
+    passed = 0
+    while True:
+        answer = world.reserve(f"small-{passed}", Request(memory_mib=400))
+        if answer.outcome is not do.Outcome.GRANTED:
+            break
+        passed += 1
+        world.release(last)
+        last = answer.granted.lease
+    assert passed == bypass_max
+    assert answer.explanation.counts == {"RESERVED_FOR_HEAD": 1}
+    world.release(last)
+    assert grants(world) == ["head"]
+
+
+def test_only_as_many_devices_as_the_head_needs_are_kept(new_world, device, whole):
+    world = new_world(1)
+    world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
+    for i in range(3):
+        assert world.reserve(f"f{i}", Request(memory_mib=900)).outcome is do.Outcome.GRANTED
+    world.reserve("head", whole)
+    used = []
+    for i in range(4):  # one passes, then one device is kept, two still take others
+        lease = world.reserve(f"s{i}", Request(memory_mib=50)).granted.lease
+        used.append(lease.shares[0].device)
+    assert sorted(used) == ["d0", "d0", "d2", "d2"]
+    answer = world.reserve("s4", Request(memory_mib=50))
+    assert answer.explanation.counts == {"MEMORY": 2, "RESERVED_FOR_HEAD": 1}
+
+
+def test_devices_the_head_cannot_use_do_not_count(new_world, device):
+    world = new_world(1)
+    world.host("h", device("big", 2000), device("small", 100, index=1))
+    world.reserve("filler", Request(memory_mib=1500))
+    world.reserve("head", Request(memory_mib=1000))
+    for i in range(5):
+        answer = world.reserve(f"s{i}", Request(memory_mib=100))
+        assert answer.granted.lease.shares[0].device == "small"
+        world.release(answer.granted.lease)
+    assert world.machine.state.bypass.count == 0
+
+
+def test_what_was_kept_is_free_when_the_head_leaves(new_world, device, whole):
+    world = new_world(0)
+    world.host("h", device("a"))
+    world.reserve("filler", Request(memory_mib=500))
+    world.reserve("head", whole, session="doomed")
+    assert world.reserve("b", Request(memory_mib=500)).outcome is do.Outcome.WAITING
+    world.alive["s1"] = None
+    world.advance(world.budget.client_gone_s)
+    assert grants(world) == ["b"]

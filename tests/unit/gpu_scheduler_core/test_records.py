@@ -1,0 +1,392 @@
+"""Job records: compare-and-set, idempotent repetition, adoption, strikes, endings."""
+
+import pytest
+
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, LeaseState, Request, Step
+
+
+def adopt(world, session="s2", revision=None, holder="job", handle=None):
+    if revision is None:
+        revision = world.record(holder).revision
+    world.ask(on.AdoptAsked, session, holder=holder, revision=revision, handle=handle)
+    return world.answer()
+
+
+def finish(world, session="s1", outcome="SUCCEEDED", holder="job"):
+    world.ask(on.FinishAsked, session, holder=holder, outcome=outcome, reason="NONE", detail="")
+    return world.answer().record
+
+
+def fail(world, revision, session="s1", reason="EXIT_NONZERO"):
+    world.ask(
+        on.AttemptFailed, session, holder="job", revision=revision, reason=reason, detail="d",
+        retry_at_s=5.0,
+    )  # fmt: skip
+    return world.answer()
+
+
+def hand_back(world, revision, session="s1"):
+    world.ask(on.HandBackAsked, session, holder="job", revision=revision)
+    return world.answer()
+
+
+def die(world):
+    """Every session that does not beat is gone after this."""
+    return world.advance(world.budget.client_gone_s)
+
+
+# ---------------------------------------------------------------------- attempt
+
+
+def test_a_first_attempt_is_record_and_request_in_one_entry(one):
+    before = len(one.journal)
+    answer = one.attempt(block={"input": "x"})
+    assert len(one.journal) == before + 1
+    record = answer.record
+    assert (record.revision, record.owner, record.attempt, record.step) == (
+        1, "s1", 1, Step.RESERVED,
+    )  # fmt: skip
+    assert record.block == {"input": "x"}
+    assert record.lease == answer.granted.lease.id
+    assert answer.granted.lease.attempt == "job:1"
+
+
+def test_repeating_an_attempt_answers_what_stands(one, whole):
+    granted = one.attempt(request=whole)
+    assert one.attempt(request=whole) == granted
+    waiting = one.attempt("other", request=whole)
+    assert one.attempt("other", request=whole).outcome is waiting.outcome is do.Outcome.WAITING
+    assert len(one.machine.state.queue.entries) == 1
+
+
+def test_attempts_of_others_and_old_pictures_conflict(one, code):
+    one.attempt()
+    for said in (
+        {"session": "s2"},
+        {"session": "s2", "revision": 1},
+        {"n": 2, "revision": 1},
+        {"n": 3, "revision": 1},
+        {"n": 2, "revision": 7},
+    ):
+        answer = one.attempt(**said)
+        assert answer.code is code.CONFLICT, said
+        assert answer.details["record"] == one.record()
+    assert one.attempt("new", revision=3).details == {"record": None}
+
+
+@pytest.mark.parametrize(
+    ("request_", "wait", "outcome"),
+    [
+        (Request(memory_mib=1001), True, do.Outcome.IMPOSSIBLE),
+        (Request(memory_mib=600), False, do.Outcome.BUSY),
+    ],
+)
+def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
+    one.reserve("filler", Request(memory_mib=600))
+    answer = one.attempt(request=request_, wait=wait)
+    assert (answer.outcome, answer.granted) == (outcome, None)
+    assert (answer.record.step, answer.record.owner) == (Step.RECEIVED, "s1")
+    assert one.attempt(request=request_, wait=wait).outcome is outcome
+    assert finish(one, outcome="REJECTED").outcome == "REJECTED"
+
+
+def test_a_block_is_a_note_not_a_store(one, code):
+    assert one.attempt(block={"x": "y" * 5000}).code is code.INVALID
+    assert one.attempt(n=0).code is code.INVALID
+    assert one.machine.state.records == {}
+
+
+# ---------------------------------------------------------------------- failing and retrying
+
+
+def test_an_attempt_ends_its_lease_and_the_next_opens(one):
+    first = one.attempt()
+    one.staged(first.granted.lease)
+    failed = fail(one, first.record.revision).record
+    assert (failed.step, failed.reason, failed.owner) == (Step.RECEIVED, "EXIT_NONZERO", "s1")
+    assert failed.times["RETRY_AT"] == 5.0
+    assert one.leases == []
+    assert one.pushes(do.LeasePush)[0].reason is EndReason.RELEASED
+    assert fail(one, first.record.revision).record == failed  # its answer was lost
+    second = one.attempt(n=2, revision=failed.revision)
+    assert second.granted.lease.attempt == "job:2"
+    assert second.record.reason is None
+    assert second.record.waiting_since_s == first.record.waiting_since_s
+
+
+def test_a_failed_attempt_cannot_be_opened_again(one, code):
+    failed = fail(one, one.attempt().record.revision).record
+    assert one.attempt(n=1, revision=failed.revision).code is code.CONFLICT
+
+
+def test_the_lease_ended_but_the_record_waits_for_its_owner(one, code):
+    answer = one.attempt()
+    one.staged(answer.granted.lease)
+    one.told("h1", answer.granted.lease, "opened")
+    one.told("h1", answer.granted.lease, "closed", reason=EndReason.SESSION_LOST)
+    assert one.attempt().code is code.CONFLICT  # attempt 1 is over, as its owner can see
+    # its revision did not move with the scheduler's own news
+    assert fail(one, answer.record.revision).record.step is Step.RECEIVED
+
+
+def test_an_expired_reservation_may_be_asked_for_again(one):
+    one.alive["s1"] = None
+    first = one.attempt().granted.lease
+    one.advance(one.budget.reserved_ttl_s)
+    assert (one.record().step, one.record().reason) == (Step.RESERVED, "EXPIRED")
+    again = one.attempt()
+    assert again.granted.lease.fence > first.fence
+    assert again.record.reason is None
+
+
+def test_fail_attempt_by_somebody_else_conflicts(one, code):
+    one.attempt()
+    assert fail(one, 1, session="s2").code is code.CONFLICT
+    assert fail(one, 9).code is code.CONFLICT
+
+
+# ---------------------------------------------------------------------- owners that die
+
+
+def test_a_gone_owner_leaves_orphans(one):
+    one.attempt()
+    one.attempt("other")
+    finish(one, holder="other")
+    die(one)
+    assert [p.holder for p in one.pushes(do.DisownedPush, "s1")] == ["job"]
+    one.ask(on.OrphansAsked, "s2", limit=10)
+    [orphan] = one.answer().records
+    assert (orphan.holder, orphan.owner) == ("job", None)
+
+
+def test_a_beating_owner_keeps_its_records(one):
+    one.alive["s1"] = None
+    one.attempt()
+    one.advance(300.0)
+    assert one.record().owner == "s1"
+
+
+def test_adoption_is_compare_and_set(one, code):
+    one.attempt()
+    assert adopt(one).code is code.CONFLICT  # its owner lives
+    die(one)
+    assert adopt(one, revision=1).code is code.CONFLICT  # an old picture
+    got = adopt(one, handle="h2")
+    assert (got.record.owner, got.record.handle) == ("s2", "h2")
+    assert got.granted.lease == one.leases[0]
+    assert adopt(one, revision=0) == got  # repeated: what stands
+    assert adopt(one, "s3").code is code.CONFLICT
+    assert adopt(one, holder="unknown", revision=1).code is code.NOT_FOUND
+
+
+def test_strikes_count_owners_that_died_while_packing(one):
+    one.attempt()
+    for strikes, session in enumerate(("s2", "s3", "s4"), 1):
+        die(one)
+        assert adopt(one, session).record.strikes == strikes
+    one.staged(one.leases[0], "s4")
+    assert one.record().strikes == 0
+    one.advance(9.9)
+    die(one)
+    assert adopt(one, "s5").record.strikes == 0
+
+
+def test_the_adopter_may_pack_for_a_full_ttl(one):
+    one.attempt()
+    die(one)
+    one.now_s += 40
+    one.alive["s2"] = None
+    adopt(one)
+    one.advance(one.budget.reserved_ttl_s - 1)
+    assert len(one.leases) == 1
+
+
+def test_a_waiting_job_is_parked_and_keeps_its_place(one, whole):
+    one.alive["s2"] = None
+    filler = one.reserve("filler", whole, session="s2").granted.lease
+    one.attempt("old", request=whole)
+    one.now_s += 1
+    one.attempt("young", request=whole, session="s2")
+    die(one)
+    one.ask(on.QueueAsked, "s2")
+    assert [(q.attempt, q.position) for q in one.answer().queue] == [
+        ("young:1", 1), ("old:1", None),
+    ]  # fmt: skip
+    assert adopt(one, holder="old").record.step is Step.WAITING
+    one.release(filler)
+    assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["old:1"]
+
+
+def test_the_parked_is_passed(one, whole):
+    one.alive["s2"] = None
+    filler = one.reserve("filler", whole, session="s2").granted.lease
+    one.attempt("old", request=whole)
+    one.attempt("young", request=whole, session="s2")
+    die(one)
+    one.release(filler)
+    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["young:1"]
+
+
+def test_a_grant_to_an_owner_that_died_comes_back_parked(one, whole):
+    filler = one.reserve("filler", whole, session="s9").granted.lease
+    one.attempt(request=whole)
+    one.release(filler, "s9")
+    assert one.record().step is Step.RESERVED
+    die(one)
+    assert (one.record().step, one.record().owner, one.record().lease) == (
+        Step.WAITING, None, None,
+    )  # fmt: skip
+    assert one.leases == []
+    got = adopt(one)
+    assert (got.record.strikes, got.record.step) == (0, Step.WAITING)  # nobody packed
+    assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["job:1"]
+
+
+def test_a_reconnected_waiter_hears_of_its_grant_again(one, whole):
+    filler = one.reserve("filler", whole, session="s9").granted.lease
+    one.attempt(request=whole)
+    one.release(filler, "s9")
+    missed = one.pushes(do.GrantedPush, "s1")
+    one.ask(on.SessionHello, "s1")
+    assert one.pushes(do.GrantedPush, "s1") == missed
+    assert one.did(do.Reply)[0].answer.epoch == 1
+
+
+# ---------------------------------------------------------------------- handing back
+
+
+def test_handing_back_while_waiting_counts_nothing(one, whole):
+    filler = one.reserve("filler", whole).granted.lease
+    waiting = one.attempt(request=whole).record
+    back = hand_back(one, waiting.revision).record
+    assert (back.owner, back.step, back.attempt) == (None, Step.RECEIVED, 0)
+    assert back.waiting_since_s == waiting.waiting_since_s
+    assert hand_back(one, waiting.revision).record == back
+    one.now_s += 5
+    one.attempt("younger", request=whole)
+    adopt(one)
+    again = one.attempt(session="s2", revision=one.record().revision, request=whole)
+    assert (again.record.attempt, again.explanation.position) == (1, 1)
+    one.release(filler)
+    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["job:1"]
+
+
+def test_handing_back_what_is_reserved_gives_the_device_back(one):
+    record = one.attempt().record
+    back = hand_back(one, record.revision).record
+    assert (back.step, back.attempt, back.strikes, back.reason) == (Step.RECEIVED, 0, 0, None)
+    assert one.leases == []
+
+
+def test_handing_back_what_runs_only_changes_the_owner(one):
+    answer = one.attempt()
+    one.staged(answer.granted.lease)
+    back = hand_back(one, answer.record.revision).record
+    assert (back.step, back.owner) == (Step.STAGED, None)
+    assert len(one.leases) == 1
+    assert adopt(one).granted.lease.id == answer.granted.lease.id
+
+
+def test_handing_back_what_is_not_mine(one, code):
+    one.attempt()
+    assert hand_back(one, 1, session="s2").code is code.CONFLICT
+    assert hand_back(one, 4).code is code.CONFLICT
+
+
+# ---------------------------------------------------------------------- finishing
+
+
+def test_finish_ends_everything_in_one_entry(one):
+    answer = one.attempt()
+    one.staged(answer.granted.lease)
+    before = len(one.journal)
+    ended = finish(one)
+    assert len(one.journal) == before + 1
+    assert (ended.step, ended.outcome, ended.owner) == (Step.ENDED, "SUCCEEDED", None)
+    assert one.leases == []
+    assert one.pushes(do.LeasePush, "s1")[0].state is LeaseState.ENDED
+    assert finish(one) == ended
+
+
+def test_finish_withdraws_what_waits(one, whole):
+    one.reserve("filler", whole)
+    one.attempt(request=whole)
+    finish(one, outcome="CANCELLED")
+    assert one.machine.state.queue.entries == {}
+
+
+def test_finish_of_the_unknown_is_success(one):
+    assert finish(one, holder="nobody") is None
+
+
+def test_another_replica_may_finish(one):
+    one.attempt()
+    finish(one, "s2")
+    assert [p.holder for p in one.pushes(do.DisownedPush, "s1")] == ["job"]
+
+
+def test_the_ended_are_told_apart_and_forgotten(one, code):
+    one.attempt()
+    ended = finish(one)
+    assert one.attempt(n=2, revision=ended.revision).code is code.CONFLICT
+    die(one)
+    assert adopt(one).code is code.CONFLICT
+    assert fail(one, ended.revision).code is code.CONFLICT
+    one.advance(one.budget.record_forget_s)
+    assert one.machine.state.records == {}
+    assert fail(one, ended.revision).code is code.NOT_FOUND
+
+
+def test_reopening_a_failed_job(one, code):
+    one.attempt()
+    ended = finish(one, outcome="FAILED")
+    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
+    reopened = one.answer().record
+    assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
+    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
+    assert one.answer().record == reopened
+    again = one.attempt(n=2, revision=reopened.revision, session="s2")
+    assert again.outcome is do.Outcome.GRANTED
+    one.alive["s2"] = None
+    one.advance(one.budget.record_forget_s + 1)
+    assert one.record().owner == "s2"  # its forgetting was called off
+    finish(one, "s2", "SUCCEEDED")
+    one.ask(on.ReopenAsked, "s3", holder="job", revision=one.record().revision, handle="h")
+    assert one.answer().code is code.CONFLICT
+
+
+# ---------------------------------------------------------------------- handles, reading
+
+
+def test_the_newest_handle_is_kept_and_told(one):
+    record = one.attempt().record
+    one.ask(on.HandleGiven, "s2", holder="job", handle="newer")
+    assert [p.handle for p in one.pushes(do.HandlePush, "s1")] == ["newer"]
+    assert (one.record().handle, one.record().revision) == ("newer", record.revision)
+    one.ask(on.HandleGiven, "s2", holder="job", handle="newer")
+    assert one.pushes(do.HandlePush) == []
+    one.ask(on.HandleGiven, "s2", holder="nobody", handle="x")
+    assert one.answer() == do.Done()
+
+
+def test_pages_are_newest_first(one):
+    for i in range(5):
+        one.attempt(f"j{i}", session="s1")
+    one.ask(on.RecordsAsked, limit=2, after=None)
+    assert [r.holder for r in one.answer().records] == ["j4", "j3"]
+    one.ask(on.RecordsAsked, limit=9, after="j3")
+    assert [r.holder for r in one.answer().records] == ["j2", "j1", "j0"]
+    one.ask(on.RecordAsked, holder="j2")
+    assert one.answer().record.holder == "j2"
+
+
+def test_times_tell_the_story(one):
+    lease = one.attempt().granted.lease
+    for seconds, step in ((1, "staged"), (2, "opened"), (4, "freed"), (8, "closed")):
+        one.now_s += seconds
+        one.staged(lease) if step == "staged" else one.told("h1", lease, step)
+    times = finish(one).times
+    assert list(times) == ["RECEIVED", "RESERVED", "STAGED", "RUNNING", "LEASE_ENDED", "ENDED"]
+    assert list(times.values()) == sorted(times.values())

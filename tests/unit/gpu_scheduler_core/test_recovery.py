@@ -1,0 +1,120 @@
+"""Restarts: nothing durable is lost, everybody gets time to return, deadlines stay bounded."""
+
+import pytest
+
+from corekit.errors import AppError
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import decode_entry
+from gpu_scheduler.model import EndReason, Hold, LeaseState, Step
+
+
+def restart(world, down_s=0.0):
+    world.now_s += down_s
+    devices = dict(world.hosts)
+    world.hosts.clear()
+    world.start()
+    return devices
+
+
+def test_leases_records_and_queue_survive(one, whole):
+    lease = one.attempt("running", request=whole).granted.lease
+    one.staged(lease)
+    one.told("h1", lease, "opened")
+    one.attempt("waits", request=whole)
+    devices = restart(one, 10.0)
+    one.alive["s1"] = None
+    one.advance(1.0)
+    welcome = one.host("h1", *devices["h1"], installed=(lease.id,), epoch_seen=1)
+    assert (welcome.epoch, [i.lease for i in welcome.installs]) == (2, [lease.id])
+    assert one.record("running").owner == "s1"
+    one.told("h1", lease, "freed")
+    assert [p.attempt for p in one.pushes(do.GrantedPush, "s1")] == ["waits:1"]
+
+
+def test_no_promises_before_a_host_is_heard(one):
+    restart(one)
+    answer = one.reserve("a")
+    assert (answer.outcome, answer.explanation.counts) == (do.Outcome.WAITING, {"HOST_STALE": 1})
+
+
+def test_a_host_that_does_not_return_is_lost(one):
+    lease = one.attempt().granted.lease
+    one.staged(lease)
+    restart(one)
+    one.alive["s1"] = None
+    one.advance(one.budget.host_lost_s)
+    assert one.pushes(do.LeasePush)[0].reason is EndReason.HOST_LOST
+
+
+def test_a_session_that_does_not_return_is_gone(one):
+    one.attempt()
+    restart(one)
+    one.advance(one.budget.client_gone_s)
+    assert one.record().owner is None
+
+
+def test_a_grant_under_way_is_pushed_again(one, whole):
+    filler = one.reserve("filler", whole).granted.lease
+    one.attempt(request=whole)
+    one.release(filler)
+    restart(one)
+    one.ask(on.SessionHello, "s1")
+    assert [p.attempt for p in one.pushes(do.GrantedPush, "s1")] == ["job:1"]
+
+
+def test_a_deadline_lease_keeps_its_end(one):
+    one.reserve(hold=Hold.DEADLINE, lease_s=100.0)
+    devices = restart(one, 60.0)
+    one.host("h1", *devices["h1"], installed=[x.id for x in one.leases])
+    assert one.answer().installs[0].cap_s == 40.0
+    one.advance(39.0)
+    assert len(one.leases) == 1
+    one.advance(1.0)
+    assert one.leases == []
+
+
+def test_finished_records_are_forgotten_in_time(one):
+    one.attempt()
+    one.ask(on.FinishAsked, holder="job", outcome="SUCCEEDED", reason="NONE", detail="")
+    restart(one, one.budget.record_forget_s - 10)
+    assert one.record().step is Step.ENDED
+    one.advance(10.0)
+    assert one.machine.state.records == {}
+
+
+def test_a_scheduler_that_was_stopped_blames_nobody(one):
+    one.alive["s1"] = None
+    lease = one.attempt().granted.lease
+    one.advance(5.0)
+    one.now_s += 300.0  # SIGSTOP, SIGCONT: the tick comes first, far too late
+    one.handle(on.Ticked)
+    assert [x.id for x in one.leases] == [lease.id]
+    assert one.record().owner == "s1"
+    assert one.leases[0].state is LeaseState.RESERVED
+    one.advance(one.budget.client_gone_s - 1)
+    one.renew(lease)
+    one.advance(30.0)
+    assert len(one.leases) == 1
+
+
+def test_after_a_stop_the_silent_are_still_found(one):
+    one.alive["s1"] = None
+    one.attempt()
+    one.now_s += 300.0
+    one.handle(on.Ticked)
+    one.hosts.clear()
+    one.alive.clear()
+    one.advance(one.budget.host_lost_s + 1)
+    assert one.record().owner is None
+    assert one.leases == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [{}, {"parts": 1}, {"parts": [["Nonsense", {}]]}, {"parts": [["HostForgotten", {}]]},
+     {"parts": [["HostForgotten", {"host": "h", "more": 1}]]}, {"parts": [["HostForgotten"]]}],
+)  # fmt: skip
+def test_a_foreign_journal_line_is_refused(line):
+    with pytest.raises(AppError, match=r"journal entry|HostForgotten"):
+        decode_entry(line)
