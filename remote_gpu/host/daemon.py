@@ -29,6 +29,8 @@ LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 CRASHES_MAX = 5
 #: Every call may carry this much whatever the lease's memory is; a request may ask for none.
 _MEMORY_FLOOR_BYTES = 64 << 20
+#: A worker ends itself this long after its lease should have been cut: gpud may be stopped.
+_WORKER_SLACK_S = 1.0
 _TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
 
 
@@ -150,10 +152,13 @@ class HostDaemon:
             left_s = deadline_s - self.now_s()
             if left_s <= 0:
                 return False
-            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(change)
-            await asyncio.wait({change}, timeout=left_s)
+            await self._next_change(left_s)
         return True
+
+    async def _next_change(self, wait_s: float) -> None:
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(change)
+        await asyncio.wait({change}, timeout=wait_s)
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -190,7 +195,7 @@ class HostDaemon:
             lease=entry.lease,
             tenant=entry.install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-            cap_s=cap_s,
+            cap_s=cap_s + _WORKER_SLACK_S,
         )
         try:
             worker = await self._pool.take(start)
@@ -221,7 +226,7 @@ class HostDaemon:
             self.apply(self.table.expire(now_s))
             next_s = self.table.next_deadline_s()
             wait_s = _TICK_S_MAX if next_s is None else min(_TICK_S_MAX, max(0.0, next_s - now_s))
-            await self.until(lambda: False, wait_s)
+            await self._next_change(wait_s)
 
     async def close(self) -> None:
         """End every lease: this host's program stops, and its workers with it."""

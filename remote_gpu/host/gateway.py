@@ -17,7 +17,7 @@ from gpu_scheduler.model import EndReason
 from remote_gpu.host.frames import receive_frame, send_frame
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
 from remote_gpu.wire.errors import Refusal, Refused, WireError
-from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
+from remote_gpu.wire.frames import HANDSHAKE, SESSION, pack, text_field
 from remote_gpu.wire.proof import (
     NONCE_BYTES,
     Hello,
@@ -100,7 +100,10 @@ class Gateway:
     def session_ended(self, step: Step) -> None:
         """Tell the session's holder why it is over, and cut it."""
         if (stream := self._sessions.pop(step.lease, None)) is not None:
-            self._nursery.start(self._say_ended(stream, step), "ended")
+            ended = {"reason": step.reason, "detail": step.detail}
+            with contextlib.suppress(OSError):  # at once: its task may close it at any await
+                stream.send(pack({"ended": ended}))
+                stream.shutdown(socket.SHUT_RDWR)
 
     async def _connection(self, stream: socket.socket) -> None:
         with stream:
@@ -226,13 +229,6 @@ class Gateway:
         if not any(share.index == hello.device for share in entry.install.shares):
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
         await host.hand_over(entry, hello.device, stream)
-
-    async def _say_ended(self, stream: socket.socket, step: Step) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            ended = {"reason": step.reason, "detail": step.detail}
-            await send_frame(stream, {"ended": ended}, 0.5)
-        with contextlib.suppress(OSError):
-            stream.shutdown(socket.SHUT_RDWR)  # its task, waiting for a beat, sees the end
 
 
 async def _refuse(stream: socket.socket, refused: Refused) -> None:

@@ -47,7 +47,8 @@ def test_a_good_one() -> None:
     "bad",
     [
         None, 5, "x", "{}", [], {}, changed(["lease"], 5), changed(["fence"], -1),
-        changed(["fence"], True), changed(["hosts"], []), changed(["hosts"], [GOOD["hosts"][0]] * 65),
+        changed(["fence"], True), changed(["hosts"], []),
+        changed(["hosts"], [GOOD["hosts"][0]] * 65),
         changed(["hosts", 0, "gateway"], "nowhere"), changed(["hosts", 0, "gateway"], "a:99999"),
         changed(["hosts", 0, "gateway"], ":80"), changed(["hosts", 0, "secret"], "ab"),
         changed(["hosts", 0, "secret"], "zz" * 32), changed(["hosts", 0, "devices"], {}),

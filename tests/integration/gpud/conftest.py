@@ -1,0 +1,243 @@
+"""A real gpud process and the scheduler's side of its link, played line by line by the test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.decode import encode
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.protocol.host import End, Install
+from remote_gpu.client import Session
+from remote_gpu.host.lease_log import read_overlaps
+
+SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s
+MEMORY_MIB = 1024
+WAIT_S = 15.0
+
+
+def until(ready, wait_s: float = WAIT_S) -> None:
+    """Poll; fails the test when it does not come true."""
+    deadline_s = time.monotonic() + wait_s
+    while not ready():
+        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        time.sleep(0.005)
+
+
+class SchedulerSide:
+    """Accepts the host's link, acknowledges everything, pushes what a test says."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.installs: dict[str, Install] = {}
+        self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.said: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
+        self.reports: list[dict[str, Any]] = []
+        self._stream: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                stream, _ = self.listener.accept()
+            except OSError:
+                return
+            with stream, contextlib.suppress(OSError):
+                self._stream = stream
+                for line in stream.makefile("rb"):
+                    self._answer(stream, json.loads(line))
+
+    def _answer(self, stream: socket.socket, request: dict[str, Any]) -> None:
+        number, op = request.pop("id"), request.pop("op")
+        answer: dict[str, Any] = {}
+        if op == "hello":
+            installs = sorted(self.installs.values(), key=lambda one: one.fence)
+            answer = {"epoch": 1, "installs": [encode(one) for one in installs]}
+            self.hellos.put(request)
+        elif op == "report":
+            self.reports.append(request)
+        else:
+            if request.get("state") == "closed":
+                self.installs.pop(request["lease"], None)
+            self.said.append((op, request))
+        self._send(stream, {"id": number, "ok": answer})
+
+    def _send(self, stream: socket.socket, value: dict[str, Any]) -> None:
+        with self._sending:
+            stream.sendall(json.dumps(value).encode() + b"\n")
+
+    def install(self, install: Install) -> None:
+        self.installs[install.lease] = install
+        self._send(self._stream, {"push": "install", "install": encode(install)})
+
+    def end(self, install: Install, reason: EndReason = EndReason.REVOKED) -> None:
+        self.installs.pop(install.lease, None)
+        end = End(lease=install.lease, fence=install.fence, reason=reason)
+        self._send(self._stream, {"push": "end", **encode(end)})
+
+    def staged(self, install: Install, connect_by_s: float) -> None:
+        push = {"push": "staged", "lease": install.lease, "connect_by_s": connect_by_s}
+        self._send(self._stream, push)
+
+    def states(self, lease: str) -> list[tuple[str, str | None]]:
+        return [(f["state"], f["reason"]) for op, f in self.said
+                if op == "session" and f["lease"] == lease]  # fmt: skip
+
+    def is_cut(self, lease: str) -> bool:
+        return any(op == "cut" and fields["lease"] == lease for op, fields in self.said)
+
+    def disconnect(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.disconnect()
+        self._thread.join()
+
+
+class Gpud:
+    """The process, and what a test needs to talk to it."""
+
+    def __init__(self, folder: Path, data: dict[str, Path]) -> None:
+        self.scheduler = SchedulerSide()
+        self.state = folder / "gpu-a"
+        self._ready = folder / "ready.json"
+        self._log = (folder / "gpud.log").open("wb")
+        self._fence = 0
+        arguments = ["--host-id", "gpu-a", "--scheduler", self.scheduler.address, "--no-nvml",
+                     "--listen", "127.0.0.1:0", "--state", str(self.state),
+                     "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready)]  # fmt: skip
+        for name, path in data.items():
+            arguments += ["--data", f"{name}={path}"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "remote_gpu.host", *arguments],
+            env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
+            stderr=self._log,
+        )
+        until(self._ready.exists)
+        self.gateway = json.loads(self._ready.read_text())["gateway"]
+        self.device = self.scheduler.hellos.get(timeout=WAIT_S)["devices"][0]
+
+    def install(self, memory_mib: int = 256, *, exclusive: bool = False, **fields: Any) -> Install:
+        """Grant and push a lease on part of the device."""
+        self._fence += 1
+        share = Share(
+            host=HostId("gpu-a"), device=DeviceId(self.device["id"]), index=0, kind=DeviceKind.CPU,
+            model="cpu", memory_mib=memory_mib, compute_guarantee_pct=0, compute_limit_pct=100,
+            exclusive=exclusive,
+        )  # fmt: skip
+        values = {
+            "lease": LeaseId(f"lease-{self._fence}"), "fence": self._fence,
+            "secret": secrets.token_hex(32), "state": LeaseState.RESERVED, "shares": (share,),
+            "tenant": "t", "hold": Hold.SESSION, "door": Door.GATEWAY, "cap_s": None,
+            "connect_by_s": None,
+        } | fields  # fmt: skip
+        install = Install(**values)
+        self.scheduler.install(install)
+        return install
+
+    def connection(self, install: Install, **changes: Any) -> dict[str, Any]:
+        """What the envelope would hold."""
+        device = {"index": 0, "kind": "cpu", "model": "cpu", "memory_mib": 1}
+        host = {"host": "gpu-a", "gateway": self.gateway, "secret": install.secret,
+                "devices": [device]}  # fmt: skip
+        access = {"lease": install.lease, "fence": install.fence}
+        for key, value in changes.items():
+            (access if key in access else host)[key] = value
+        return {"middleware": "builtin", **access, "hosts": [host]}
+
+    def open(self, install: Install, cap_s: float = 60.0, **options: Any) -> Session:
+        return Session.open(self.connection(install), cap_s, **options)
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.state / "leases.jsonl").read_text().splitlines()]
+
+    def log_s(self, lease: str, event: str) -> float:
+        """When the log saw an event of a lease; waits for it."""
+
+        def seen() -> list[float]:
+            return [e["at_s"] for e in self.log() if (e["lease"], e["event"]) == (lease, event)]
+
+        until(seen)
+        return seen()[0]
+
+    def workers(self) -> list[int]:
+        """All processes below gpud: the spawner and the workers."""
+        return descendants(self.process.pid)
+
+    def check_log(self) -> None:
+        lines = (self.state / "leases.jsonl").read_text().splitlines()
+        assert read_overlaps(lines, {self.device["id"]: MEMORY_MIB}) == []
+
+    def close(self) -> None:
+        """SIGTERM, exit 0, nothing left."""
+        try:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGCONT)
+                below = self.workers()
+                self.process.terminate()
+                assert self.process.wait(WAIT_S) == 0
+                until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.scheduler.close()
+            self._log.close()
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    children = [int(word) for word in text.split()]
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+@pytest.fixture(scope="module")
+def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+    """One process for the tests of a file that do not harm it."""
+    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {})
+    yield gpud
+    gpud.check_log()
+    gpud.close()
+
+
+@pytest.fixture
+def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
+    """That process, with nothing installed before and after."""
+    yield _gpud_of_this_file
+    scheduler = _gpud_of_this_file.scheduler
+    for install in list(scheduler.installs.values()):
+        scheduler.end(install)
+        until(lambda lease=install.lease: scheduler.is_cut(lease))
+
+
+@pytest.fixture
+def own_gpud(tmp_path: Path) -> Iterator[Gpud]:
+    """A process for one test that does."""
+    gpud = Gpud(tmp_path, {})
+    yield gpud
+    gpud.close()

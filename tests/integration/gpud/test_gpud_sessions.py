@@ -1,0 +1,276 @@
+"""Sessions on a real gpud: the first claims, none outlives its deadlines, every end is told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gpu_scheduler.model import Hold
+from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
+from remote_gpu.wire.connection import parse_access
+
+
+def until(ready, wait_s: float = 15.0) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not ready():
+        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        time.sleep(0.005)
+
+
+def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    session = shared_gpud.open(install)
+    assert session.alive
+    with connect(session.environment()) as device:
+        result = device.op("noop", b"some bytes", answer=42)
+        assert bytes(result.buffers[0]) == b"some bytes"
+        assert result.values == {"args": {"answer": 42}}
+    session.give_back()
+    session.give_back()  # repeating it is no error
+    session.close()
+    session.close()
+    scheduler = shared_gpud.scheduler
+    until(lambda: scheduler.is_cut(install.lease) and len(scheduler.states(install.lease)) == 3)
+    assert scheduler.states(install.lease) == [
+        ("opened", None), ("freed", None), ("closed", "DONE"),
+    ]  # fmt: skip
+    nonces = {
+        f["nonce"] for op, f in scheduler.said if op == "session" and f["lease"] == install.lease
+    }
+    assert nonces == {session.nonce}
+
+
+def test_a_second_start_of_the_same_attempt_is_told_claimed(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session:
+        for _ in range(3):
+            with pytest.raises(Refused) as refused:
+                shared_gpud.open(install)
+            assert refused.value.code == Refusal.CLAIMED
+        session.give_back()
+        with pytest.raises(Refused, match="CLAIMED"):
+            shared_gpud.open(install)
+        assert session.alive
+    with pytest.raises(Refused) as refused:
+        shared_gpud.open(install)
+    assert refused.value.code == Refusal.ENDED
+
+
+def test_ten_starts_at_once_one_claims(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    opened: list[Session] = []
+    codes: list[str] = []
+
+    def start() -> None:
+        try:
+            opened.append(shared_gpud.open(install))
+        except Refused as refused:
+            codes.append(refused.code)
+
+    threads = [threading.Thread(target=start) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(opened), set(codes)) == (1, {"CLAIMED"})
+    opened[0].close()
+
+
+def test_a_lease_that_is_never_installed(shared_gpud) -> None:
+    install = shared_gpud.install()
+    started_s = time.monotonic()
+    with pytest.raises(Refused) as refused:
+        Session.open(shared_gpud.connection(install, lease="lease-nobody-knows"), 10)
+    assert refused.value.code == Refusal.NOT_INSTALLED
+    assert 0.2 < time.monotonic() - started_s < 3
+
+
+@pytest.mark.parametrize("changes", [{"secret": "00" * 32}, {"fence": 10_000}, {"host": "gpu-b"}])
+def test_a_forged_secret_a_foreign_fence_a_foreign_host(shared_gpud, changes) -> None:
+    install = shared_gpud.install()
+    with pytest.raises(Refused) as refused:
+        Session.open(shared_gpud.connection(install, **changes), 10)
+    assert refused.value.code == Refusal.DENIED
+    shared_gpud.open(install).close()  # the lease itself is not disturbed
+
+
+def test_a_secret_is_good_for_its_own_lease_only(shared_gpud) -> None:
+    one, other = shared_gpud.install(), shared_gpud.install()
+    with pytest.raises(Refused, match="DENIED"):
+        Session.open(shared_gpud.connection(one, secret=other.secret), 10)
+
+
+def test_a_program_holds_no_secret_and_cannot_take_the_session(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session:
+        environment = session.environment()
+        assert install.secret not in str(environment)
+        stolen = shared_gpud.connection(install, secret=session.view().hosts[0].secret)
+        with pytest.raises(Refused) as refused:
+            Session.open(stolen, 10)
+        assert refused.value.code == Refusal.DENIED
+
+
+def test_a_lane_needs_the_session_it_belongs_to(shared_gpud, nothing_left) -> None:
+    one, other = shared_gpud.install(), shared_gpud.install()
+    with pytest.raises(Refused) as refused:  # with the secret in place of a lane's key
+        Lane.open(parse_access(shared_gpud.connection(one) | {"session": "0" * 32}))
+    assert refused.value.code == Refusal.DENIED
+    with shared_gpud.open(one) as session, shared_gpud.open(other) as foreign:
+        mixed = parse_access(
+            shared_gpud.connection(one, secret=foreign.view().hosts[0].secret)
+            | {"session": session.nonce}
+        )
+        with pytest.raises(Refused, match="DENIED"):
+            Lane.open(mixed)
+
+
+def test_an_install_that_arrives_after_the_session_asks(shared_gpud, nothing_left) -> None:
+    shared_gpud.install()
+    fence = shared_gpud._fence + 1
+    opened: list[Session] = []
+    install = None
+
+    def late() -> None:
+        nonlocal install
+        time.sleep(0.1)
+        install = shared_gpud.install(secret="ab" * 32)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    host = {"host": "gpu-a", "gateway": shared_gpud.gateway, "secret": "ab" * 32}
+    connection = {"lease": f"lease-{fence}", "fence": fence, "hosts": [host]}
+    opened.append(Session.open(connection, 10))
+    thread.join()
+    opened[0].close()
+
+
+def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
+    install = shared_gpud.install()
+    code = (
+        "import json, sys, time; from remote_gpu.client import Session, connect;"
+        "s = Session.open(json.loads(sys.argv[1]), 60); d = connect(s.environment());"
+        "d.op('noop'); print('open', flush=True); d.op('burn', ms=60000)"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", code, json.dumps(shared_gpud.connection(install))],
+        stdout=subprocess.PIPE,
+    )
+    assert client.stdout.readline() == b"open\n"
+    client.kill()
+    killed_s = time.monotonic()
+    client.wait()
+    client.stdout.close()
+    assert shared_gpud.log_s(install.lease, "cut") - killed_s < 1
+    until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
+
+
+def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
+    install = shared_gpud.install()
+    code = (
+        "import json, sys, time; from remote_gpu.client import Session;"
+        "s = Session.open(json.loads(sys.argv[1]), 60); print('open', flush=True); time.sleep(60)"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", code, json.dumps(shared_gpud.connection(install))],
+        stdout=subprocess.PIPE,
+    )
+    assert client.stdout.readline() == b"open\n"
+    client.send_signal(signal.SIGSTOP)
+    stopped_s = time.monotonic()
+    silent_s = shared_gpud.log_s(install.lease, "closed") - stopped_s
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    assert 1.0 < silent_s < 4.0
+    assert ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease)
+
+
+def test_a_session_lives_on_by_its_beats_and_ends_at_its_cap(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    lost: list[Refused] = []
+    started_s = time.monotonic()
+    session = shared_gpud.open(install, cap_s=2.5, on_lost=lost.append)
+    with connect(session.environment()) as device, pytest.raises(Refused) as refused:
+        device.op("burn", ms=60_000)
+    assert refused.value.code == Refusal.ENDED
+    assert 2.4 < time.monotonic() - started_s < 4  # longer than the silence of 1.5 s
+    until(lambda: lost)
+    assert "CAP" in str(lost[0])
+    assert not session.alive
+    session.close()
+    assert ("closed", "CAP") in shared_gpud.scheduler.states(install.lease)
+
+
+def test_a_revoke_cuts_session_and_lanes_within_a_second(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    session = shared_gpud.open(install)
+    device = connect(session.environment())
+    timer = threading.Timer(0.3, shared_gpud.scheduler.end, [install])
+    timer.start()
+    revoked_s = time.monotonic() + 0.3
+    with pytest.raises(Refused):
+        device.op("burn", ms=60_000)
+    until(lambda: not session.alive)
+    assert time.monotonic() - revoked_s < 1
+    assert "REVOKED" in str(session.lost)
+    until(lambda: shared_gpud.scheduler.is_cut(install.lease))
+    timer.join()
+    device.close()
+    session.close()
+    with pytest.raises(Refused, match="ENDED"):
+        shared_gpud.open(install)
+
+
+def test_no_session_by_connect_by(shared_gpud) -> None:
+    install = shared_gpud.install()
+    shared_gpud.scheduler.staged(install, 0.3)
+    until(lambda: ("closed", "NOT_STARTED") in shared_gpud.scheduler.states(install.lease))
+    with pytest.raises(Refused, match="ENDED"):
+        shared_gpud.open(install)
+
+
+def test_a_deadline_lease_ends_at_its_deadline(shared_gpud) -> None:
+    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=0.3)
+    until(lambda: ("closed", "EXPIRED") in shared_gpud.scheduler.states(install.lease))
+
+
+def test_without_a_runner_connect_holds_the_session_itself(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}
+    with connect(environment) as device:
+        assert device.op("noop").values == {}
+    until(lambda: shared_gpud.scheduler.states(install.lease)[-1] == ("closed", "DONE"))
+
+
+def test_an_install_waits_until_the_old_lease_is_cut(shared_gpud, nothing_left) -> None:
+    old = shared_gpud.install(exclusive=True)
+    with shared_gpud.open(old) as session:
+        new = shared_gpud.install(exclusive=True)
+        with pytest.raises(Refused) as refused:
+            shared_gpud.open(new)
+        assert refused.value.code == Refusal.NOT_READY
+        session.give_back()  # the old session is still open, its share is not
+        with shared_gpud.open(new) as second, connect(second.environment()) as device:
+            device.op("noop")
+            assert session.alive
+    assert shared_gpud.log_s(old.lease, "cut") <= shared_gpud.log_s(new.lease, "placed")
+
+
+def test_failing_operations_say_who_has_to_act(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+        for name, args, code in (
+            ("nonsense", {}, "ENOENT"), ("burn", {"ms": "x"}, "EINVAL"), ("burn", {}, "EINVAL"),
+            ("burn", {"ms": 1, "x": 1}, "EINVAL"), ("sgemm", {"m": 1}, "EINVAL"),
+        ):  # fmt: skip
+            with pytest.raises(OpFailed) as failed:
+                device.op(name, **args)
+            assert failed.value.code == code
+        assert device.op("noop", b"still there").buffers[0] == b"still there"

@@ -1,0 +1,233 @@
+"""Work on a real gpud: operations, resident buffers, pipelining, the quota, workers that crash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remote_gpu.client import Local, OpFailed, Refused, connect
+
+
+@pytest.fixture
+def device(shared_gpud, nothing_left):
+    install = shared_gpud.install(memory_mib=512)
+    with shared_gpud.open(install) as session, connect(session.environment()) as lane:
+        lane.session = session
+        yield lane
+
+
+@pytest.fixture
+def local():
+    with Local() as device:
+        yield device
+
+
+@pytest.fixture(params=["device", "local"])
+def anywhere(request):
+    """The same operations give the same results on a lent device and without a lease."""
+    return request.getfixturevalue(request.param)
+
+
+def relu_model() -> bytes:
+    """The ONNX model `y = relu(x)` for float32 vectors of any length, as protobuf by hand."""
+
+    def field(number: int, payload: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(payload)]) + payload
+
+    def tensor(name: bytes) -> bytes:
+        dimension = field(1, field(2, b"n"))  # TensorShapeProto.dim = {dim_param: "n"}
+        kind = field(1, b"\x08\x01" + field(2, dimension))  # elem_type FLOAT, shape
+        return field(1, name) + field(2, kind)
+
+    node = field(1, b"x") + field(2, b"y") + field(4, b"Relu")
+    graph = field(1, node) + field(2, b"g") + field(11, tensor(b"x")) + field(12, tensor(b"y"))
+    return b"\x08\x08" + field(7, graph) + field(8, field(1, b"") + b"\x10\x0d")
+
+
+def test_sgemm_is_right(anywhere) -> None:
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal((33, 65), dtype=np.float32)
+    b = rng.standard_normal((65, 17), dtype=np.float32)
+    result = anywhere.op("sgemm", a, b, m=33, n=17, k=65)
+    got = np.frombuffer(result.buffers[0], np.float32).reshape(result.values["shape"])
+    np.testing.assert_allclose(
+        got, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-4
+    )
+    assert result.implementation.startswith("numpy")
+
+
+def test_onnx_by_content(anywhere) -> None:
+    model = relu_model()
+    name = "sha256:" + hashlib.sha256(model).hexdigest()
+    x = np.array([-1.5, 0, 2.5], np.float32)
+    described = [{"name": "x", "shape": [3]}]
+    with pytest.raises(OpFailed) as failed:
+        anywhere.op("onnx", x, model=name, inputs=described)
+    assert failed.value.code == "ENOENT"
+    with pytest.raises(OpFailed, match="EINVAL"):
+        anywhere.op("onnx", b"other", x, model=name, upload=True, inputs=described)
+    assert anywhere.op("onnx", model, model=name, upload=True).values == {"inputs": ["x"]}
+    result = anywhere.op("onnx", x, model=name, inputs=described)
+    assert np.frombuffer(result.buffers[0], np.float32).tolist() == [0, 0, 2.5]
+    assert result.values["outputs"] == [{"name": "y", "dtype": "float32", "shape": [3]}]
+
+
+@pytest.mark.parametrize(
+    "described",
+    [None, [], [{"name": "x"}], [{"name": "z", "shape": [3]}], [{"name": "x", "shape": [4]}],
+     [{"name": "x", "shape": [-3]}], [{"name": "x", "shape": [2**39] * 9}], [5]],
+)  # fmt: skip
+def test_onnx_inputs_that_do_not_fit(local, described) -> None:
+    model = relu_model()
+    name = "sha256:" + hashlib.sha256(model).hexdigest()
+    local.op("onnx", model, model=name, upload=True)
+    with pytest.raises(OpFailed, match="EINVAL"):
+        local.op("onnx", np.zeros(3, np.float32), model=name, inputs=described)
+
+
+@pytest.mark.parametrize("model", ["data:nothing", "data:../../etc/passwd", "/etc/passwd", "", 5])
+def test_onnx_models_that_do_not_exist(local, model) -> None:
+    with pytest.raises(OpFailed):
+        local.op("onnx", model=model)
+
+
+def test_buffers_stay_on_the_device(anywhere) -> None:
+    buffer = anywhere.buffer(1 << 20)
+    data = os.urandom(1 << 20)
+    buffer.write(data)
+    buffer.write(b"abc", offset=10)
+    expected = data[:10] + b"abc" + data[13:]
+    assert bytes(buffer.read()) == expected
+    target = bytearray(5)
+    assert bytes(buffer.read(offset=9, size=5, out=target)) == expected[9:14] == bytes(target)
+    assert bytes(anywhere.op("noop", buffer, b"x").buffers[0]) == expected
+    for bad in ({"offset": 1 << 20, "size": 1}, {"offset": -1}, {"size": 1 << 60}):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            buffer.read(**bad)
+    buffer.free()
+    with pytest.raises(OpFailed, match="ENOENT"):
+        buffer.read()
+
+
+def test_results_that_do_not_fit_are_the_callers_error(device) -> None:
+    with pytest.raises(ValueError, match="fit"):
+        device.op("noop", b"abc", out=[bytearray(2)])
+    assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"
+
+
+def test_posted_calls_keep_their_first_error_until_sync(anywhere) -> None:
+    anywhere.post("noop", b"x")
+    anywhere.post("nonsense")
+    anywhere.post("burn", ms="x")
+    with pytest.raises(OpFailed, match="ENOENT"):
+        anywhere.op("noop")
+    with pytest.raises(OpFailed, match="ENOENT"):
+        anywhere.sync()
+    anywhere.sync()
+    assert anywhere.op("noop").values == {}
+
+
+def test_the_quota_is_checked_before_anything_is_allocated(device) -> None:
+    with pytest.raises(OpFailed) as failed:
+        device.buffer(1 << 40)
+    assert failed.value.code == "ENOMEM"
+    first = device.buffer(300 << 20)
+    with pytest.raises(OpFailed, match="ENOMEM"):
+        device.buffer(300 << 20)
+    with pytest.raises(OpFailed, match="ENOMEM"):  # what it would receive counts as well
+        device.op("noop", bytearray(300 << 20))
+    first.free()
+    device.buffer(300 << 20).free()
+    with connect(device.session.environment()) as other:
+        held = device.buffer(300 << 20)
+        with pytest.raises(OpFailed, match="ENOMEM"):  # the lease's, not the lane's
+            other.buffer(300 << 20)
+        held.free()
+
+
+def test_a_closed_lane_gives_its_memory_back(device) -> None:
+    for _ in range(3):
+        with connect(device.session.environment()) as other:
+            other.buffer(400 << 20)
+        deadline_s = time.monotonic() + 5
+        while True:
+            try:
+                device.buffer(400 << 20).free()
+                break
+            except OpFailed:
+                assert time.monotonic() < deadline_s
+
+
+def test_lanes_are_limited(device) -> None:
+    others = [connect(device.session.environment()) for _ in range(15)]
+    with pytest.raises(Refused, match="BUSY"):
+        connect(device.session.environment())
+    others.pop().close()
+    deadline_s = time.monotonic() + 5
+    while True:
+        try:
+            others.append(connect(device.session.environment()))
+            break
+        except Refused:
+            assert time.monotonic() < deadline_s
+    for lane in others:
+        lane.close()
+
+
+def test_two_lanes_work_at_the_same_time(device) -> None:
+    with connect(device.session.environment()) as other:
+        thread = threading.Thread(target=device.op, args=("burn",), kwargs={"ms": 1000})
+        started_s = time.monotonic()
+        thread.start()
+        other.op("noop")
+        assert time.monotonic() - started_s < 0.9
+        thread.join()
+
+
+def worker_of(gpud, session_device) -> int:
+    """The pid of the worker that a lane ends in: the one that is busy."""
+    before = {pid: cpu_s(pid) for pid in gpud.workers()}
+    session_device.op("burn", ms=100)
+    return max(before, key=lambda pid: cpu_s(pid) - before[pid])
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_left) -> None:
+    one, other = shared_gpud.install(), shared_gpud.install()
+    with (
+        shared_gpud.open(one) as session,
+        shared_gpud.open(other) as neighbour,
+        connect(neighbour.environment()) as untouched,
+    ):
+        device = connect(session.environment())
+        kept = untouched.buffer(4)
+        kept.write(b"safe")
+        os.kill(worker_of(shared_gpud, device), signal.SIGSEGV)
+        with pytest.raises(Refused, match="ENDED"):
+            device.op("noop")
+        device.close()
+        assert bytes(kept.read()) == b"safe"
+        with connect(session.environment()) as again:  # a new worker, the same lease
+            assert again.op("noop").values == {}
+        assert session.alive
+        assert neighbour.alive
+
+
+def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
+    """A worker has a limit of its own on private memory, not far above the lease's."""
+    install = shared_gpud.install(memory_mib=128)
+    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+        limits = Path(f"/proc/{worker_of(shared_gpud, device)}/limits").read_text()
+        line = next(line for line in limits.splitlines() if line.startswith("Max data size"))
+        assert int(line.split()[3]) < 4 << 30
