@@ -1,8 +1,8 @@
 """How long a device is held for jobs of 2 s: ours beside a port of the published loop.
 
 `python -m benchmarks.release_latency [--json] [--jobs N]`. Both run the same 2 s of work on the
-same cloud and scheduler, one device each, one after the other. `held_efficiency` is job seconds over
-held seconds (job = the user's code, from its start to its end).
+same cloud and scheduler, one device each, one after the other. `held_efficiency` is job seconds
+over held seconds (job = the user's code, from its start to its end).
 """
 
 from __future__ import annotations

