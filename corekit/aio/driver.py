@@ -2,9 +2,10 @@
 
     events (bounded queue) → handle → journal.append(changes), one sync per group → actions
 
-Every action is run by `perform`, a coroutine that may return the event it led to; each runs as a
-supervised task, so a slow call never blocks a decision. Changes of all events taken in one turn are
-synced once, before the first action of that turn runs.
+Every action is run by `perform`. What can be done at once it does and returns None; for the rest
+it returns an awaitable of the event it led to, run as a supervised task, so a slow call never
+blocks a decision. Changes of all events taken in one turn are synced once, before the first action
+of that turn runs; actions are performed (or started) in their order.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self,
         machine: Machine[EventT, ChangeT, ActionT],
         journal: Journal[ChangeT],
-        perform: Callable[[ActionT], Awaitable[EventT | None]],
+        perform: Callable[[ActionT], Awaitable[EventT | None] | None],
         nursery: Nursery,
         *,
         queue_max: int = 100_000,
@@ -87,12 +88,14 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
     def _start_actions(self, decisions: Sequence[Decision[ChangeT, ActionT]]) -> None:
         for decision in decisions:
             for action in decision.actions:
-                self._running += 1
-                self._nursery.start(self._one(action), type(action).__name__)
+                work = self._perform(action)
+                if work is not None:
+                    self._running += 1
+                    self._nursery.start(self._one(work), type(action).__name__)
 
-    async def _one(self, action: ActionT) -> None:
+    async def _one(self, work: Awaitable[EventT | None]) -> None:
         try:
-            event = await self._perform(action)
+            event = await work
             if event is not None:
                 self.submit(event)
         finally:

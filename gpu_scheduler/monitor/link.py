@@ -69,6 +69,7 @@ class HostLink:
         self._devices: tuple[Device, ...] = ()
         self._last_fence = 0
         self._registered = asyncio.Event()
+        self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
         events = ChannelEvents(
             hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost
         )
@@ -115,6 +116,8 @@ class HostLink:
         change = SessionChange(
             lease=lease, state=state, nonce=nonce, reason=reason, detail=detail[:1000]
         )
+        if state is SessionState.CLOSED:
+            self._closing[lease] = None
         self._channel.nursery.start(self._tell("session", change), "tell")
 
     def cut(self, lease: LeaseId) -> None:
@@ -126,6 +129,8 @@ class HostLink:
             await self._channel.call(op, encode(message), deadline_s=TELL_S_MAX)
         except AppError as error:
             logger.warning("%s %s not told: %s", op, message.lease, error.message)
+        if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
+            self._closing.pop(message.lease, None)
 
     async def _reports(self) -> None:
         while True:
@@ -159,10 +164,12 @@ class HostLink:
     # --- what the scheduler says
 
     def _hello(self) -> Fields:
+        # a session that closed here, but is not told yet, must not look lost: its reason comes
+        installed = dict.fromkeys((*self._control.installed(), *self._closing))
         hello = HostHello(
             host=self.host, incarnation=self.incarnation, gateway=self._gateway,
             devices=self._devices, epoch_seen=self.epoch_seen,
-            installed=self._control.installed(), version=VERSION,
+            installed=tuple(installed), version=VERSION,
         )  # fmt: skip
         fields: dict[str, Any] = encode(hello)
         return {"role": "host", **fields}
@@ -177,7 +184,11 @@ class HostLink:
         if not self._registered.is_set():
             self._registered.set()
             self._control.link_changed(True)
-        accepted = tuple(install for install in welcome.installs if self._fits_here(install))
+        accepted = tuple(
+            install
+            for install in welcome.installs
+            if install.lease not in self._closing and self._fits_here(install)
+        )
         self._control.full_state(accepted, welcome.epoch)
 
     def _lost(self, detail: str) -> None:

@@ -1,0 +1,134 @@
+"""From a request of either door to an event of the core: the same ops, the same checks.
+
+The desk decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong
+fields, new grants while the journal has no room. Everything else is the core's to decide.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from corekit.aio.clock import Clock
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import HostId, SessionId
+from gpu_scheduler.core import events as on
+from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.protocol import host as host_words
+from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol.codec import VERSION
+
+Fields = Mapping[str, Any]
+
+#: Ops that only `hello` sessions may send, in the words of each role.
+HOST_OPS: Mapping[str, type[Any]] = {
+    "report": host_words.Report, "session": host_words.SessionChange, "cut": host_words.Cut,
+}  # fmt: skip
+
+_EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
+    requester.Beat: on.SessionBeat, requester.Attempt: on.AttemptAsked,
+    requester.Adopt: on.AdoptAsked, requester.Orphans: on.OrphansAsked,
+    requester.RecordOf: on.RecordAsked, requester.Records: on.RecordsAsked,
+    requester.Handle: on.HandleGiven, requester.HandBack: on.HandBackAsked,
+    requester.Renew: on.RenewAsked, requester.StagedOp: on.StagedTold,
+    requester.Release: on.ReleaseAsked, requester.FailAttempt: on.AttemptFailed,
+    requester.Finish: on.FinishAsked, requester.Reopen: on.ReopenAsked,
+    requester.Reserve: on.ReserveAsked, requester.Explain: on.ExplainAsked,
+    requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
+    requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
+}  # fmt: skip
+
+
+class Room(Protocol):
+    """What the desk asks of the journal."""
+
+    @property
+    def has_room(self) -> bool:
+        """False: nothing new may be granted."""
+        ...
+
+
+class Desk:
+    """Decodes requests and hands them in."""
+
+    def __init__(
+        self, clock: Clock, room: Room, submit: Callable[[on.Event], None], metrics: Metrics
+    ) -> None:
+        self._clock = clock
+        self._room = room
+        self._submit = submit
+        self._metrics = metrics
+
+    def requester_hello(self, fields: Fields, reply_to: str) -> SessionId:
+        """The session that says hello. Raises INVALID."""
+        hello = decode(requester.Hello, fields, "hello")
+        _same_version(hello.version)
+        session = SessionId(hello.session)
+        self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
+        return session
+
+    def host_hello(self, fields: Fields, reply_to: str) -> HostId:
+        """The host that says hello. Raises INVALID."""
+        hello = decode(host_words.HostHello, fields, "hello")
+        _same_version(hello.version)
+        known = _fields_of(hello)
+        del known["version"]
+        self._hand_in("hello", on.HostHello, {**known, "reply_to": reply_to})
+        return hello.host
+
+    def ask(self, session: SessionId, op: str, fields: Fields, reply_to: str) -> None:
+        """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
+        cls = requester.OPS.get(op)
+        if cls is None:
+            raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
+        value = decode(cls, fields, op)
+        if isinstance(value, (requester.Attempt, requester.Reserve)) and not self._room.has_room:
+            text = "the scheduler's journal has no room for new grants; free space on its disk"
+            raise AppError(ErrorCode.EXHAUSTED, text)
+        envelope = {"session": session, "reply_to": reply_to}
+        match value:
+            case requester.Watch():
+                self._hand_in(op, on.WatchAsked, {"all_leases": value.all, **envelope})
+            case requester.Drain() | requester.Undrain():
+                drained = isinstance(value, requester.Drain)
+                host = {"host": value.host, "drained": drained}
+                self._hand_in(op, on.DrainAsked, {**host, **envelope})
+            case _:
+                self._hand_in(op, _EVENTS[cls], {**_fields_of(value), **envelope})
+
+    def told(self, host: HostId, op: str, fields: Fields, reply_to: str) -> None:
+        """Any op of a host session. Raises AppError."""
+        cls = HOST_OPS.get(op)
+        if cls is None:
+            raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
+        value = decode(cls, fields, op)
+        envelope = {"host": host, "reply_to": reply_to}
+        match value:
+            case host_words.Report():
+                self._hand_in(op, on.HostReported, {**_fields_of(value), **envelope})
+            case host_words.SessionChange():
+                told = {"change" if k == "state" else k: v for k, v in _fields_of(value).items()}
+                self._hand_in(op, on.LeaseSessionTold, {**told, **envelope})
+            case _:
+                self._hand_in(op, on.CutTold, {"lease": value.lease, **envelope})
+
+    def _hand_in(self, op: str, cls: type[Any], fields: Fields) -> None:
+        self._metrics.requests[op] += 1
+        now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
+        self._submit(cls(**now, **fields))
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _same_version(version: int) -> None:
+    if version != VERSION:
+        raise invalid(f"protocol version {version} is not spoken here; this is version {VERSION}")
+
+
+def _did_you_mean(op: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(op, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

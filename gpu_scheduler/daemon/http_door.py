@@ -1,0 +1,161 @@
+"""The HTTP door: the same ops as JSON, for people and tools; health, readiness, metrics.
+
+    GET  /v1/<op>?field=value    reading ops: inventory leases queue record records orphans explain
+    POST /v1/<op>                any op but beat and watch; the body is a JSON object of its fields
+    DELETE /v1/leases/<id>       release
+
+The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
+it while the caller repeats the call within `client_gone_s`; every op may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
+from gpu_scheduler.daemon.sessions import Switchboard
+from gpu_scheduler.protocol.codec import LINE_BYTES_MAX
+from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX
+
+READING_OPS = ("inventory", "leases", "queue", "record", "records", "orphans", "explain")
+NOT_HERE = ("beat", "watch")
+
+STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.INVALID: 400, ErrorCode.DENIED: 403, ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409, ErrorCode.IMPOSSIBLE: 422, ErrorCode.EXHAUSTED: 429,
+    ErrorCode.INTERNAL: 500, ErrorCode.UNAVAILABLE: 503, ErrorCode.TIMEOUT: 504,
+}  # fmt: skip
+
+Answered = tuple[do.Answer, Mapping[str, Any]]
+
+
+class Calls:
+    """The HTTP door as a sink: one future per request."""
+
+    def __init__(self, desk: Desk, switchboard: Switchboard) -> None:
+        self._desk = desk
+        self._number = switchboard.register(self)
+        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._next = 0
+
+    async def ask(self, session: str, op: str, fields: Mapping[str, Any]) -> Answered:
+        """One op. Raises AppError."""
+        self._next += 1
+        id_ = self._next
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = future
+        try:
+            self._desk.ask(SessionId(session), op, fields, f"{self._number}.{id_}")
+            return await future
+        except asyncio.QueueFull:
+            text = "the scheduler is behind with its work; try again in a moment"
+            raise AppError(ErrorCode.EXHAUSTED, text) from None
+        finally:
+            del self._waiting[id_]
+
+    def answer(self, id_: int, answer: do.Answer, value: Mapping[str, Any]) -> None:
+        if (future := self._waiting.get(id_)) and not future.done():
+            future.set_result((answer, value))
+
+    def refuse(self, id_: int, error: AppError) -> None:
+        if (future := self._waiting.get(id_)) and not future.done():
+            future.set_exception(error)
+
+    def close(self) -> None:
+        """Requests under way are ended by the HTTP server itself."""
+
+
+class HttpDoor:
+    """Routes and handlers."""
+
+    def __init__(
+        self, calls: Calls, metrics: Metrics, journal: Journal, is_ready: Callable[[], bool]
+    ) -> None:
+        self._calls = calls
+        self._metrics = metrics
+        self._journal = journal
+        self._is_ready = is_ready
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_delete("/v1/leases/{lease}", self._delete_lease)
+        app.router.add_get("/v1/{op}", self._read)
+        app.router.add_post("/v1/{op}", self._post)
+        return app
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"ok": True})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        ready = self._is_ready()
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def _metrics_text(self, _: web.Request) -> web.Response:
+        ops = ("inventory", "leases", "queue")
+        answered = [await self._calls.ask("http", op, {}) for op in ops]
+        inventory, leases, queue = (answer for answer, _ in answered)
+        assert isinstance(inventory, do.InventoryAnswer)
+        assert isinstance(leases, do.LeasesAnswer)
+        assert isinstance(queue, do.QueueAnswer)
+        standing = Standing(inventory=inventory, leases=leases, queue=queue)
+        text = prometheus_text(self._metrics, self._journal, standing)
+        return web.Response(text=text, content_type="text/plain")
+
+    async def _delete_lease(self, request: web.Request) -> web.Response:
+        fields = {"lease": request.match_info["lease"]}
+        return await self._answer(request, "release", fields)
+
+    async def _read(self, request: web.Request) -> web.Response:
+        op = request.match_info["op"]
+        if op not in READING_OPS:
+            raise AppError(ErrorCode.NOT_FOUND, f"GET /v1/ knows {', '.join(READING_OPS)}")
+        fields: dict[str, Any] = dict(request.query)
+        if "limit" in fields:
+            fields["limit"] = int(fields["limit"]) if fields["limit"].isdigit() else -1
+        return await self._answer(request, op, fields)
+
+    async def _post(self, request: web.Request) -> web.Response:
+        op = request.match_info["op"]
+        if op in NOT_HERE:
+            raise AppError(ErrorCode.NOT_FOUND, f"{op!r} belongs to the socket door")
+        body = await request.read()
+        try:
+            fields = json.loads(body) if body else {}
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"the body is not JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise invalid("the body must be a JSON object with the fields of the op")
+        return await self._answer(request, op, fields)
+
+    async def _answer(
+        self, request: web.Request, op: str, fields: Mapping[str, Any]
+    ) -> web.Response:
+        session = request.headers.get("X-Session", "http")
+        if not 1 <= len(session) <= NAME_CHARACTERS_MAX:
+            raise invalid(f"X-Session must have 1 to {NAME_CHARACTERS_MAX} characters")
+        answer, value = await self._calls.ask(session, op, fields)
+        waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
+        return web.json_response(value, status=202 if waits else 200)
+
+
+@web.middleware
+async def _errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except AppError as error:
+        return web.json_response({"error": error.as_json()}, status=STATUS[error.code])

@@ -1,0 +1,251 @@
+"""The journal of ssgmd: append, one sync per group in a thread, compaction, room kept for ends.
+
+Space is allocated ahead (`RESERVE_BYTES`), so that a full disk is noticed while there is still room
+to write: then `has_room` turns False, the doors refuse new grants with EXHAUSTED, and releases,
+finishes and ends of leases go on inside the reserve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan
+
+logger = logging.getLogger(__name__)
+
+NAME = "journal"
+LOCK_NAME = "lock"
+#: Kept allocated behind the end: some thousand releases of about 500 bytes each.
+RESERVE_BYTES = 2 * 2**20
+#: Allocated at once; one call per few thousand entries.
+CHUNK_BYTES = 4 * 2**20
+#: A journal is compacted above this size and above `COMPACT_RATIO` times its last snapshot.
+COMPACT_BYTES_MIN = 32 * 2**20
+COMPACT_RATIO = 4
+#: A disk that was full is asked again this often at most.
+FULL_RETRY_S = 1.0
+
+
+class Disk(Protocol):
+    """The calls that can find a disk full; tests order their failures."""
+
+    def allocate(self, fd: int, offset: int, length: int) -> None: ...
+    def write(self, fd: int, data: bytes, offset: int) -> None: ...
+    def sync(self, fd: int) -> None: ...
+    def replace(self, source: Path, target: Path) -> None: ...
+    def sync_folder(self, folder: Path) -> None: ...
+
+
+class RealDisk:
+    """The operating system's calls; each raises OSError."""
+
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        os.posix_fallocate(fd, offset, length)
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def sync_folder(self, folder: Path) -> None:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@dataclass(slots=True)
+class JournalFigures:
+    """For /metrics."""
+
+    syncs: int = 0
+    sync_s: float = 0.0  #: spent in write + sync, summed
+    entries: int = 0
+    compactions: int = 0
+
+
+class Journal:
+    """Open with `Journal.open`; give `snapshot` before the first append; `close` at the end."""
+
+    def __init__(self, folder: Path, lock_fd: int, disk: Disk) -> None:
+        self.path = folder / NAME
+        self.figures = JournalFigures()
+        self.snapshot: Callable[[], Sequence[Entry]] | None = None
+        self.compact_bytes_min = COMPACT_BYTES_MIN
+        self._disk = disk
+        self._lock_fd = lock_fd
+        self._fd = -1
+        self._end = 0  #: bytes that are valid and synced
+        self._allocated = 0
+        self._snapshot_bytes = 0
+        self._full = False
+        self._full_asked_s = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+    @classmethod
+    def open(cls, folder: Path, disk: Disk | None = None) -> tuple[Journal, tuple[Entry, ...]]:
+        """Lock the folder, read everything, drop a torn tail; the entries in their order.
+
+        Raises CONFLICT when another ssgmd has the folder, INTERNAL when the journal is corrupt,
+        EXHAUSTED when there is no room to start.
+        """
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        journal = cls(folder, _locked(folder), disk or RealDisk())
+        try:
+            return journal, journal._recover()
+        except BaseException:
+            journal.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes in use."""
+        return self._end
+
+    @property
+    def has_room(self) -> bool:
+        """False while the reserve cannot be kept: grants must be refused."""
+        if self._full and time.monotonic() - self._full_asked_s > FULL_RETRY_S:
+            self._reserve(0)
+        return not self._full
+
+    async def append(self, changes: Sequence[Entry]) -> None:
+        """Durable when it returns. Raises EXHAUSTED when even the reserve is used up."""
+        started_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        if self._wants_compaction():
+            assert self.snapshot is not None
+            entries = self.snapshot()  # holds `changes`: they are applied already
+            await loop.run_in_executor(self._thread, self._compact, entries, changes)
+        else:
+            await loop.run_in_executor(self._thread, self._append, _group(changes))
+        self.figures.syncs += 1
+        self.figures.entries += len(changes)
+        self.figures.sync_s += time.monotonic() - started_s
+
+    def close(self) -> None:
+        """Wait for the last sync, give the space allocated ahead back, unlock."""
+        self._thread.shutdown(wait=True)
+        if self._fd >= 0:
+            os.ftruncate(self._fd, self._end)
+            os.close(self._fd)
+            self._fd = -1
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    # --- recovery
+
+    def _recover(self) -> tuple[Entry, ...]:
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        scanned = scan(self.path.read_bytes(), str(self.path))
+        if scanned.torn:
+            text = "%d bytes of an entry that was never answered are dropped"
+            logger.warning(text, scanned.torn, extra={"event": "torn_tail"})
+        os.ftruncate(self._fd, scanned.end)
+        self._end = self._allocated = scanned.end
+        if scanned.end == 0:
+            self._append(encode_group(HEADER))
+        return tuple(_entry(value, self.path) for group in scanned.groups for value in group)
+
+    # --- the journal's thread
+
+    def _append(self, line: bytes) -> None:
+        self._reserve(len(line))
+        try:
+            self._disk.write(self._fd, line, self._end)
+            self._disk.sync(self._fd)
+        except OSError as error:
+            text = f"the journal {self.path} cannot be written: {error.strerror}; free some space"
+            raise AppError(ErrorCode.EXHAUSTED, text) from error
+        self._end += len(line)
+
+    def _reserve(self, length: int) -> None:
+        wanted = self._end + length + RESERVE_BYTES
+        if wanted <= self._allocated:
+            self._full = False
+            return
+        if self._full and time.monotonic() - self._full_asked_s <= FULL_RETRY_S:
+            return
+        self._full_asked_s = time.monotonic()
+        grown = max(wanted, self._allocated + CHUNK_BYTES)
+        try:
+            self._disk.allocate(self._fd, self._allocated, grown - self._allocated)
+        except OSError as error:
+            if not self._full:
+                logger.error("no room for the journal: %s; grants are refused", error.strerror)
+            self._full = True
+            return
+        self._allocated, self._full = grown, False
+
+    # --- compaction
+
+    def _wants_compaction(self) -> bool:
+        limit = max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
+        return self.snapshot is not None and self._end > limit
+
+    def _compact(self, entries: Sequence[Entry], changes: Sequence[Entry]) -> None:
+        """A new file with the snapshot takes the journal's place; without room nothing changes."""
+        new = self.path.with_suffix(".new")
+        lines = encode_group(HEADER) + _group(entries)
+        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._disk.write(fd, lines, 0)
+            self._disk.sync(fd)
+            self._disk.replace(new, self.path)
+        except OSError as error:
+            logger.error("the journal was not compacted: %s", error.strerror)
+            os.close(fd)
+            new.unlink(missing_ok=True)
+            self._snapshot_bytes = len(lines)  # not again before it has grown as much
+            self._append(_group(changes))
+            return
+        self._disk.sync_folder(self.path.parent)  # failing, it ends the daemon
+        os.close(self._fd)
+        self._fd, self._end, self._allocated = fd, len(lines), len(lines)
+        self._snapshot_bytes = len(lines)
+        self.figures.compactions += 1
+        self._reserve(0)
+
+
+def _group(entries: Sequence[Entry]) -> bytes:
+    return encode_group([encode_entry(entry) for entry in entries])
+
+
+def _entry(value: Any, path: Path) -> Entry:
+    try:
+        return decode_entry(value)
+    except AppError as error:
+        text = f"{path} holds an entry that this version cannot read: {error.message}"
+        raise AppError(ErrorCode.INTERNAL, f"{text}; start the version that wrote it") from None
+
+
+def _locked(folder: Path) -> int:
+    path = folder / LOCK_NAME
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        text = f"another ssgmd runs on {folder}; stop it, or give this one another --state"
+        raise AppError(ErrorCode.CONFLICT, text) from None
+    return fd

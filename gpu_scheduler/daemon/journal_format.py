@@ -1,0 +1,86 @@
+"""The journal's bytes: one line per synced group, and what a damaged one may be.
+
+    crc32 (8 hex digits) SP JSON LF        first line: {"journal":"ssgmd","version":1}
+
+A group is one line and groups are synced one after the other, so a crash can tear only the last
+line; whatever was answered lies before it. A torn line has no newline or holds NUL bytes (blocks
+that were allocated ahead and never written). Everything else that does not check is corruption,
+and nothing may be granted on a guess: the daemon refuses to start.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+
+HEADER = {"journal": "ssgmd", "version": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A journal as it was read."""
+
+    groups: tuple[Any, ...]  #: JSON of every whole line after the header
+    end: int  #: bytes up to the end of the last whole line; what follows is torn or unused
+    torn: int  #: bytes of a torn last line, without the unused space behind it
+
+
+def encode_group(value: Any) -> bytes:
+    """One line."""
+    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def scan(data: bytes, name: str) -> Scanned:
+    """Read a journal. Raises INTERNAL naming the byte and the way out when it is corrupt.
+
+    An empty or torn header gives no groups and end 0: nothing was ever answered from it.
+    """
+    used = data.rstrip(b"\0")
+    groups: list[Any] = []
+    start = 0
+    while start < len(used):
+        newline = used.find(b"\n", start)
+        line = used[start:] if newline < 0 else used[start:newline]
+        body = _checked(line)
+        if newline < 0 or body is None:
+            _must_be_torn(used, start, newline, name)
+            return _scanned(groups, start, len(used) - start, name)
+        groups.append(json.loads(body))
+        start = newline + 1
+    return _scanned(groups, start, 0, name)
+
+
+def _scanned(groups: Sequence[Any], end: int, torn: int, name: str) -> Scanned:
+    if groups and groups[0] != HEADER:
+        text = f"{name} is no journal of this version of ssgmd (first line {groups[0]!r:.80})"
+        raise AppError(ErrorCode.INVALID, f"{text}; start the version that wrote it")
+    return Scanned(tuple(groups[1:]), end, torn)
+
+
+def _checked(line: bytes) -> bytes | None:
+    """The JSON of a line whose checksum holds."""
+    body = line[9:]
+    if len(line) < 10 or line[8:9] != b" ":
+        return None
+    return body if b"%08x" % zlib.crc32(body) == line[:8] else None
+
+
+def _must_be_torn(used: bytes, start: int, newline: int, name: str) -> None:
+    if newline < 0:
+        return  # the last line never ended
+    rest = used[newline + 1 :].split(b"\n")
+    if b"\0" in used[start:newline] and all(_checked(line) is None for line in rest):
+        return
+    raise AppError(
+        ErrorCode.INTERNAL,
+        f"{name} is damaged at byte {start}: a line that was synced does not check. Stop and look: "
+        f"restore the file from a copy, or, if its leases and jobs may be lost, keep its first "
+        f"{start} bytes (`truncate -s {start} {name}`) and start again",
+        byte=start,
+    )

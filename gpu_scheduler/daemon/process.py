@@ -1,0 +1,93 @@
+"""What `ssgmd` and `ssgm-monitor` share as processes: logs, ready file, signals, exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corekit.errors import EXIT_STATUS, AppError
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record: time, level, logger, message, and what `extra` gave."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname.lower(), "logger": record.name,
+            "message": record.getMessage(),
+        }  # fmt: skip
+        line.update((k, v) for k, v in vars(record).items() if k not in _PLAIN)
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_as_json(level: int = logging.INFO) -> None:
+    """JSON lines on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:
+    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all."""
+    if path is None:
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.write_text(json.dumps({"pid": os.getpid(), **fields}))
+    new.replace(path)
+
+
+@contextmanager
+def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
+    """While open, SIGTERM and SIGINT cancel the task: its `async with` blocks close in order."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def run_program(main: Coroutine[Any, Any, None]) -> None:
+    """Run a daemon until it is told to stop (exit 0) or fails (exit status by code)."""
+
+    async def supervised() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            with until_signal(task):
+                await main
+        except asyncio.CancelledError:
+            logging.getLogger(__name__).info("stopped", extra={"event": "stopped"})
+
+    with exiting_by_code():
+        asyncio.run(supervised())
+
+
+@contextmanager
+def exiting_by_code() -> Iterator[None]:
+    """AppError → one line for people on stderr and the exit status of its code."""
+    try:
+        yield
+    except AppError as error:
+        click.echo(f"error: {error.message}", err=True)
+        sys.exit(EXIT_STATUS[error.code])

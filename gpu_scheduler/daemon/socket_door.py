@@ -1,0 +1,164 @@
+"""The socket door: JSON lines, many requests in flight per connection, pushes in between.
+
+A wrong request is answered by a typed error and the connection lives on; what is no frame is
+answered once (id null) and the connection closed. A peer that does not read is cut off: it comes
+back and gets the full state, which is cheaper than remembering for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import HostId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.sessions import Switchboard
+from gpu_scheduler.protocol.codec import (
+    BrokenFrame,
+    LineBuffer,
+    decode_line,
+    error_line,
+    ok_line,
+    push_line,
+    request_of,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Bytes a peer may leave unread; a watcher of 1,000 leases changing at once needs about 1 MiB.
+UNREAD_BYTES_MAX = 16 * 2**20
+#: Connections; each costs about 10 KiB and one file descriptor.
+CONNECTIONS_MAX = 5_000
+
+
+class Connection(asyncio.Protocol):
+    """One peer: nobody yet, then a requester session or a host."""
+
+    def __init__(self, desk: Desk, switchboard: Switchboard, metrics: Metrics) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._desk = desk
+        self._switchboard = switchboard
+        self._metrics = metrics
+        self._lines = LineBuffer()
+        self._out: list[bytes] = []  # written together once per turn of the loop
+        self._transport: asyncio.Transport | None = None
+        self._number = 0
+        self._session: SessionId | None = None
+        self._host: HostId | None = None
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._number = self._switchboard.register(self)
+        self._metrics.connections += 1
+        if self._metrics.connections > CONNECTIONS_MAX:
+            text = f"{CONNECTIONS_MAX} connections are open; close some"
+            self._fatal(AppError(ErrorCode.EXHAUSTED, text))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        logger.debug("connection of %s ended: %s", self._name, exc)
+        self._metrics.connections -= 1
+        self._transport = None
+        self._switchboard.unregister(self._number)
+        self._switchboard.unbind(self)
+
+    def pause_writing(self) -> None:
+        logger.warning("a peer does not read; cut off", extra={"peer": self._name})
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for line in self._lines.feed(data):
+                if self._transport is not None and not self._transport.is_closing():
+                    self._frame(decode_line(line))
+        except BrokenFrame as error:
+            self._fatal(invalid(f"{error}; this door speaks JSON lines"))
+
+    # --- requests
+
+    @property
+    def _name(self) -> str:
+        return self._host or self._session or "nobody yet"
+
+    def _frame(self, frame: dict[str, Any]) -> None:
+        id_: int | None = None
+        try:
+            request = request_of(frame)
+            id_ = request.id
+            self._request(request.op, request.fields, f"{self._number}.{id_}")
+        except AppError as error:
+            self._refuse(id_, error)
+        except asyncio.QueueFull:
+            text = "the scheduler is behind with its work; try again in a moment"
+            self._refuse(id_, AppError(ErrorCode.EXHAUSTED, text))
+
+    def _request(self, op: str, fields: Mapping[str, Any], reply_to: str) -> None:
+        if op == "hello":
+            self._hello(dict(fields), reply_to)
+        elif self._session is not None:
+            self._desk.ask(self._session, op, fields, reply_to)
+        elif self._host is not None:
+            self._desk.told(self._host, op, fields, reply_to)
+        else:
+            raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
+
+    def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
+        role = fields.pop("role", None)
+        if role == "requester" and self._host is None:
+            self._session = self._desk.requester_hello(fields, reply_to)
+        elif role == "host" and self._session is None:
+            self._host = self._desk.host_hello(fields, reply_to)
+        elif role in ("requester", "host"):
+            raise invalid(f"hello: this connection is {self._name}'s; open another one")
+        else:
+            raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
+
+    def _refuse(self, id_: int | None, error: AppError) -> None:
+        self._metrics.errors[error.code.value] += 1
+        self._write(error_line(id_, error))
+
+    def _fatal(self, error: AppError) -> None:
+        self._refuse(None, error)
+        self.close()
+
+    # --- Sink and Line
+
+    def answer(self, id_: int, answer: do.Answer, value: Mapping[str, Any]) -> None:
+        if isinstance(answer, do.SessionWelcome) and self._session is not None:
+            self._switchboard.bind_session(self._session, self)
+        elif isinstance(answer, do.HostWelcome) and self._host is not None:
+            self._switchboard.bind_host(self._host, self)
+        try:
+            self._write(ok_line(id_, value))
+        except AppError as error:  # longer than a line may be
+            self._refuse(id_, error)
+
+    def refuse(self, id_: int, error: AppError) -> None:
+        self._write(error_line(id_, error))
+
+    def push(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._write(push_line(name, fields))
+
+    def close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, line: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(line)
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
