@@ -30,7 +30,10 @@ from fdl.resources import (
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
 LOCAL_ROLE = "orchgpu-function"
+#: Where the embedded cloud finds what an image function runs there: s3://bucket/key.
 PACKAGE_TAG = "orchgpu:package"
+#: Set to the package's hash after the function took it up: says that an update was not cut off.
+DEPLOYED_TAG = "orchgpu:deployed"
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 JOB_RETENTION_S = 14 * 86400
 #: A completion message only wakes somebody; the result itself is in the bucket.
@@ -151,13 +154,14 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
     tags = {"createdby": "orchgpu"}
     if image and package:
         tags[PACKAGE_TAG] = f"s3://{place.state_bucket}/{stored.object_key}"
+        tags[DEPLOYED_TAG] = code.sha256
     return FunctionResource(
         name=function.name,
         role=function.iam.role or place.role_arn(LOCAL_ROLE),
         memory_mib=declared.memory_mib,
         timeout_s=declared.timeout_s,
         runtime="" if image else runtime_of(function),
-        handler="" if image else HANDLER,
+        handler=HANDLER if package else "",
         package="" if image else package,
         image=(declared.container.image or "") if image else "",
         code_key=stored.object_key if not image and code.size > DIRECT_BYTES_MAX else "",

@@ -89,7 +89,7 @@ class FunctionResource:
     memory_mib: int
     timeout_s: int
     runtime: str = ""  #: "" for images
-    handler: str = ""  #: "" for images
+    handler: str = ""  #: of an image: its command; "" = the image's own
     package: str = ""  #: hex sha256 of the zip; "" = an image without one
     image: str = ""  #: image uri; "" = a zip function
     #: object key of the zip in the state bucket when it is too large to send; cannot be observed

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -22,7 +22,6 @@ from fdl.keys import json_schema
 from fdl.lint import Note, Severity
 from fdl.model import Document
 from fdl.plan import Step
-from orchgpu.deploy.aws import AwsCloud
 from orchgpu.deploy.deployment import (
     Prepared,
     execute,
@@ -33,6 +32,9 @@ from orchgpu.deploy.deployment import (
 )
 from orchgpu.deploy.files import read_document
 from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
+
+if TYPE_CHECKING:
+    from orchgpu.deploy.aws import AwsCloud
 
 #: `plan` found something to do.
 CHANGES_STATUS = 2
@@ -68,7 +70,7 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
 def _fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
     if as_json:
         click.echo(json.dumps({"error": error.as_json()}))
-    click.echo(f"error: {error.message}", err=True)
+    click.echo(f"orchgpu: {error.message}", err=True)
     sys.exit(status)
 
 
@@ -164,7 +166,7 @@ def fdl_validate(file: Path, as_json: bool) -> None:
     _show_notes(notes, str(file))
     if errors:
         counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
-        click.echo(f"error: {file}: {counted}", err=True)
+        click.echo(f"orchgpu: {file}: {counted}", err=True)
         sys.exit(EXIT_STATUS[ErrorCode.INVALID])
     if not as_json:
         click.echo(f"{file}: valid")
@@ -210,6 +212,8 @@ def _cloud(
             region=region or declared_region,
             profile=profile or declared_profile,
         )
+
+    from orchgpu.deploy.aws import AwsCloud  # botocore: not for `--help`
 
     aws = AwsCloud(settings)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
-from fdl.desired import PACKAGE_TAG
+from fdl.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.resources import FunctionResource, InvokeConfig, Permission, Place
 from orchgpu.adapters.aws.errors import translated
 
@@ -19,7 +19,7 @@ from orchgpu.adapters.aws.errors import translated
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
 #: Tags of ours; AWS and others may add their own.
-_TAGS = ("createdby", PACKAGE_TAG)
+_TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 
 
 class Functions:
@@ -57,7 +57,10 @@ class Functions:
     ) -> None:
         name = function.name
         old = before or self.observe(name)
-        if old is None or (old.package, old.image) != (function.package, function.image):
+        if old is None or old.tags != function.tags:
+            # an image function takes its package from the tag when its code is updated
+            self._retag(function, old, without=DEPLOYED_TAG)
+        if old is None or _code_of(old) != _code_of(function):
             with translated(f"UpdateFunctionCode {name}"):
                 code = self._code(function, data)
                 architectures = list(function.architectures)
@@ -69,9 +72,9 @@ class Functions:
             self._lambda.update_function_configuration(
                 FunctionName=name, **{**_emptied(old), **_configuration(function)}
             )
-        if old is None or old.tags != function.tags:
-            self._retag(function, old)
         self._settle(name)
+        if DEPLOYED_TAG in function.tags:
+            self._retag(function, None)
 
     def delete(self, name: str) -> None:
         _absent_is_none(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
@@ -109,13 +112,16 @@ class Functions:
             raise AppError(ErrorCode.INTERNAL, f"no package was built for {function.name}")
         return {"ZipFile": data}
 
-    def _retag(self, function: FunctionResource, old: FunctionResource | None) -> None:
+    def _retag(
+        self, function: FunctionResource, old: FunctionResource | None, *, without: str = ""
+    ) -> None:
         arn = self._place.function_arn(function.name)
         gone = [tag for tag in (old.tags if old is not None else {}) if tag not in function.tags]
+        tags = {key: value for key, value in function.tags.items() if key != without}
         with translated(f"TagResource {function.name}"):
             if gone:
                 self._lambda.untag_resource(Resource=arn, TagKeys=gone)
-            self._lambda.tag_resource(Resource=arn, Tags=dict(function.tags))
+            self._lambda.tag_resource(Resource=arn, Tags=tags)
 
     def _settle(self, name: str) -> None:
         """Wait until the last change is in force. Raises TIMEOUT, or INVALID when AWS gave up."""
@@ -238,6 +244,8 @@ def _configuration(function: FunctionResource) -> dict[str, Any]:
         "Description": function.description,
         "Environment": {"Variables": dict(function.variables)},
     }
+    if function.image and function.handler:
+        configuration["ImageConfig"] = {"Command": [function.handler]}
     if not function.image:
         configuration |= {"Runtime": function.runtime, "Handler": function.handler}
         configuration["Layers"] = list(function.layers)
@@ -253,6 +261,10 @@ def _configuration(function: FunctionResource) -> dict[str, Any]:
     return configuration
 
 
+def _code_of(function: FunctionResource) -> tuple[str, ...]:
+    return function.package, function.image, function.tags.get(DEPLOYED_TAG, "")
+
+
 def _emptied(old: FunctionResource | None) -> dict[str, Any]:
     """What must be said to take a network or a file system away again."""
     emptied: dict[str, Any] = {}
@@ -261,6 +273,11 @@ def _emptied(old: FunctionResource | None) -> dict[str, Any]:
     if old is not None and old.file_systems:
         emptied["FileSystemConfigs"] = []
     return emptied
+
+
+def _command(found: Mapping[str, Any]) -> str:
+    config = found.get("ImageConfigResponse", {}).get("ImageConfig", {})
+    return " ".join(config.get("Command", ()))
 
 
 def _resource(answer: Mapping[str, Any]) -> FunctionResource:
@@ -275,7 +292,7 @@ def _resource(answer: Mapping[str, Any]) -> FunctionResource:
         memory_mib=int(found.get("MemorySize", 0)),
         timeout_s=int(found.get("Timeout", 0)),
         runtime="" if image else str(found.get("Runtime", "")),
-        handler="" if image else str(found.get("Handler", "")),
+        handler=_command(found) if image else str(found.get("Handler", "")),
         package=digest,
         image=image,
         architectures=tuple(found.get("Architectures") or ("x86_64",)),

@@ -177,6 +177,7 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
     (function,) = wanted(text)
     code = next(r for r in function.resources if isinstance(r, FunctionResource))
     assert (code.image, code.runtime, code.package) == ("a/b", "", "")
+    assert code.handler == "lambda_functions.gpu_runner.handler.handle"
     assert code.tags["orchgpu:package"] == f"s3://{PLACE.state_bucket}/packages/{CODE.sha256}.zip"
     assert function.notices == (
         "grep: this cloud starts no containers; the script runs on this machine's files, not in a/b",
