@@ -1,0 +1,91 @@
+"""The examples' scripts, as the function starts them, on a real gpud."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.gpud.conftest import Gpud
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "fdl/examples"
+GOLDEN = ROOT / "tests/unit/operations/golden"
+PROTEINS = EXAMPLES / "sequence-search/database/proteins.fasta"
+
+
+@pytest.fixture(scope="module")
+def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
+    """In place of the folder's own: a host that has the proteins."""
+    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {"proteins": PROTEINS})
+    yield gpud
+    gpud.check_log()
+    gpud.close()
+
+
+def run(gpud: Gpud, script: Path, source: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    """The script in a process of its own, with a lease and SCAR's variables."""
+    out.mkdir(exist_ok=True)
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with gpud.open(gpud.install(memory_mib=512)) as session:
+        environment = {
+            "PATH": search,
+            "PYTHONPATH": str(ROOT),
+            "INPUT_FILE_PATH": str(source),
+            "TMP_OUTPUT_DIR": str(out),
+            **session.environment(),
+        }
+        return subprocess.run(
+            [script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+def test_hello_device(shared_gpud: Gpud, tmp_path: Path) -> None:
+    folder = EXAMPLES / "hello-device"
+    done = run(shared_gpud, folder / "hello.py", folder / "input/hello.txt", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    (answer,) = (tmp_path / "out").iterdir()
+    assert answer.name == "hello.txt.hello.txt"
+    assert answer.read_text().startswith("cpu device ")
+    assert answer.read_text().endswith(" says: hello, device\n")
+
+
+def test_sequence_search(shared_gpud: Gpud, tmp_path: Path) -> None:
+    folder = EXAMPLES / "sequence-search"
+    source = folder / "input/altered.fasta"
+    done = run(shared_gpud, folder / "search.py", source, tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 queries, 20 hits in 150 proteins, by pyopal ")
+    (table,) = (tmp_path / "out").iterdir()
+    assert table.read_text() == (GOLDEN / "altered.tsv").read_text()
+
+
+def test_text_recognition(shared_gpud: Gpud, tmp_path: Path) -> None:
+    folder = EXAMPLES / "text-recognition"
+    source = folder / "input/sign.png"
+    done = run(shared_gpud, folder / "recognize.py", source, tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out/sign.txt").read_text() == "PLATFORM 7\nTrains to Valencia\n"
+    assert '"box"' in (tmp_path / "out/sign.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "content", "message"),
+    [
+        ("sequence-search/search.py", b">q\nMK1\n", "sequence search: EINVAL: bad:2: '1'"),
+        ("text-recognition/recognize.py", b"no image", "bad: EINVAL: not an image"),
+    ],
+)
+def test_bad_input_fails_with_what_to_mend_and_no_output(
+    shared_gpud: Gpud, tmp_path: Path, script: str, content: bytes, message: str
+) -> None:
+    source = tmp_path / "bad"
+    source.write_bytes(content)
+    done = run(shared_gpud, EXAMPLES / script, source, tmp_path / "out")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
