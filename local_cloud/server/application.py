@@ -14,6 +14,7 @@ from corekit.aio.clock import SystemClock
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Place
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.environments import EnvironmentPool
@@ -21,7 +22,7 @@ from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.bodies import FileBodies
-from local_cloud.server.context import CloudClock, Context
+from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 from local_cloud.server.functions.runner import Runner
 from local_cloud.server.http import Front

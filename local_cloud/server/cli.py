@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from local_cloud.json_logging import log_as_json_lines
+from corekit.errors import EXIT_STATUS, AppError
+from local_cloud.process import (
+    log_as_json_lines,
+    parse_address,
+    stop_signal,
+    until_stopped,
+    write_ready,
+)
 from local_cloud.server.application import Options, running
 
 
@@ -37,30 +40,8 @@ def main(listen: str, state: Path, ready_file: Path | None, region: str, concurr
 
 
 async def _serve(options: Options, ready_file: Path | None) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     async with running(options) as context:
         if ready_file is not None:
             write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region})
-        stopping = context.nursery.start(stop.wait(), "stop")
-        failing = context.nursery.start(context.nursery.failed(), "watch")
-        await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
-        if not stop.is_set():
-            raise AppError(ErrorCode.INTERNAL, "a background task failed; see the log")
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`. Raises INVALID."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise invalid(f"{text!r} is not an address; write host:port, for example 127.0.0.1:0")
-    return host, int(port)
-
-
-def write_ready(path: Path, addresses: dict[str, str]) -> None:
-    """Tell whoever started us that we serve: one JSON object, written atomically."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fresh.write_text(json.dumps({"pid": os.getpid(), **addresses}) + "\n")
-    fresh.replace(path)
+        await until_stopped(stop, context.nursery)

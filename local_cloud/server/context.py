@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
+from local_cloud.clock import CloudClock
 from local_cloud.model.cloud import Cloud
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.server.bodies import FileBodies
@@ -15,18 +15,6 @@ from local_cloud.server.state import StateLog
 
 if TYPE_CHECKING:  # it works with a Context itself
     from local_cloud.server.functions.runner import Runner
-
-
-class CloudClock:
-    """Time as the model wants it: seconds since the epoch that never go back while we run."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._zero_s = clock.wall_s() - clock.monotonic_s()
-
-    def now_s(self) -> float:
-        """Wall time at start plus monotonic time since."""
-        return self._zero_s + self._clock.monotonic_s()
 
 
 @dataclass(slots=True, kw_only=True)

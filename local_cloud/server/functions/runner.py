@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import cast
 
 from corekit.aio.supervise import Nursery
@@ -10,7 +9,6 @@ from local_cloud.model.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions import LambdaFunction
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
-from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
@@ -46,9 +44,6 @@ class Runner:
     ) -> tuple[Outcome, str]:
         """One run, now; the outcome and the end of its log."""
         settings = function.settings
-        if not settings.code_sha256:
-            reason = why_not_runnable(function)
-            return Outcome(payload=error_payload("Sandbox.NoCode", reason), error="Unhandled"), ""
         spec = RunSpec(
             name=function.name,
             arn=function.arn,
@@ -72,12 +67,3 @@ class Runner:
 
     async def _deliver(self, record: DestinationRecord) -> None:
         self._context.cloud.deliver(self._context.now_s(), record)
-
-
-def why_not_runnable(function: LambdaFunction) -> str:
-    """For a function without code that could run here."""
-    image = json.dumps(function.settings.image_uri)
-    return (
-        f"the embedded cloud runs no container images ({image}); an image function needs the tags"
-        " orchgpu:package=s3://bucket/key and a command in its ImageConfig"
-    )

@@ -17,6 +17,7 @@ from local_cloud.model.arns import arn_service
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.function import PAYLOAD_BYTES_MAX, InvokeConfig
 from local_cloud.model.functions import LambdaFunction
+from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
 from local_cloud.server.functions.settings import bad, configuration
@@ -150,12 +151,11 @@ def _update_code(call: Call) -> web.Response:
     context, body, function = call.context, call.body, call.function
     changes: dict[str, Any] = {}
     if "ImageUri" in body:
-        changes["image_uri"] = body["ImageUri"]
-        stored = settings.package_of_image(context, context.runner.code, function.tags)
+        image = changes["image_uri"] = body["ImageUri"]
+        stored = settings.package_of_image(context, context.runner.code, image, function.tags)
     else:
         stored = settings.code_of(context, context.runner.code, body)
-    if stored is not None:
-        changes |= {"code_sha256": stored.sha256, "code_bytes": stored.size}
+    changes |= {"code_sha256": stored.sha256, "code_bytes": stored.size}
     if body.get("DryRun"):
         return web.json_response(configuration(function))
     updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
@@ -327,9 +327,16 @@ def _get_concurrency(call: Call) -> web.Response:
 
 
 def _tag(call: Call) -> web.Response:
-    function = call.function
-    function.tags.update(call.body["Tags"])
-    call.context.cloud.functions.save(function)
+    context, function, given = call.context, call.function, call.body["Tags"]
+    tags = {**function.tags, **given}
+    if function.settings.package_type == "Image" and PACKAGE_TAG in given:
+        image = function.settings.image_uri
+        stored = settings.package_of_image(context, context.runner.code, image, tags)
+        context.cloud.functions.update(
+            context.now_s(), function.name, code_sha256=stored.sha256, code_bytes=stored.size
+        )
+    function.tags = tags
+    context.cloud.functions.save(function)
     return web.Response(status=204)
 
 

@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions import FunctionSettings, LambdaFunction
+from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import Code, CodeStore
 
@@ -23,8 +25,6 @@ _RESERVED = re.compile(
     r"|LAMBDA_FUNCTION_(NAME|MEMORY_SIZE|VERSION)|LAMBDA_INITIALIZATION_TYPE"
     r"|LAMBDA_LOG_(GROUP|STREAM)_NAME)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
 )
-_S3_URL = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>.+)")
-PACKAGE_TAG = "orchgpu:package"  #: s3://bucket/key of what an image function runs here
 CODE_BYTES_MAX = 256 * 2**20  #: of a zip from S3 (AWS: 250 MB unpacked)
 
 
@@ -82,15 +82,15 @@ def code_of(context: Context, store: CodeStore, code: Body) -> Code:
     raise bad("Please provide a source for function code.")
 
 
-def package_of_image(context: Context, store: CodeStore, tags: Mapping[str, str]) -> Code | None:
-    """What an image function runs here: the zip that its tag names, or None."""
-    location = tags.get(PACKAGE_TAG)
-    if location is None:
-        return None
-    match = _S3_URL.fullmatch(location)
-    if match is None:
-        raise bad(f"tag {PACKAGE_TAG}={location!r} is not s3://bucket/key")
-    return store.add(_object(context, match["bucket"], match["key"], ""))
+def package_of_image(
+    context: Context, store: CodeStore, image: str, tags: Mapping[str, str]
+) -> Code:
+    """What an image function runs here. Raises InvalidParameterValueException, saying why not."""
+    try:
+        place = package_location(tags, image)
+    except AppError as error:
+        raise bad(error.message) from error
+    return store.add(_object(context, place.bucket, place.key, ""))
 
 
 def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
@@ -160,21 +160,14 @@ def _image_settings(
     context: Context, store: CodeStore, body: Body, changes: dict[str, Any]
 ) -> FunctionSettings:
     image = (body.get("Code") or {}).get("ImageUri", "")
-    stored = package_of_image(context, store, body.get("Tags") or {})
-    if stored is None or not changes.get("handler"):
-        raise bad(
-            f"the embedded cloud runs no container images ({image!r}). An image function runs its"
-            f" script on this machine's files when the tag {PACKAGE_TAG}=s3://bucket/key names the"
-            " zip of its runner and ImageConfig.Command its handler; give the function a script,"
-            " or deploy it to a cloud that runs images"
-        )
+    stored = package_of_image(context, store, image, body.get("Tags") or {})
     return FunctionSettings(
         name=body["FunctionName"],
         package_type="Image",
         image_uri=image,
         code_sha256=stored.sha256,
         code_bytes=stored.size,
-        **changes,
+        **{"handler": RUNNER_HANDLER, **changes},
     )
 
 

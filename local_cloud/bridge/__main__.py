@@ -1,0 +1,5 @@
+"""`python -m local_cloud.bridge`."""
+
+from local_cloud.bridge.cli import main
+
+main()

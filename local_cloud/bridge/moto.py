@@ -1,0 +1,268 @@
+"""What the bridge asks of a moto server. Blocking; one call at a time per thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from corekit.errors import AppError, ErrorCode
+from local_cloud.model.function import InvokeConfig
+from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaRule:
+    """One notification rule of a bucket whose destination is a function."""
+
+    bucket: str
+    id: str
+    function_arn: str
+    events: tuple[str, ...]
+    filter: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRules:
+    """What one bucket is configured to do."""
+
+    bucket: str
+    rules: tuple[LambdaRule, ...]
+    mirrors: frozenset[str]  #: ids of the rules that go to the bridge's queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFunction:
+    """A function as moto describes it."""
+
+    name: str
+    arn: str
+    handler: str
+    timeout_s: float
+    memory_mib: int
+    variables: Mapping[str, str]
+    reserved: int | None
+    code_sha256: str  #: base64
+    image: str  #: empty for a zip function
+    tags: Mapping[str, str]
+    modified: str
+    config: InvokeConfig = field(default_factory=InvokeConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A message of the bridge's queue."""
+
+    handle: str
+    body: str
+
+
+class Moto:
+    """Clients of one moto server."""
+
+    def __init__(self, endpoint: str, region: str = "us-east-1") -> None:
+        self.endpoint = endpoint
+        self.region = region
+        config = Config(
+            s3={"addressing_style": "path"}, retries={"mode": "standard", "max_attempts": 3}
+        )
+
+        def client(service: str) -> Any:
+            return boto3.client(
+                service,
+                endpoint_url=endpoint,
+                region_name=region,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",  # noqa: S106 - what every emulator accepts
+                config=config,
+            )
+
+        self._s3, self._sqs, self._lambda = client("s3"), client("sqs"), client("lambda")
+
+    def close(self) -> None:
+        """Give the connections back."""
+        for client in (self._s3, self._sqs, self._lambda):
+            client.close()
+
+    # --- notifications
+
+    def observe(self, queue_arn: str) -> list[BucketRules]:
+        """The rules of every bucket, and which of them have a mirror that goes to `queue_arn`."""
+        names = [bucket["Name"] for bucket in _translated(self._s3.list_buckets)["Buckets"]]
+        return [_bucket_rules(name, self._configuration(name), queue_arn) for name in names]
+
+    def _configuration(self, bucket: str) -> dict[str, Any]:
+        try:
+            found = self._s3.get_bucket_notification_configuration(Bucket=bucket)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchBucket":
+                return {}  # deleted since it was listed
+            raise AppError(ErrorCode.UNAVAILABLE, str(error)) from error
+        found.pop("ResponseMetadata", None)
+        return dict(found)
+
+    def mirror(self, bucket: str, rules: Mapping[str, LambdaRule], queue_arn: str) -> None:
+        """Make `rules` (by their mirror's id) all the rules of the bucket for `queue_arn`."""
+        current = self._configuration(bucket)
+        queues = current.get("QueueConfigurations", [])
+        foreign = [q for q in queues if q["QueueArn"] != queue_arn]
+        ours = [
+            {
+                "Id": name,
+                "QueueArn": queue_arn,
+                "Events": list(rule.events),
+                **({"Filter": rule.filter} if rule.filter else {}),
+            }
+            for name, rule in rules.items()
+        ]
+        _translated(
+            self._s3.put_bucket_notification_configuration,
+            Bucket=bucket,
+            NotificationConfiguration={**current, "QueueConfigurations": [*foreign, *ours]},
+        )
+
+    def created_since(self, rule: LambdaRule, since: datetime) -> list[tuple[str, int, str]]:
+        """Keys, sizes and etags below the rule's prefix that are not older than `since`."""
+        prefix, suffix = _filters(rule)
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=rule.bucket, Prefix=prefix
+        )
+        return [
+            (entry["Key"], entry["Size"], entry["ETag"].strip('"'))
+            for page in _translated(lambda: list(pages))
+            for entry in page.get("Contents", ())
+            if entry["Key"].endswith(suffix) and entry["LastModified"] >= since
+        ]
+
+    # --- the bridge's queue, and destinations
+
+    def create_queue(self, name: str) -> tuple[str, str]:
+        """URL and ARN of the queue, made if it does not exist."""
+        url = _translated(self._sqs.create_queue, QueueName=name)["QueueUrl"]
+        attributes = _translated(
+            self._sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["QueueArn"]
+        )
+        return str(url), str(attributes["Attributes"]["QueueArn"])
+
+    def receive(self, url: str, wait_s: int) -> list[Delivery]:
+        """Long poll; a message not deleted within ten seconds comes again."""
+        answer = _translated(
+            self._sqs.receive_message,
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            WaitTimeSeconds=wait_s,
+            VisibilityTimeout=10,
+        )
+        return [
+            Delivery(handle=m["ReceiptHandle"], body=m["Body"]) for m in answer.get("Messages", ())
+        ]
+
+    def delete(self, url: str, deliveries: Sequence[Delivery]) -> None:
+        """They are accepted."""
+        entries = [
+            {"Id": str(at), "ReceiptHandle": delivery.handle}
+            for at, delivery in enumerate(deliveries)
+        ]
+        _translated(self._sqs.delete_message_batch, QueueUrl=url, Entries=entries)
+
+    def send(self, queue_name: str, body: str) -> None:
+        """One message. Raises NOT_FOUND for a queue that does not exist."""
+        url = _translated(self._sqs.get_queue_url, QueueName=queue_name)["QueueUrl"]
+        _translated(self._sqs.send_message, QueueUrl=url, MessageBody=body)
+
+    # --- functions
+
+    def function(self, arn: str) -> RemoteFunction:
+        """Everything about a function but its code. Raises NOT_FOUND."""
+        answer = _translated(self._lambda.get_function, FunctionName=arn)
+        found = answer["Configuration"]
+        command = (found.get("ImageConfigResponse", {}).get("ImageConfig", {})).get("Command")
+        return RemoteFunction(
+            name=found["FunctionName"],
+            arn=found["FunctionArn"],
+            handler=(command or [found.get("Handler") or RUNNER_HANDLER])[0],
+            timeout_s=float(found["Timeout"]),
+            memory_mib=int(found["MemorySize"]),
+            variables=found.get("Environment", {}).get("Variables", {}),
+            reserved=answer.get("Concurrency", {}).get("ReservedConcurrentExecutions"),
+            code_sha256=found.get("CodeSha256", ""),
+            image=answer.get("Code", {}).get("ImageUri", ""),
+            tags=answer.get("Tags", {}),
+            modified=str(found["LastModified"]),
+            config=self._invoke_config(found["FunctionName"]),
+        )
+
+    def _invoke_config(self, name: str) -> InvokeConfig:
+        try:
+            found = _translated(self._lambda.get_function_event_invoke_config, FunctionName=name)
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return InvokeConfig()
+            raise
+        targets = found.get("DestinationConfig", {})
+        default = InvokeConfig()
+        return InvokeConfig(
+            retries_max=found.get("MaximumRetryAttempts", default.retries_max),
+            event_age_s_max=found.get("MaximumEventAgeInSeconds", default.event_age_s_max),
+            on_failure=targets.get("OnFailure", {}).get("Destination", ""),
+            on_success=targets.get("OnSuccess", {}).get("Destination", ""),
+        )
+
+    def code(self, function: RemoteFunction) -> bytes:
+        """The function's zip, from where its tag says. Raises NOT_FOUND, and IMPOSSIBLE without.
+
+        moto gives no zip back: the location in its GetFunction is an address on real AWS.
+        """
+        place = package_location(function.tags, function.image or "a zip that moto keeps")
+        return self._object(place.bucket, place.key)
+
+    def _object(self, bucket: str, key: str) -> bytes:
+        answer = _translated(self._s3.get_object, Bucket=bucket, Key=key)
+        with answer["Body"] as body:
+            return bytes(body.read())
+
+
+def _bucket_rules(bucket: str, found: Mapping[str, Any], queue_arn: str) -> BucketRules:
+    queues = found.get("QueueConfigurations", ())
+    return BucketRules(
+        bucket=bucket,
+        rules=tuple(
+            LambdaRule(
+                bucket=bucket,
+                id=rule.get("Id", ""),
+                function_arn=rule["LambdaFunctionArn"],
+                events=tuple(rule["Events"]),
+                filter=rule.get("Filter"),
+            )
+            for rule in found.get("LambdaFunctionConfigurations", ())
+        ),
+        mirrors=frozenset(q["Id"] for q in queues if q["QueueArn"] == queue_arn),
+    )
+
+
+def _filters(rule: LambdaRule) -> tuple[str, str]:
+    given = (rule.filter or {}).get("Key", {}).get("FilterRules", ())
+    values = {r["Name"].lower(): r["Value"] for r in given}
+    return values.get("prefix", ""), values.get("suffix", "")
+
+
+def _translated(call: Callable[..., T], **arguments: Any) -> T:
+    """Call, with botocore's exceptions turned into ours."""
+    try:
+        return call(**arguments)
+    except ClientError as error:
+        status = error.response["ResponseMetadata"].get("HTTPStatusCode")
+        code = error.response["Error"]["Code"]
+        gone = status == 404 or "NonExistent" in code or "DoesNotExist" in code
+        raise AppError(
+            ErrorCode.NOT_FOUND if gone else ErrorCode.UNAVAILABLE, f"moto: {error}"
+        ) from error
+    except BotoCoreError as error:
+        raise AppError(ErrorCode.UNAVAILABLE, f"moto: {error}") from error
