@@ -15,6 +15,7 @@ none. Real AWS never gets fake keys, and nothing is created there without being 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,12 +99,23 @@ def resolve(
 def boto3_session(profile: str | None) -> Any:
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
     import boto3
+    import botocore.session
     from botocore.exceptions import BotoCoreError
 
     try:
-        return boto3.session.Session(profile_name=profile)
+        inner = botocore.session.Session(profile=profile)
+        inner.register_component("data_loader", _service_descriptions())
+        return boto3.session.Session(botocore_session=inner)
     except BotoCoreError as error:
         raise invalid(f"cannot use the AWS profile {profile!r}: {error}") from error
+
+
+@functools.cache
+def _service_descriptions() -> Any:
+    """botocore's data files, parsed once per process: most of the time a client takes."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 def boto3_client(
@@ -155,7 +167,10 @@ def _home(environ: Mapping[str, str]) -> Home:
 def _localstack(service: str, host: str) -> str:
     from localstack_client.config import get_service_endpoint
 
-    url = get_service_endpoint(service, localstack_host=host)
+    try:
+        url = get_service_endpoint(service, localstack_host=host)
+    except RuntimeError as error:
+        raise invalid(f"LOCALSTACK_HOST: {error}") from error
     if url is None:
         raise invalid(f"localstack_client knows no service {service!r}")
     return _checked(str(url), "LOCALSTACK_HOST")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import localstack_client.session
 import pytest
 from click.testing import CliRunner, Result
 
@@ -266,6 +267,46 @@ def test_an_image_function_runs_its_script_here_and_says_so(bench: Bench) -> Non
     again = bench.clients["lambda"].get_function(FunctionName="pictured")
     assert again["Tags"]["orchgpu:package"] != found["Tags"]["orchgpu:package"]
     bench.run("rm", "pictured")
+
+
+def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", bench.endpoint.removeprefix("http://"))
+    file = bench.write(PLAIN, "stack")
+    group = click.Group(commands={c.name or "": c for c in COMMANDS})
+    result = CliRunner().invoke(group, ["deploy", str(file)])
+    assert result.exit_code == 0, result.output
+    session = localstack_client.session.Session()
+    found = session.client("lambda").get_function(FunctionName="stack")
+    assert found["Configuration"]["Environment"]["Variables"]["ORCHGPU_MODE"] == "plain"
+    bench.run("rm", file)
+
+
+@pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
+@pytest.mark.parametrize("image", [False, True])
+def test_a_deployed_plain_function_really_runs(bench: Bench, image: bool) -> None:
+    name = "pictures" if image else "zipped"
+    variables = "environment: {{Variables: {{WORD: hi}}}}"
+    container = f"runtime: image\n      container: {{{{image: grycap/x, {variables}}}}}"
+    text = PLAIN.replace("init_script", container + "\n      init_script")
+    file = bench.write(text if image else PLAIN, name)
+    (bench.folder / "run.sh").write_text(
+        '#!/bin/sh\nwc -c < "$INPUT_FILE_PATH" > "$TMP_OUTPUT_DIR/count"\n'
+        'echo "$WORD" > "$TMP_OUTPUT_DIR/word"\n'
+    )
+    bench.run("deploy", file)
+    s3 = bench.clients["s3"]
+    s3.put_object(Bucket=f"{name}-data", Key="in/a b+c.txt", Body=b"12345")
+    ends_s = time.monotonic() + 20
+    while (found := s3.list_objects_v2(Bucket=f"{name}-data", Prefix="out/"))["KeyCount"] < 2:
+        assert time.monotonic() < ends_s, "no output came"
+        time.sleep(0.05)
+    keys = [item["Key"] for item in found["Contents"]]
+    bodies = {k.rsplit("/")[-1]: _body(s3, f"{name}-data", k) for k in keys}
+    assert bodies == {"count": "5", "word": "hi" if image else ""}
+
+
+def _body(s3: Any, bucket: str, key: str) -> str:
+    return str(s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode().strip())
 
 
 def test_a_wrong_file_changes_nothing_and_is_named(bench: Bench) -> None:

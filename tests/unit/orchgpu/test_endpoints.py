@@ -76,6 +76,13 @@ def test_a_local_cloud_gets_fake_keys_and_path_style(tmp_path: Path) -> None:
     assert settings.s3_addressing == "path"
 
 
+def test_a_localstack_host_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="LOCALSTACK_HOST: could not parse h:x"):
+        found(tmp_path, {"LOCALSTACK_HOST": "h:x"})
+    with pytest.raises(AppError, match="knows no service 'teleport'"):
+        found(tmp_path, {"LOCALSTACK_HOST": "h"}, "teleport")
+
+
 def test_own_keys_and_region_are_kept(tmp_path: Path) -> None:
     environ = {
         "AWS_ENDPOINT_URL": "http://h:1",
@@ -124,7 +131,7 @@ def test_clients_are_made_as_settled(tmp_path: Path) -> None:
     assert client.meta.endpoint_url == "http://127.0.0.1:9"
     assert client.meta.region_name == "us-east-1"
     client.close()
-    with pytest.raises(AppError, match="cannot use the AWS profile 'nobody'"):
+    with pytest.raises(AppError, match=r"profile \(nobody\) could not be found"):
         boto3_client("sqs", found(tmp_path, {}, profile="nobody"))
 
 
