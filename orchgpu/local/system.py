@@ -151,6 +151,11 @@ def healthy(process: ProcessRecord) -> bool:
         return False
 
 
+def survivors(system: SystemRecord) -> list[str]:
+    """Names of its programs that still live; empty after a clean stop."""
+    return [p.name for p in system.processes if p.birth and birth_of(p.pid) == p.birth]
+
+
 def environment_of(system: SystemRecord) -> dict[str, str]:
     """What points this process's own clients at that system."""
     return {**cloud_environment(system.endpoint), SCHEDULER_VARIABLE: system.scheduler}

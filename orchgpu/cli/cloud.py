@@ -1,0 +1,164 @@
+"""What `run` and `demo` do with S3 and SQS: upload an input, read a result, fetch, count.
+
+Synchronous boto3 through the one endpoint resolver; boto3 is imported on first use.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from contract.keys import job_id, result_key
+from contract.result import Result
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.core.function import Function
+from orchgpu.endpoints import resolve
+
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """One uploaded input."""
+
+    function: Function
+    file: Path
+    key: str  #: in the function's input bucket
+    job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
+    uploaded_s: float  #: wall clock of this machine when the upload began: RStart
+
+    @property
+    def input(self) -> str:
+        return f"{self.function.input_bucket}/{self.key}"
+
+
+class JobCloud:
+    """The side of a cloud that jobs come from and go to. Raises AppError only."""
+
+    def __init__(self, endpoint_url: str | None = None, region: str | None = None) -> None:
+        self._endpoint_url = endpoint_url
+        self._region = region
+
+    def function(self, name: str) -> Function:
+        """The deployed function. Raises NOT_FOUND with what to do."""
+        key = f"functions/{name}.json"
+        try:
+            body = self._read(self._state_bucket, key)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise AppError(
+                ErrorCode.NOT_FOUND,
+                f"no function {name!r} is deployed here; `orchgpu deploy FDL` does it",
+            ) from error
+        try:
+            return decode(Function, json.loads(body), key)
+        except ValueError as error:
+            raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
+
+    def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
+        """Upload one input; its creation is what starts the job. Raises INVALID for the file."""
+        self.check(function, file)
+        key = "/".join(part for part in (function.input_prefix, file.name) if part)
+        where = {"Bucket": function.input_bucket, "Key": key}
+        with self._translated(f"s3:PutObject {function.input_bucket}/{key}"):
+            with file.open("rb") as body:
+                put = self._s3.put_object(**where, Body=body)
+            version = put.get("VersionId")
+            pinned = {"VersionId": version} if version not in (None, "null") else {}
+            head = self._s3.head_object(**where, **pinned)
+        undated = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
+        versions = (*pinned.values(), undated)
+        ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
+        return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=now_s)
+
+    @staticmethod
+    def check(function: Function, file: Path) -> None:
+        """Raise INVALID for a file that is none, or that the trigger would ignore."""
+        if not file.is_file():
+            raise invalid(f"there is no file {str(file)!r}")
+        suffixes = function.input_suffixes
+        if suffixes and not file.name.endswith(suffixes):
+            raise invalid(
+                f"{file.name}: {function.name} takes only {', '.join(suffixes)} and would ignore it"
+            )
+
+    def result(self, function: Function, job: str) -> Result | None:
+        """The job's one terminal record; None while there is none."""
+        try:
+            return Result.from_json(self._read(function.intermediate_bucket, result_key(job)))
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        except ValueError as error:
+            raise invalid(f"the result of {job} is not readable: {error}") from error
+
+    def fetch(self, bucket: str, key: str) -> bytes:
+        """One output, whole: people look at it."""
+        return self._read(bucket, key)
+
+    def download(self, bucket: str, key: str, to: Path) -> None:
+        """One output into a file, in pieces."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with self._translated(f"s3:GetObject {bucket}/{key}"):
+            self._s3.download_file(bucket, key, str(to))
+
+    def messages(self, queue_url: str) -> int:
+        """Everything in a queue: visible, in flight, delayed."""
+        with self._translated(f"sqs:GetQueueAttributes {queue_url}"):
+            answer = self._sqs.get_queue_attributes(
+                QueueUrl=queue_url, AttributeNames=list(_COUNTS)
+            )
+        return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
+
+    def close(self) -> None:
+        """Close the connections that were opened."""
+        for name in ("_s3", "_sqs"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
+
+    def _read(self, bucket: str, key: str) -> bytes:
+        with self._translated(f"s3:GetObject {bucket}/{key}"):
+            body: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return body
+
+    @staticmethod
+    def _translated(call: str) -> Any:
+        from orchgpu.adapters.aws.errors import translated
+
+        return translated(call)
+
+    @cached_property
+    def _s3(self) -> Any:
+        return self._client("s3")
+
+    @cached_property
+    def _sqs(self) -> Any:
+        return self._client("sqs")
+
+    @cached_property
+    def _state_bucket(self) -> str:
+        from orchgpu.deploy.aws import AwsCloud
+
+        aws = AwsCloud(self._settings)
+        try:
+            return aws.place.state_bucket
+        finally:
+            aws.close()
+
+    def _settings(self, service: str) -> Any:
+        return resolve(service, endpoint_url=self._endpoint_url, region=self._region)
+
+    def _client(self, service: str) -> Any:
+        from orchgpu.endpoints import boto3_client
+
+        return boto3_client(service, self._settings(service), max_pool_connections=4)

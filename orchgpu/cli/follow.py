@@ -1,0 +1,164 @@
+"""Following jobs from upload to end: pushes say when to look, looking says what is.
+
+The scheduler's record is where a job is; the result object is what became of it. A job is over
+when its record is ENDED, or when its result exists and the scheduler has no record to ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.result import Result
+from contract.states import JobState
+from corekit.aio.environment import budget_from_environment
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client import PushWord, SchedulerClient
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.answers import LeasePush
+from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.scheduler import ANSWER_WITHIN_S
+
+#: Looked at least this often; a push about a followed job makes it at once.
+LOOK_EVERY_S = 0.3
+#: A result without a record: so many looks later it is believed that none will come.
+LOOKS_WITHOUT_RECORD = 10
+
+
+@dataclass(slots=True)
+class Followed:
+    """What is known of one job so far."""
+
+    submitted: Submitted
+    job_id: str
+    state: str = "UPLOADED"  #: until it is received; then a JobState
+    reason: str = "NONE"
+    sentence: str = ""  #: why it waits, for people
+    device: str = ""  #: while it runs, for people
+    record: Record | None = None
+    result: Result | None = None
+    looks_with_result: int = 0
+    over: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == JobState.SUCCEEDED
+
+
+#: Told after every change of state or reason.
+Tell = Callable[[Followed], None]
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows a fixed set of jobs until all are over."""
+
+    cloud: JobCloud
+    scheduler: SchedulerClient | None
+    tell: Tell
+    jobs: list[Followed]
+    look_now: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def pushed(self, push: PushWord) -> None:
+        """A push: note the device, and look now."""
+        if isinstance(push, LeasePush):
+            for job in self.jobs:
+                if push.holder in job.submitted.job_ids:
+                    job.device = push.device
+                    self.look_now.set()
+
+    async def run(self, check: Callable[[], None]) -> None:
+        """Return when every job is over. `check` is called at every look and may raise."""
+        while not all(job.over for job in self.jobs):
+            check()
+            for job in self.jobs:
+                if not job.over:
+                    await self._look(job)
+            self.look_now.clear()
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self.look_now.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, job: Followed) -> None:
+        before = (job.state, job.reason, job.sentence)
+        record = await self._record(job)
+        if record is not None:
+            job.record, job.job_id = record, record.holder
+            job.state = record.outcome or record.step.value
+            job.reason = record.reason or "NONE"
+            job.sentence = await self._sentence(record)
+        if record is None or record.step is Step.ENDED:
+            await self._look_at_result(job)
+        if before != (job.state, job.reason, job.sentence):
+            self.tell(job)
+
+    async def _look_at_result(self, job: Followed) -> None:
+        """Called when the record is ENDED or there is none (yet, or any more)."""
+        ended = job.record is not None and job.record.step is Step.ENDED
+        for name in (job.job_id,) if ended else job.submitted.job_ids:
+            found = await asyncio.to_thread(self.cloud.result, job.submitted.function, name)
+            if found is not None:
+                job.result, job.job_id = found, name
+        if job.result is not None:
+            job.looks_with_result += 1
+        job.over = ended or job.looks_with_result >= LOOKS_WITHOUT_RECORD
+        if job.over and job.result is not None and not ended:
+            job.state, job.reason = job.result.state, job.result.reason
+
+    async def _record(self, job: Followed) -> Record | None:
+        if self.scheduler is None:
+            return None
+        for name in job.submitted.job_ids:
+            record = await self.scheduler.record(name)
+            if record is not None:
+                return record
+        return None
+
+    async def _sentence(self, record: Record) -> str:
+        if self.scheduler is None or record.step is not Step.WAITING:
+            return ""
+        try:
+            return (await self.scheduler.explain(holder=record.holder)).explanation.sentence
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return ""  # it was granted between the two questions
+
+
+async def follow(
+    cloud: JobCloud,
+    scheduler: str | None,
+    submitted: Sequence[Submitted],
+    tell: Tell,
+    *,
+    within_s: float | None,
+    check: Callable[[], None] = lambda: None,
+) -> list[Followed]:
+    """Follow to the end. Raises TIMEOUT after `within_s` naming the jobs that are not over."""
+    jobs = [Followed(submitted=s, job_id=s.job_ids[0]) for s in submitted]
+    follower = Follower(cloud=cloud, scheduler=None, tell=tell, jobs=jobs)
+    try:
+        async with asyncio.timeout(within_s):
+            await _with_scheduler(follower, scheduler, check)
+    except TimeoutError:
+        left = ", ".join(f"{job.job_id} {job.state}" for job in jobs if not job.over)
+        raise AppError(ErrorCode.TIMEOUT, f"not over after {within_s:g} s: {left}") from None
+    return jobs
+
+
+async def _with_scheduler(
+    follower: Follower, address: str | None, check: Callable[[], None]
+) -> None:
+    if address is None:
+        await follower.run(check)
+        return
+    budget: Any = budget_from_environment()
+    async with SchedulerClient(address, budget=budget, on_push=follower.pushed) as client:
+        await client.wait_connected(ANSWER_WITHIN_S)
+        await client.watch()
+        follower.scheduler = client
+        await follower.run(check)

@@ -1,0 +1,127 @@
+"""`orchgpu jobs` and `orchgpu gpus`: what the scheduler knows of jobs and devices."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
+from orchgpu.cli.screen import clock_time, say_json, say_table
+
+if TYPE_CHECKING:
+    from gpu_scheduler.client import SchedulerClient
+    from gpu_scheduler.model import Record
+    from gpu_scheduler.protocol.answers import DeviceView, HostView
+
+
+@click.command(short_help="Jobs with their states and reasons.")
+@click.argument("job", required=False)
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@scheduler_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def jobs(job: str | None, limit: int, scheduler: str | None, as_json: bool) -> None:
+    """Jobs with their states and reasons, newest first; or one JOB with why it waits.
+
+    \b
+    Example:  orchgpu jobs --json
+    """
+    found = ask(scheduler_address(scheduler), lambda client: _jobs(client, job, limit))
+    if as_json:
+        say_json({"jobs": found})
+        return
+    rows = [
+        (
+            entry["job_id"], entry["function"] or "-", entry["state"], entry["reason"],
+            str(entry["attempt"]), clock_time(entry["updated_s"]), entry["input"] or "-",
+        )
+        for entry in found
+    ]  # fmt: skip
+    head = ("JOB", "FUNCTION", "STATE", "REASON", "ATTEMPT", "SINCE", "INPUT")
+    say_table(head, rows, empty="no jobs in the last hour")
+    if job is not None and found[0]["waits"]:
+        click.echo(found[0]["waits"]["sentence"])
+
+
+async def _jobs(client: SchedulerClient, job: str | None, limit: int) -> list[dict[str, Any]]:
+    from corekit.errors import AppError, ErrorCode
+
+    if job is None:
+        return [described(record) for record in await client.records(limit=limit)]
+    record = await client.record(job)
+    if record is None:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"the scheduler knows no job {job!r}: never received, or over for more than an hour",
+        )
+    return [{**described(record), "waits": await _waits(client, record)}]
+
+
+async def _waits(client: SchedulerClient, record: Record) -> dict[str, Any] | None:
+    from corekit.decode import encode
+    from gpu_scheduler.model import Step
+
+    if record.step is not Step.WAITING:
+        return None
+    explained: dict[str, Any] = encode((await client.explain(holder=record.holder)).explanation)
+    return explained
+
+
+def described(record: Record) -> dict[str, Any]:
+    """A job record as JSON for people and programs: the block says what the job is about."""
+    block = record.block
+    given = block.get("input")
+    source = given if isinstance(given, dict) else {}
+    waiting_s = None if record.waiting_since_s is None else time.time() - record.waiting_since_s
+    return {
+        "job_id": record.holder,
+        "function": block.get("function"),
+        "input": f"{source['bucket']}/{source['key']}" if "key" in source else None,
+        "state": record.outcome or record.step.value,
+        "reason": record.reason or "NONE",
+        "attempt": record.attempt,
+        "owner": record.owner,
+        "lease": record.lease,
+        "waiting_s": waiting_s,
+        "updated_s": record.updated_s,
+        "times": dict(record.times),
+    }
+
+
+@click.command(short_help="Hosts and devices, and what is promised.")
+@scheduler_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def gpus(scheduler: str | None, as_json: bool) -> None:
+    """Hosts and devices: what they are, what is promised of them, what they do now.
+
+    \b
+    Example:  orchgpu gpus
+    """
+    from corekit.decode import encode
+
+    inventory = ask(scheduler_address(scheduler), lambda client: client.inventory())
+    if as_json:
+        say_json(encode(inventory))
+        return
+    rows = [_device_row(host, view) for host in inventory.hosts for view in host.devices]
+    head = (
+        "HOST", "STATE", "DEVICE", "KIND", "MODEL", "MEMORY FREE", "COMPUTE FREE", "LEASES", "USE",
+    )  # fmt: skip
+    say_table(head, rows, empty="no host has registered")
+
+
+def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
+    device = view.device
+    used = "-" if view.usage is None else f"{view.usage.utilisation_pct} %"
+    return (
+        host.host,
+        host.state.value,
+        str(device.index) + ("" if device.healthy else " (bad)"),
+        device.kind.value,
+        device.model,
+        f"{view.memory_free_mib}/{device.memory_mib} MiB",
+        f"{view.compute_free_pct} %",
+        str(len(view.leases)),
+        used,
+    )

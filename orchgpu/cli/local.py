@@ -1,0 +1,188 @@
+"""`orchgpu up`, `down`, `status`: the local system's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corekit.errors import AppError, invalid
+from orchgpu.cli.screen import coloured, say_json, say_table
+from orchgpu.local.examples import resident_data
+from orchgpu.local.home import SystemRecord, default_home
+from orchgpu.local.programs import CLOUDS
+from orchgpu.local.system import Launch, healthy, running_system, stop_system
+
+cloud_option = click.option(
+    "--cloud",
+    type=click.Choice(CLOUDS),
+    default="embedded",
+    show_default=True,
+    help="What holds buckets and queues; functions run in the same sandbox either way.",
+)
+
+
+@click.command(short_help="Start the local system.")
+@click.option("--detach", is_flag=True, help="Return once it serves; `orchgpu down` ends it.")
+@cloud_option
+@click.option("--data", multiple=True, metavar="NAME=PATH",
+              help="Data set that lies on every GPU host (repeatable).")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
+    """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
+
+    Buckets, queues and functions stay in its folder over `down` and `up`.
+
+    \b
+    Example:  orchgpu up --detach
+    """
+    home = default_home()
+    running = home.read_system()
+    if running is not None:
+        click.echo(f"already running in {home.path}", err=True)
+        _show_system(running, as_json=as_json)
+        return
+    resident = {**resident_data(), **_named_files(data)}
+    launch = Launch(home, cloud=cloud, data=resident, lifeline=not detach)
+    try:
+        system = await_up(launch, quiet=as_json)
+        _show_system(system, as_json=as_json)
+        if detach:
+            launch.leave_running()
+            return
+        click.echo("Ctrl-C stops it.", err=True)
+        _follow(launch.events())
+    except BaseException:
+        stop_launch(launch, quiet=as_json)
+        raise
+    stop_launch(launch, quiet=as_json)
+
+
+@click.command(short_help="Stop the local system.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def down(as_json: bool) -> None:
+    """Stop the local system in order. What it stored stays in its folder.
+
+    \b
+    Example:  orchgpu down
+    """
+    home = default_home()
+    stopped = stop_system(home)
+    if as_json:
+        say_json({"stopped": stopped})
+    else:
+        click.echo(f"stopped; its state stays in {home.path}" if stopped else "nothing was running")
+
+
+@click.command(short_help="Processes and endpoints of the local system.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def status(as_json: bool) -> int:
+    """Processes and endpoints of the local system; ends with 8 when one is not healthy.
+
+    \b
+    Example:  orchgpu status --json
+    """
+    from corekit.errors import EXIT_STATUS, ErrorCode
+
+    system = running_system(default_home())
+    processes = [
+        {"name": process.name, "pid": process.pid, "healthy": healthy(process),
+         "address": process.address, "log": process.log}
+        for process in system.processes
+    ]  # fmt: skip
+    if as_json:
+        say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
+    else:
+        rows = [
+            (str(p["name"]), str(p["pid"]), "healthy" if p["healthy"] else "unhealthy",
+             str(p["address"] or "-"), str(p["log"]))
+            for p in processes
+        ]  # fmt: skip
+        say_table(("PROCESS", "PID", "HEALTH", "ADDRESS", "LOG"), rows, empty="no process")
+        for name, address in endpoints_of(system).items():
+            click.echo(f"{name}: {address}")
+    good = all(process["healthy"] for process in processes)
+    return 0 if good else EXIT_STATUS[ErrorCode.UNAVAILABLE]
+
+
+def endpoints_of(system: SystemRecord) -> dict[str, str]:
+    """Where to point clients."""
+    return {
+        "aws": system.endpoint,
+        "scheduler": system.scheduler,
+        "scheduler_http": f"http://{system.scheduler_http}",
+    }
+
+
+def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
+    """Follow the start to its end. Raises what made it fail, after showing the log's tail."""
+    from corekit.decode import decode
+
+    for event in launch.events():
+        if event["event"] == "up":
+            return decode(SystemRecord, event["system"], "system")
+        if event["event"] == "failed":
+            raise told_failure(event)
+        if not quiet:
+            show_event(event)
+    raise AppError.from_json({"code": "unavailable", "message": "the supervisor ended too early"})
+
+
+def stop_launch(launch: Launch, *, quiet: bool) -> None:
+    """Stop the system and show it happen; returns when the supervisor is gone."""
+    launch.ask_to_stop()
+    for event in launch.events():
+        if not quiet:
+            show_event(event)
+    launch.wait()
+
+
+def told_failure(event: Mapping[str, Any]) -> AppError:
+    """The supervisor's failure as ours; the dead program's last words go to standard error."""
+    error = AppError.from_json(event)
+    for line in error.details.get("log_tail", []):
+        click.echo(f"  | {line}", err=True)
+    return error
+
+
+def show_event(event: Mapping[str, Any]) -> None:
+    """One line of progress on standard error."""
+    match event["event"]:
+        case "ready":
+            where = f" on {event['address']}" if event.get("address") else ""
+            click.echo(f"{event['program']:<13} ready{where} ({event['took_s']:.1f} s)", err=True)
+        case "stopped":
+            how = "stopped" if event["in_time"] else coloured("FAILED", "killed: it did not stop")
+            click.echo(f"{event['program']:<13} {how}", err=True)
+        case "died":
+            click.echo(f"orchgpu: {told_failure(event).message}", err=True)
+
+
+def _follow(events: Iterable[Mapping[str, Any]]) -> None:
+    for event in events:
+        show_event(event)
+
+
+def _show_system(system: SystemRecord, *, as_json: bool) -> None:
+    if as_json:
+        processes = [
+            {"name": p.name, "pid": p.pid, "healthy": healthy(p)} for p in system.processes
+        ]
+        say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
+        return
+    click.echo(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
+    click.echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
+
+
+def _named_files(pairs: Iterable[str]) -> dict[str, Path]:
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise invalid(f"--data {pair!r} is not NAME=PATH")
+        if not Path(path).is_file():
+            raise invalid(f"--data {name}: there is no file {path!r}")
+        found[name] = Path(path).absolute()
+    return found

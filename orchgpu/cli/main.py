@@ -1,0 +1,74 @@
+"""The group of all commands, and how their failures end the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from corekit.errors import EXIT_STATUS, AppError
+from orchgpu.cli.demo import demo
+from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
+from orchgpu.cli.jobs import gpus, jobs
+from orchgpu.cli.local import down, status, up
+from orchgpu.cli.orchestrate import orchestrate
+from orchgpu.cli.run import run
+from orchgpu.local.home import HOME_VARIABLE
+
+#: What a shell reports for a program ended by Ctrl-C.
+INTERRUPTED_STATUS = 130
+#: What a shell reports for a program whose reader went away.
+BROKEN_PIPE_STATUS = 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Folder of the local system. [default: ${HOME_VARIABLE}, else ./.orchgpu]",
+)
+@click.version_option(package_name="orchgpu", prog_name="orchgpu")
+def cli(home: Path | None) -> None:
+    """Lends functions that have no GPU a share of a remote one, for exactly one job.
+
+    \b
+    orchgpu demo                            all of it, once, on this machine
+    orchgpu up --detach                     a local system for your own functions
+    orchgpu deploy fdl.yaml                 make a function exist
+    orchgpu run NAME input.png --wait       run it and fetch what it made
+    orchgpu down
+    """
+    if home is not None:
+        os.environ[HOME_VARIABLE] = str(home.absolute())
+
+
+for command in (up, down, status, demo, *DEPLOY_COMMANDS, run, jobs, gpus, orchestrate):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
+    sys.exit(_status_of(arguments))
+
+
+def _status_of(arguments: Sequence[str] | None) -> int:
+    try:
+        result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
+    except AppError as error:
+        click.echo(f"orchgpu: {error.message}", err=True)
+        return EXIT_STATUS[error.code]
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("orchgpu: interrupted", err=True)
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE_STATUS
+    return result if isinstance(result, int) else 0

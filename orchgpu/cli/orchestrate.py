@@ -1,0 +1,41 @@
+"""`orchgpu orchestrate`: one replica of the orchestrator, in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from orchgpu.cli.scheduler import scheduler_option
+
+
+@click.command(short_help="Serve the jobs of deployed functions.")
+@scheduler_option
+@click.option("--ready-file", type=click.Path(dir_okay=False, path_type=Path),
+              help="Written once it serves.")  # fmt: skip
+@click.option("--function", "functions", multiple=True, metavar="NAME",
+              help="Serve only this function (repeatable). [default: all]")  # fmt: skip
+@click.option("--replica", help="Name in logs. [default: made from host and process]")
+def orchestrate(
+    scheduler: str | None,
+    ready_file: Path | None,
+    functions: tuple[str, ...],
+    replica: str | None,
+) -> None:
+    """Serve the jobs of deployed functions until SIGTERM. Start as many as you like.
+
+    \b
+    Example:  orchgpu orchestrate --scheduler 10.0.0.7:4700
+    """
+    from orchgpu.app import run
+    from orchgpu.cli.scheduler import scheduler_address
+    from orchgpu.settings import OrchestratorSettings
+
+    run(
+        OrchestratorSettings(
+            scheduler=scheduler_address(scheduler),
+            ready_file=ready_file,
+            functions=functions,
+            replica=replica,
+        )
+    )

@@ -1,0 +1,61 @@
+"""How a command finds the scheduler and asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.local.home import default_home
+from orchgpu.local.system import SCHEDULER_VARIABLE
+
+if TYPE_CHECKING:
+    from gpu_scheduler.client import SchedulerClient
+
+T = TypeVar("T")
+
+#: A person waits for the answer; a scheduler that restarts is back sooner.
+ANSWER_WITHIN_S = 5.0
+
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="ADDR:PORT",
+    help=f"ssgmd's socket door. [default: ${SCHEDULER_VARIABLE}, else the local system's]",
+)
+
+
+def scheduler_address(given: str | None) -> str:
+    """The scheduler to ask: the option, the variable, the local system. Raises UNAVAILABLE."""
+    address = given or os.environ.get(SCHEDULER_VARIABLE)
+    if not address:
+        system = default_home().read_system()
+        if system is None:
+            raise AppError(
+                ErrorCode.UNAVAILABLE,
+                f"no scheduler is known: start a local system with `orchgpu up`, or give "
+                f"--scheduler or {SCHEDULER_VARIABLE}",
+            )
+        return system.scheduler
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        raise invalid(f"--scheduler {address!r} is not ADDR:PORT")
+    return address
+
+
+def ask(address: str, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
+    """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE."""
+
+    async def asked() -> T:
+        from corekit.aio.environment import budget_from_environment
+        from gpu_scheduler.client import SchedulerClient
+
+        budget = budget_from_environment()
+        async with SchedulerClient(address, budget=budget, deadline_s=ANSWER_WITHIN_S) as client:
+            await client.wait_connected(ANSWER_WITHIN_S)
+            return await question(client)
+
+    return asyncio.run(asked())

@@ -1,0 +1,48 @@
+"""What people see: aligned tables, colour only where it helps and is wanted, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+_COLOURS = {
+    "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
+    "SUPERSEDED": "yellow", "INPUT_GONE": "yellow", "RUNNING": "cyan", "WAITING": "yellow",
+    "healthy": "green", "unhealthy": "red", "UP": "green", "LOST": "red", "STALE": "yellow",
+}  # fmt: skip
+
+
+def say_json(value: Any) -> None:
+    """One JSON object on standard output, and nothing else there."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def coloured(word: str, padded: str | None = None) -> str:
+    """The word (or its padded form) in its colour; plain without a terminal or with NO_COLOR."""
+    text = word if padded is None else padded
+    colour = _COLOURS.get(word)
+    if colour is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    return click.style(text, fg=colour)
+
+
+def say_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Columns as wide as their content; `empty` when there is no row."""
+    if not rows:
+        click.echo(empty)
+        return
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    for row in (head, *rows):
+        cells = [coloured(cell, cell.ljust(width)) for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def clock_time(wall_s: float) -> str:
+    """Time of day for people."""
+    return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")

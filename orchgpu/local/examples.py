@@ -1,0 +1,42 @@
+"""The packaged examples: their definitions, their inputs, and the data their hosts must hold."""
+
+from __future__ import annotations
+
+import importlib.resources
+from dataclasses import dataclass
+from pathlib import Path
+
+from corekit.errors import AppError, ErrorCode
+
+#: What the demo runs, in this order; `hello-device` is for first steps of one's own.
+DEMO_EXAMPLES = ("sequence-search", "text-recognition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One folder of `fdl/examples`."""
+
+    name: str  #: of the folder and of the function
+    definition: Path
+    inputs: tuple[Path, ...]
+
+
+def example(name: str) -> Example:
+    """Raises NOT_FOUND when the installation lacks it."""
+    folder = _examples() / name
+    definition = folder / "fdl.yaml"
+    if not definition.is_file():
+        raise AppError(ErrorCode.NOT_FOUND, f"this installation has no example {name!r}")
+    inputs = tuple(sorted(path for path in (folder / "input").iterdir() if path.is_file()))
+    return Example(name=name, definition=definition, inputs=inputs)
+
+
+def resident_data() -> dict[str, Path]:
+    """What `gpud --data NAME=PATH` needs for the examples: every file in a `database` folder."""
+    files = sorted(_examples().glob("*/database/*.fasta"))
+    return {file.stem: file for file in files}
+
+
+def _examples() -> Path:
+    """As files: functions are packaged and data is read by other processes."""
+    return Path(str(importlib.resources.files("fdl"))) / "examples"
