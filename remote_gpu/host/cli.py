@@ -17,6 +17,7 @@ from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
+from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import NvmlProbe
@@ -56,6 +57,7 @@ def main(
     """
     log_to_stderr()
     try:
+        parse_address(scheduler)  # before anything is started
         address, port = _listen(listen)
         settings = HostSettings(
             host=HostId(host_id),

@@ -29,6 +29,7 @@ LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 CRASHES_MAX = 5
 #: Every call may carry this much whatever the lease's memory is; a request may ask for none.
 _MEMORY_FLOOR_BYTES = 64 << 20
+_CLOSE_S = 5.0  #: SIGKILL takes milliseconds; whatever lives on dies with the spawner
 #: A worker ends itself this long after its lease should have been cut: gpud may be stopped.
 _WORKER_SLACK_S = 1.0
 _TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
@@ -232,5 +233,5 @@ class HostDaemon:
         """End every lease: this host's program stops, and its workers with it."""
         for lease in self.installed():
             self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program stops"))
-        while any(entry.occupying for entry in self.table):
-            await self.until(lambda: not any(e.occupying for e in self.table), _TICK_S_MAX)
+        if not await self.until(lambda: not any(e.occupying for e in self.table), _CLOSE_S):
+            logger.error("workers do not end", extra={"leases": self.installed()})

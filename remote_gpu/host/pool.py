@@ -107,12 +107,13 @@ class WorkerPool:
 
     async def open(self) -> None:
         """Start the spawner and wait until it has loaded everything. Raises AppError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
-            self._process = self._spawn(theirs.fileno())
-        self._stream = ours
-        meta, _ = await self._receive(READY_S)
+        async with self._lock:  # nobody asks it for a fork before it is ready
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
+            with theirs:
+                self._process = self._spawn(theirs.fileno())
+            self._stream = ours
+            meta, _ = await self._receive(READY_S)
         self.ready = Ready(**meta["ready"])
         for name, why in self.ready.failures.items():
             logger.warning("operation not available", extra={"operation": name, "why": why})

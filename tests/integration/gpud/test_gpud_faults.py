@@ -1,0 +1,245 @@
+"""What gpud survives, and what must not survive gpud."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from remote_gpu.client import Refusal, Refused, Session, connect
+from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
+from remote_gpu.wire.proof import Hello, Role, client_proof
+
+
+def until(ready, wait_s: float = 15.0) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not ready():
+        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        time.sleep(0.005)
+
+
+def dial(gpud) -> socket.socket:
+    host, _, port = gpud.gateway.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def answer(stream: socket.socket) -> bytes:
+    """All that comes until the gateway closes."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while part := stream.recv(4096):
+            received += part
+    return received
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
+        HEADER.pack(MAGIC, VERSION, 0, 0, 2**32 - 1, 0),
+        HEADER.pack(MAGIC, VERSION, 0, 0, 2, 2**63),
+        HEADER.pack(MAGIC, VERSION, 0, 0, 4090, 0) + b" " * 4090,
+        pack({}),
+        pack({"hello": 5}),
+        pack({"hello": {"role": "session"}}),
+        pack({"proof": "x"}),
+    ],
+)
+def test_foreign_bytes_are_refused_and_disturb_nobody(shared_gpud, nothing_left, garbage) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session:
+        with dial(shared_gpud) as stream:
+            stream.sendall(garbage)
+            assert b"PROTOCOL" in answer(stream)
+        assert session.alive
+
+
+def test_random_bytes_disturb_nobody(shared_gpud) -> None:
+    for _ in range(50):
+        with dial(shared_gpud) as stream:
+            with contextlib.suppress(OSError):  # it may be closed already
+                stream.sendall(secrets.token_bytes(secrets.randbelow(300)))
+                stream.shutdown(socket.SHUT_WR)
+            answer(stream)
+    shared_gpud.open(shared_gpud.install()).close()
+
+
+def test_a_recorded_handshake_is_worth_nothing(shared_gpud, nothing_left) -> None:
+    """A proof is bound to the gateway's nonce, which is new on every connection."""
+    install = shared_gpud.install()
+    recorded: list[bytes] = []
+    hello = Hello(
+        role=Role.SESSION, lease=install.lease, fence=install.fence, host="gpu-a",
+        session="aa" * 16, nonce="bb" * 16, cap_ms=60_000,
+    )  # fmt: skip
+
+    def challenge(stream: socket.socket) -> str:
+        stream.sendall(pack(hello.to_meta()))
+        size = HEADER.size
+        header = stream.recv(size, socket.MSG_WAITALL)
+        return stream.recv(HEADER.unpack(header)[4], socket.MSG_WAITALL).decode()
+
+    with dial(shared_gpud) as stream:
+        nonce = parse_meta(challenge(stream).encode())["challenge"]["nonce"]
+        recorded.append(pack({"proof": client_proof(bytes.fromhex(install.secret), hello, nonce)}))
+    with dial(shared_gpud) as stream:
+        challenge(stream)
+        stream.sendall(recorded[0])
+        assert b"DENIED" in answer(stream)
+    shared_gpud.open(install).close()
+
+
+def test_a_program_that_stops_in_the_middle_of_a_call(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session:
+        broken = connect(session.environment())
+        meta = b'{"op":"noop","in":[1000000]}'
+        head = struct.pack("!HBBIIQ", MAGIC, VERSION, 0, 1, len(meta), 1_000_000)
+        broken._stream.sendall(head + meta + b"only a part")
+        broken.close()
+        with connect(session.environment()) as device:
+            device.op("noop")
+
+
+def test_bytes_out_of_place_end_their_lane_only(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session, connect(session.environment()) as neighbour:
+        for garbage in (b"x" * 100, pack({"op": 5}), pack({"op": "noop", "in": [5]})):
+            broken = connect(session.environment())
+            broken._stream.sendall(garbage)
+            assert b"EPROTO" in answer(broken._stream)
+            broken.close()
+        assert neighbour.op("noop").values == {}
+        assert session.alive
+
+
+def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
+    install = own_gpud.install()
+    session = own_gpud.open(install)
+    device = connect(session.environment())
+    device.op("noop")
+    below = own_gpud.workers()
+    assert len(below) >= 2
+    own_gpud.process.kill()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 2)
+    until(lambda: not session.alive)
+    with pytest.raises(Refused):
+        device.op("noop")
+    device.close()
+    session.close()
+
+
+def test_sigterm_ends_leases_and_says_so(own_gpud, nothing_left) -> None:
+    install = own_gpud.install()
+    session = own_gpud.open(install)
+    with connect(session.environment()) as device:
+        device.op("noop")
+        started_s = time.monotonic()
+        own_gpud.process.terminate()
+        assert own_gpud.process.wait(10) == 0
+        assert time.monotonic() - started_s < 3
+    session.close()
+    assert ("closed", "HOST_LOST") in own_gpud.scheduler.states(install.lease)
+    assert own_gpud.log_s(install.lease, "cut")
+
+
+def test_a_spawner_that_dies_is_replaced_and_the_lease_lives_on(own_gpud, nothing_left) -> None:
+    install = own_gpud.install()
+    with own_gpud.open(install) as session:
+        with connect(session.environment()) as device:
+            device.op("noop")
+            spawner = next(
+                pid
+                for pid in own_gpud.workers()
+                if b"remote_gpu.worker.spawner" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            )
+            os.kill(spawner, signal.SIGKILL)
+            with pytest.raises(Refused):
+                device.op("burn", ms=10_000)
+
+        def works() -> bool:
+            with contextlib.suppress(Refused), connect(session.environment()) as again:
+                return again.op("noop").values == {}
+            return False
+
+        until(works)
+        assert session.alive
+
+
+def test_leases_outlive_the_scheduler_until_their_own_deadlines(own_gpud, nothing_left) -> None:
+    held, capped, never = (own_gpud.install(memory_mib=100) for _ in range(3))
+    own_gpud.scheduler.staged(never, 1.0)
+    session, short = own_gpud.open(held), own_gpud.open(capped, cap_s=1.0)
+    own_gpud.scheduler.disconnect()
+    with connect(session.environment()) as device:
+        for lease in (capped.lease, never.lease):
+            assert own_gpud.log_s(lease, "cut")
+        assert device.op("noop").values == {}
+    ends = {e["lease"]: e["reason"] for e in own_gpud.log() if e["event"] == "closed"}
+    assert ends == {capped.lease: "CAP", never.lease: "NOT_STARTED"}
+    session.close()
+    short.close()
+    assert own_gpud.log_s(held.lease, "cut")
+
+
+def test_a_stopped_host_wakes_up_to_its_own_deadlines(own_gpud) -> None:
+    """SIGSTOP past every deadline: what was open is cut before anything is served again."""
+    old = own_gpud.install(exclusive=True)
+    session = own_gpud.open(old, cap_s=60)
+    own_gpud.process.send_signal(signal.SIGSTOP)
+    new = own_gpud.install(exclusive=True)  # the scheduler gave the share to another meanwhile
+    own_gpud.scheduler.end(old)
+    time.sleep(2.5)  # the session's silence is 1.5 s
+    own_gpud.process.send_signal(signal.SIGCONT)
+    with Session.open(own_gpud.connection(new), 10) as second, connect(second.environment()) as d:
+        assert d.op("noop").values == {}
+        until(lambda: not session.alive)
+    session.close()
+    assert own_gpud.log_s(old.lease, "cut") <= own_gpud.log_s(new.lease, "placed")
+    own_gpud.check_log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--listen", "nowhere"], "--listen"),
+        (["--listen", "127.0.0.1:99999"], "--listen"),
+        (["--cpus", "a"], "--cpus"),
+        (["--cpus", "4096"], "--cpus"),
+        (["--memory-mib", "many"], "memory"),
+        (["--data", "x"], "NAME=PATH"),
+        (["--data", "x=/does/not/exist"], "does/not/exist"),
+        (["--scheduler", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_flags_are_named(tmp_path, arguments, word) -> None:
+    fixed = ["--host-id", "x", "--no-nvml", "--scheduler", "127.0.0.1:1"]
+    command = [
+        sys.executable,
+        "-m",
+        "remote_gpu.host",
+        *fixed,
+        "--state",
+        str(tmp_path),
+        *arguments,
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=60, text=True)
+    assert done.returncode == 2
+    assert word in done.stderr
+
+
+def test_refusals_are_a_closed_set() -> None:
+    assert {r.value for r in Refusal} == {
+        "CLAIMED", "NOT_INSTALLED", "NOT_READY", "DENIED", "ENDED", "BUSY", "PROTOCOL", "TIMEOUT",
+        "UNREACHABLE",
+    }  # fmt: skip

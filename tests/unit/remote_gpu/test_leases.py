@@ -1,0 +1,275 @@
+"""The host's table of leases: what occupies a share, when it ends, and what waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
+from remote_gpu.wire.errors import Refusal, Refused
+
+MEMORY = {DeviceId("d0"): 1000, DeviceId("d1"): 500}
+SILENCE_S = 30.0
+
+
+def share(device: str = "d0", memory_mib: int = 400, **fields) -> Share:
+    return Share(
+        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="cpu",
+        memory_mib=memory_mib, compute_guarantee_pct=fields.get("guarantee", 0),
+        compute_limit_pct=100, exclusive=fields.get("exclusive", False),
+    )  # fmt: skip
+
+
+def install(number: int, *shares: Share, **fields) -> Install:
+    values = {
+        "lease": LeaseId(f"l{number}"), "fence": number, "secret": "ab" * 32,
+        "state": LeaseState.RESERVED, "shares": shares or (share(),), "tenant": "t",
+        "hold": Hold.SESSION, "door": Door.GATEWAY, "cap_s": None, "connect_by_s": None,
+    } | fields  # fmt: skip
+    return Install(**values)
+
+
+def table() -> LeaseTable:
+    return LeaseTable(MEMORY, SILENCE_S)
+
+
+def kinds(steps: list[Step]) -> list[str]:
+    return [step.kind.value for step in steps]
+
+
+def test_the_life_of_a_lease() -> None:
+    leases = table()
+    assert kinds(leases.install(install(1), 0)) == ["placed"]
+    assert leases.install(install(1), 1) == []
+    assert kinds(leases.open("l1", "n1", 60, 2)) == ["opened"]
+    assert kinds(leases.give_back(LeaseId("l1"))) == ["returned", "kill"]
+    assert leases.give_back(LeaseId("l1")) == []
+    assert kinds(leases.gone(LeaseId("l1"))) == ["cut"]
+    assert kinds(leases.end(LeaseId("l1"), EndReason.DONE)) == ["closed", "cut"]
+    assert leases.end(LeaseId("l1"), EndReason.DONE) == []
+    assert list(leases) == []
+
+
+def test_an_ended_lease_is_never_reopened_and_its_end_is_said_again() -> None:
+    leases = table()
+    leases.install(install(1), 0)
+    leases.end(LeaseId("l1"), EndReason.CAP, reported=False)
+    leases.gone(LeaseId("l1"))
+    [again] = leases.install(install(1), 1)
+    assert (again.kind, again.reason, again.reported) == (StepKind.CLOSED, EndReason.CAP, True)
+    with pytest.raises(Refused, match="ENDED"):
+        leases.open("l1", "n", 60, 2)
+
+
+def test_shares_of_one_device_add_up() -> None:
+    leases = table()
+    for number in (1, 2):
+        assert kinds(leases.install(install(number), 0)) == ["placed"]
+    assert leases.install(install(3), 0) == []
+    leases.end(LeaseId("l1"), EndReason.REVOKED)
+    assert [s.lease for s in leases.gone(LeaseId("l1"))] == ["l1", "l3"]
+
+
+def test_a_guarantee_and_an_exclusive_share_wait_as_well() -> None:
+    leases = table()
+    leases.install(install(1, share(memory_mib=1, guarantee=60)), 0)
+    assert leases.install(install(2, share(memory_mib=1, guarantee=60)), 0) == []
+    leases = table()
+    leases.install(install(1, share(memory_mib=1)), 0)
+    assert leases.install(install(2, share(memory_mib=1, exclusive=True)), 0) == []
+    # what came later does not overtake it on the same device, but does on another
+    assert leases.install(install(3, share(memory_mib=1)), 0) == []
+    assert kinds(leases.install(install(4, share("d1", 1)), 0)) == ["placed"]
+
+
+def test_a_share_larger_than_its_device_ends_at_once() -> None:
+    leases = table()
+    [closed, cut] = leases.install(install(1, share(memory_mib=1001)), 0)
+    assert (closed.reason, cut.kind) == (EndReason.DEVICE_BAD, StepKind.CUT)
+    assert kinds(leases.install(install(2, share("unknown")), 0)) == ["closed", "cut"]
+    assert kinds(leases.install(install(3), 0)) == ["placed"]
+
+
+def test_the_first_session_binds() -> None:
+    leases = table()
+    leases.install(install(1), 0)
+    leases.open("l1", "first", 60, 0)
+    for nonce in ("second", "first"):
+        with pytest.raises(Refused) as refused:
+            leases.open("l1", nonce, 60, 0)
+        assert refused.value.code == Refusal.CLAIMED
+    assert leases.admit_lane("l1", "first").lease == "l1"
+    with pytest.raises(Refused, match="CLAIMED"):
+        leases.admit_lane("l1", "second")
+    leases.give_back(LeaseId("l1"))
+    with pytest.raises(Refused, match="ENDED"):
+        leases.admit_lane("l1", "first")
+
+
+@pytest.mark.parametrize(
+    ("happened", "at_s", "reason"),
+    [
+        ("staged", 10, EndReason.NOT_STARTED),
+        ("silent", 2 + SILENCE_S, EndReason.SESSION_LOST),
+        ("capped", 2 + 7, EndReason.CAP),
+        ("deadline", 5, EndReason.EXPIRED),
+    ],
+)
+def test_own_deadlines(happened, at_s, reason) -> None:
+    leases = table()
+    deadline = happened == "deadline"
+    leases.install(
+        install(1, hold=Hold.DEADLINE if deadline else Hold.SESSION, cap_s=5 if deadline else None),
+        0,
+    )
+    leases.staged(LeaseId("l1"), 10, 0)
+    leases.staged(LeaseId("l1"), 99, 0)  # nothing renews it
+    if happened in ("silent", "capped"):
+        leases.open("l1", "n", 7 if happened == "capped" else 500, 2)
+    assert leases.next_deadline_s() == at_s
+    assert leases.expire(at_s - 0.001) == []
+    [closed, kill] = leases.expire(at_s)
+    assert (closed.reason, kill.kind) == (reason, StepKind.KILL)
+    assert leases.next_deadline_s() is None
+    assert leases.expire(at_s + 100) == []
+
+
+def test_the_full_state_is_the_truth() -> None:
+    leases = table()
+    leases.install(install(1), 0)
+    leases.install(install(2), 0)
+    steps = leases.full_state((install(2), install(3)), 1)
+    assert [(s.kind.value, s.lease) for s in steps] == [("closed", "l1"), ("kill", "l1")]
+    assert not steps[0].reported
+    assert [s.lease for s in leases.gone(LeaseId("l1"))] == ["l1", "l3"]
+
+
+def test_an_install_of_a_lease_that_was_given_back_occupies_nothing() -> None:
+    leases = table()
+    assert leases.install(install(1, state=LeaseState.ENDING), 0) == []
+    assert leases.find("l1").phase is Phase.RETURNED
+
+
+class Table(RuleBasedStateMachine):
+    """Whatever the scheduler, the clients and time do: no share is ever held twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases = table()
+        self.now_s = 0.0
+        self.next = 1
+        self.dying: list[LeaseId] = []
+        self.lines: list[str] = []
+
+    def take(self, steps: list[Step]) -> None:
+        for step in steps:
+            if step.kind is StepKind.KILL:
+                self.dying.append(step.lease)
+            line = {
+                "event": step.kind.value, "at_s": self.now_s, "lease": step.lease,
+                "shares": [{"device": s.device, "memory_mib": s.memory_mib,
+                            "compute_guarantee_pct": s.compute_guarantee_pct,
+                            "exclusive": s.exclusive} for s in step.shares],
+            }  # fmt: skip
+            self.lines.append(json.dumps(line))
+
+    def some(self, number: int) -> LeaseId:
+        return LeaseId(f"l{1 + number % max(1, self.next - 1)}")
+
+    @rule(
+        memory_mib=st.integers(0, 1100), guarantee=st.integers(0, 100), exclusive=st.booleans(),
+        device=st.sampled_from(["d0", "d1"]), both=st.booleans(),
+    )  # fmt: skip
+    def grant(self, memory_mib, guarantee, exclusive, device, both) -> None:
+        fields = {"memory_mib": memory_mib, "guarantee": guarantee, "exclusive": exclusive}
+        shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
+        self.take(self.leases.install(install(self.next, *shares), self.now_s))
+        self.next += 1
+
+    @rule(number=st.integers(0, 1000), nonce=st.sampled_from("ab"), cap_s=st.floats(1, 100))
+    def open(self, number, nonce, cap_s) -> None:
+        with contextlib.suppress(Refused):
+            self.take(self.leases.open(self.some(number), nonce, cap_s, self.now_s))
+
+    @rule(number=st.integers(0, 1000))
+    def give_back(self, number) -> None:
+        self.take(self.leases.give_back(self.some(number)))
+
+    @rule(number=st.integers(0, 1000))
+    def end(self, number) -> None:
+        self.take(self.leases.end(self.some(number), EndReason.REVOKED))
+
+    @rule()
+    def a_worker_is_gone(self) -> None:
+        if self.dying:
+            self.take(self.leases.gone(self.dying.pop(0)))
+
+    @rule(seconds=st.floats(0, 200))
+    def time_passes(self, seconds) -> None:
+        self.now_s += seconds
+        self.take(self.leases.expire(self.now_s))
+        deadline_s = self.leases.next_deadline_s()
+        assert deadline_s is None or deadline_s > self.now_s
+
+    @rule(keep=st.sets(st.integers(0, 20)))
+    def reconnect(self, keep) -> None:
+        installs = [e.install for e in self.leases if e.phase is not Phase.CLOSING]
+        kept = tuple(one for i, one in enumerate(installs) if i in keep)
+        self.take(self.leases.full_state(kept, self.now_s))
+
+    @invariant()
+    def no_share_is_held_twice(self) -> None:
+        assert read_overlaps(self.lines, {str(k): v for k, v in MEMORY.items()}) == []
+
+    @invariant()
+    def whoever_is_open_occupies(self) -> None:
+        assert all(e.occupying for e in self.leases if e.phase in (Phase.PLACED, Phase.OPEN))
+
+    def teardown(self) -> None:
+        """When all are ended and gone, nothing is left and everything fits again."""
+        for entry in list(self.leases):
+            self.take(self.leases.end(entry.lease, EndReason.REVOKED))
+        while self.dying:
+            self.take(self.leases.gone(self.dying.pop()))
+        assert list(self.leases) == []
+
+
+TestTable = Table.TestCase
+TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_the_check_of_the_log_sees_an_overlap() -> None:
+    def line(event: str, lease: str, share: dict) -> str:
+        return json.dumps({"event": event, "at_s": 1.0, "lease": lease, "shares": [share]})
+
+    one = {"device": "d0", "memory_mib": 600, "compute_guarantee_pct": 0, "exclusive": False}
+    two = [line("placed", "a", one), line("placed", "b", one)]
+    assert len(read_overlaps(two, {"d0": 1000})) == 1
+    assert read_overlaps([two[0], line("cut", "a", one), two[1]], {"d0": 1000}) == []
+    assert read_overlaps(two, {"d0": 1200}) == []
+    alone = one | {"exclusive": True, "memory_mib": 1}
+    assert len(read_overlaps([two[0], line("placed", "b", alone)], {"d0": 1000})) == 1
+    half = one | {"memory_mib": 1, "compute_guarantee_pct": 51}
+    both = [line("placed", "a", half), line("placed", "b", half)]
+    assert len(read_overlaps(both, {"d0": 1000})) == 1
+
+
+def test_a_bounded_memory_of_ended_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remote_gpu.host.leases._REMEMBERED_MAX", 3)
+    leases = table()
+    for number in range(1, 6):
+        leases.install(install(number), 0)
+        leases.end(LeaseId(f"l{number}"), EndReason.DONE)
+        leases.gone(LeaseId(f"l{number}"))
+    assert [leases.ended(f"l{n}") is not None for n in range(1, 6)] == [False] * 2 + [True] * 3
+    assert replace(leases.ended("l5"), reported=True) == leases.ended("l5")
