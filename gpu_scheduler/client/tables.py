@@ -1,0 +1,105 @@
+"""What `ssgm` prints for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from corekit.units import format_duration
+from gpu_scheduler.client.words import Connected, Disconnected, PushWord
+from gpu_scheduler.model import Lease, Share
+from gpu_scheduler.protocol.answers import (
+    AttemptOutcome,
+    ExplainAnswer,
+    InventoryAnswer,
+    LeasePush,
+    QueuedView,
+)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell."""
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def share(part: Share) -> str:
+    """`gpu-a/0 cuda Tesla K80 4096 MiB`"""
+    size = "exclusive" if part.exclusive else f"{part.memory_mib} MiB"
+    return f"{part.host}/{part.index} {part.kind.value} {part.model} {size}"
+
+
+def outcome(answer: AttemptOutcome) -> str:
+    """The answer of `alloc`."""
+    if answer.granted is not None:
+        lease = answer.granted.lease
+        where = "\n".join(f"  {share(part)}" for part in lease.shares)
+        return f"{lease.id}\n{where}"
+    assert answer.explanation is not None
+    return f"{answer.outcome.value}: {answer.explanation.sentence}"
+
+
+def leases(found: Sequence[Lease]) -> str:
+    rows = [
+        (
+            lease.id, lease.state.value, lease.attempt, str(lease.fence),
+            "; ".join(share(part) for part in lease.shares),
+        )
+        for lease in found
+    ]  # fmt: skip
+    return table(("LEASE", "STATE", "ATTEMPT", "FENCE", "SHARES"), rows)
+
+
+def hosts(found: InventoryAnswer) -> str:
+    rows = [
+        (
+            host.host, host.state.value, f"{view.device.index}", view.device.kind.value,
+            view.device.model, f"{view.memory_free_mib} of {view.device.memory_mib}",
+            f"{view.compute_free_pct} %", str(len(view.leases)),
+            view.device.detail if view.device.healthy else f"UNHEALTHY {view.device.detail}",
+        )
+        for host in found.hosts
+        for view in host.devices
+    ]  # fmt: skip
+    head = (
+        "HOST", "STATE", "DEVICE", "KIND", "MODEL", "FREE MIB", "FREE COMPUTE", "LEASES", "DETAIL",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def queue(found: Sequence[QueuedView]) -> str:
+    now_s = time.time()
+    rows = [
+        (
+            "parked" if view.position is None else str(view.position), view.attempt,
+            str(view.request.priority),
+            format_duration(max(0.0, now_s - view.waiting_since_s)),
+            f"{view.request.count} × {view.request.memory_mib} MiB",
+        )
+        for view in found
+    ]  # fmt: skip
+    return table(("PLACE", "ATTEMPT", "PRIORITY", "WAITED", "REQUEST"), rows)
+
+
+def explained(answer: ExplainAnswer) -> str:
+    reason = answer.explanation
+    counts = ", ".join(f"{word} {number}" for word, number in reason.counts.items())
+    lines = [f"{answer.outcome.value}: {reason.sentence}"]
+    if counts:
+        lines.append(f"devices that do not fit: {counts}")
+    return "\n".join(lines)
+
+
+def event(word: PushWord) -> str:
+    if isinstance(word, LeasePush):
+        reason = f" {word.reason.value}" if word.reason else ""
+        return f"{word.lease} {word.state.value}{reason} {word.attempt} {word.device} {word.detail}"
+    if isinstance(word, Connected):
+        return f"connected, epoch {word.epoch}"
+    if isinstance(word, Disconnected):
+        return f"disconnected: {word.detail}"
+    return f"{type(word).__name__} {word.holder or ''}"

@@ -1,0 +1,109 @@
+"""`ssgm-monitor`: the host's side without gpud. Its devices are advisory: nothing enforces leases.
+
+For hosts whose remote-GPU server is not ours (rCUDA and the like): the scheduler counts what it
+lends there and tells callers where it is; the host itself opens and closes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import click
+
+from corekit.aio.environment import budget_from_environment
+from corekit.errors import invalid
+from corekit.ids import LeaseId
+from gpu_scheduler.daemon.process import log_as_json, run_program, write_ready
+from gpu_scheduler.model import EndReason
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.probes import FileProbe, probe_of
+from gpu_scheduler.protocol.host import Install
+
+logger = logging.getLogger(__name__)
+
+
+class WatchedHost:
+    """HostControl of a host without doors of ours: remembers what is lent, cuts at once."""
+
+    def __init__(self) -> None:
+        self._leases: dict[LeaseId, Install] = {}
+        self.link: HostLink | None = None
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        return tuple(self._leases)
+
+    def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
+        self._leases = {install.lease: install for install in installs}
+        logger.info("full state", extra={"event": "full_state", "epoch": epoch})
+
+    def install(self, install: Install) -> None:
+        self._leases[install.lease] = install
+        logger.info("lent", extra={"event": "lent", "lease": install.lease})
+
+    def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
+        del fence
+        self._leases.pop(lease, None)
+        logger.info("over", extra={"event": "over", "lease": lease, "reason": reason.value})
+        if self.link is not None:
+            self.link.cut(lease)
+
+    def staged(self, lease: LeaseId, connect_by_s: float) -> None:
+        """Nobody connects through us."""
+
+    def link_changed(self, connected: bool) -> None:
+        logger.info("scheduler reachable" if connected else "scheduler not reachable")
+
+
+@click.command()
+@click.option("--scheduler", required=True, help="Socket door of ssgmd, host:port.")
+@click.option("--host-id", required=True, help="Name of this host, unique in the system.")
+@click.option(
+    "--inventory",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="YAML or JSON file of devices; read again for every report.",
+)
+@click.option(
+    "--probe",
+    "probe_kind",
+    type=click.Choice(["nvml", "cpu"]),
+    default=None,
+    help="Look for devices instead.",
+)
+@click.option("--ready-file", type=click.Path(path_type=Path), default=None,
+              help='Written once registered: {"pid", "host", "epoch"}.')  # fmt: skip
+def main(
+    scheduler: str,
+    host_id: str,
+    inventory: Path | None,
+    probe_kind: str | None,
+    ready_file: Path | None,
+) -> None:
+    """Watch this host's devices and report them to the scheduler in real time."""
+    log_as_json()
+    run_program(_watch(scheduler, host_id, inventory, probe_kind, ready_file))
+
+
+async def _watch(
+    scheduler: str,
+    host: str,
+    inventory: Path | None,
+    probe_kind: str | None,
+    ready_file: Path | None,
+) -> None:
+    if (inventory is None) is (probe_kind is None):
+        raise invalid("give exactly one of --inventory FILE and --probe nvml|cpu")
+    probe: Probe = FileProbe(inventory, host) if inventory else probe_of(str(probe_kind), host)
+    budget, control = budget_from_environment(), WatchedHost()
+    try:
+        async with HostLink(
+            scheduler, host=host, control=control, probe=probe, gateway=None, budget=budget
+        ) as link:
+            control.link = link
+            await link.registered()
+            write_ready(ready_file, {"host": host, "epoch": link.epoch_seen})
+            await link.failed()
+    finally:
+        await probe.close()
