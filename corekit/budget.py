@@ -44,7 +44,7 @@ class Budget:
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     # --- orchestrator
     adopt_every_s: float = 5.0  #: records without a live owner are looked for this often
-    registry_poll_s: float = 5.0  #: newly deployed functions are looked for this often
+    registry_poll_s: float = 2.0  #: newly deployed functions are looked for this often
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session

@@ -3,7 +3,8 @@
     python crashing_orchestrator.py POINT MARKER --scheduler ADDR … --ready-file F
 
 `before:ACTION` and `after:ACTION[:EVENT]` name actions and events of the job machine;
-`on:EVENT:WORD` an event that comes from outside. MARKER is a file: while it exists, nothing crashes any more.
+`on:EVENT:WORD` an event that comes from outside. While the file
+MARKER exists, nothing crashes any more.
 """
 
 from __future__ import annotations

@@ -246,6 +246,7 @@ class FunctionSpec:
 
     script: str
     timeout: int = 30
+    threshold: int = 10  #: seconds of the timeout that are not the script's
     gpu: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
 
@@ -255,7 +256,7 @@ class FunctionSpec:
         return {
             "lambda": {
                 "name": name, "memory": 512, "timeout": self.timeout, "init_script": script,
-                "output": [output],
+                "container": {"timeout_threshold": self.threshold}, "output": [output],
             },
             "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},

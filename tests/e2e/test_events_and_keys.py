@@ -12,7 +12,7 @@ from contract.keys import job_id
 
 KEYS = [
     "with space.txt", "plus+sign.txt", "per%cent.txt", "per%20cent.txt", "ünïcödé 🧬.txt",
-    "nodot", "many.dots.in.it.tar.gz", "deep/er/path/file.txt", "semi;colon&amp.txt", "'quoted'.txt",
+    "nodot", "many.dots.in.it.tar.gz", "deep/er/path/file.txt", "semi;colon&amp.txt", "'quote'.txt",
 ]  # fmt: skip
 
 

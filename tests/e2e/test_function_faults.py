@@ -19,7 +19,7 @@ FUNCTIONS = {
     "good": FunctionSpec(COPY),
     "failing": FunctionSpec("#!/bin/sh\necho last words\nexit 3\n"),
     "crashing": FunctionSpec("#!/bin/sh\nkill -9 $PPID\nsleep 20\n"),
-    "hanging": FunctionSpec("#!/bin/sh\necho started\nsleep 60\n", timeout=6),
+    "hanging": FunctionSpec("#!/bin/sh\necho started\nsleep 60\n", timeout=8, threshold=5),
     "neverstart": FunctionSpec(COPY),
     "twice": FunctionSpec(TWO_PROGRAMS),
     "impossible": FunctionSpec(COPY, gpu={"memory": 10_000_000}),
