@@ -216,6 +216,9 @@ def _plain_keys(function: Function) -> Iterator[Finding]:
     if declared.run_script is not None:
         message = "run_script is not stored in the function; init_script is"
         yield _W, f"{path}.lambda.run_script", message
+    if declared.deployment.bucket is not None:
+        message = "not used: a large package goes through the state bucket"
+        yield _W, f"{path}.lambda.deployment.bucket", message
     if declared.preheat:
         yield _W, f"{path}.lambda.preheat", "the function is not warmed up"
     if declared.container.timeout_threshold_s >= declared.timeout_s:

@@ -155,7 +155,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) ->
     resources = {key_of(r): r for function in wanted for r in function.resources}
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
-    _check_foreign(resources.values(), observed, owned)
+    _check_foreign(wanted, observed)
     garbage = _garbage(wanted, observed, resources)
     _check_overlaps(resources, observed, garbage)
     steps = [_upsert(resource, observed, owned) for resource in resources.values()]
@@ -222,19 +222,24 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
     return Step(action=Action.UPDATE, resource=resource, before=found)
 
 
-def _check_foreign(
-    resources: Iterable[Resource], observed: Observed, owned: tuple[str, ...]
-) -> None:
-    for resource in resources:
-        found = observed.resources.get(key_of(resource))
-        if found is None or key_of(resource) in owned:
-            continue
-        if isinstance(resource, (FunctionResource, QueueResource)):
+def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
+    """Functions and queues belong to one function; buckets may be shared."""
+    for function in wanted:
+        ledger = observed.ledgers.get(function.name)
+        for resource in function.resources:
+            key = key_of(resource)
+            exclusive = isinstance(resource, (FunctionResource, QueueResource))
+            if not exclusive or key not in observed.resources:
+                continue
+            if ledger is not None and key in ledger.created:
+                continue
+            owner = next((n for n, led in observed.ledgers.items() if key in led.created), None)
+            whose = f"belongs to {owner}" if owner else "was not made by orchgpu deploy"
             message = (
-                f"{resource.kind} {resource.name!r} exists and was not made by orchgpu deploy;"
+                f"{resource.kind} {resource.name!r} exists and {whose};"
                 " choose another name, or delete it yourself"
             )
-            raise AppError(ErrorCode.CONFLICT, message, resource=key_of(resource))
+            raise AppError(ErrorCode.CONFLICT, message, resource=key)
 
 
 def _check_overlaps(

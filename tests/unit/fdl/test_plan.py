@@ -246,6 +246,24 @@ def test_foreign_functions_and_queues_are_not_touched(key: str) -> None:
     assert caught.value.code is ErrorCode.CONFLICT
 
 
+def test_the_queue_of_another_function_is_not_taken_over() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    thief = BLAST.replace("name: blast", "name: thief").replace(
+        "job: {", "job: {queue: blast-jobs, "
+    )
+    with pytest.raises(AppError, match="queue 'blast-jobs' exists and belongs to blast"):
+        world.plan(thief.replace("queries/in", "queries/thief"))
+
+
+def test_an_intermediate_bucket_of_another_deployment_is_not_shared() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    other = BLAST.replace("name: blast", "name: other").replace("queries/in", "queries/other")
+    with pytest.raises(AppError, match="the rule 'orchgpu-blast-results'"):
+        world.plan(other.replace("job: {", "job: {intermediate: blast-intermediate, "))
+
+
 def test_a_foreign_rule_for_the_same_objects_is_a_conflict_before_anything_is_done() -> None:
     rule = Notification(
         bucket="queries", id="theirs", target_arn="arn:x", prefix="in/", suffix=".fa"

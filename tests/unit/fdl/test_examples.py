@@ -1,0 +1,54 @@
+"""The examples and the schema that this distribution carries."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import fdl
+from corekit.budget import Budget
+from corekit.decode import decode
+from fdl.desired import Code, desired
+from fdl.keys import json_schema
+from fdl.parse import parse
+from fdl.plan import Observed, plan
+from fdl.resources import Place, Record
+from orchgpu.core.function import Function
+from orchgpu.deploy.deployment import validate
+
+EXAMPLES = sorted(Path(str(files(fdl))).glob("examples/*/fdl.yaml"))
+PLACE = Place(account="000000000000", region="us-east-1", local=True)
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_an_example_is_valid_without_a_single_note(path: Path) -> None:
+    document, notes = validate(path)
+    assert [note.text("fdl.yaml") for note in notes] == []
+    (function,) = document.functions.aws
+    assert function.name == path.parent.name
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
+    (function,) = parse(path.read_bytes()).functions.aws
+    wanted = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
+    made = plan([wanted], Observed(), PLACE)
+    kinds = [step.resource.kind for step in made.steps]
+    assert kinds.count("queue") == 3
+    assert kinds[-1] == "record"
+    (record,) = [r for r in wanted.resources if isinstance(r, Record)]
+    urls = {name: f"http://sqs/{name}" for name in function.queues}
+    served = decode(Function, record.resolved(urls).body)
+    assert served.name == function.name
+    assert served.request == (function.gpu.request() if function.gpu else None)
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """Renew it with `orchgpu fdl schema > fdl/schema.json`."""
+    kept = json.loads((Path(str(files(fdl))) / "schema.json").read_text())
+    assert kept == json_schema()

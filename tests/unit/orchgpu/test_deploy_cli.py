@@ -1,0 +1,90 @@
+"""`orchgpu fdl validate` and what the deploy commands refuse before they speak to any cloud."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from orchgpu.cli.deploy import COMMANDS
+
+GOOD = """\
+functions:
+  aws:
+  - lambda:
+      name: f
+      init_script: run.sh
+      input: [{path: inn}]
+      output: [{path: out}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "f.yaml").write_text(GOOD)
+    return tmp_path
+
+
+def run(arguments: Sequence[str], status: int = 0) -> Result:
+    group = click.Group(commands={c.name or "": c for c in COMMANDS})
+    result = CliRunner().invoke(group, arguments, catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_a_good_file_is_valid() -> None:
+    assert run(["fdl", "validate", "f.yaml"]).stdout == "f.yaml: valid\n"
+    shown = json.loads(run(["fdl", "validate", "f.yaml", "--json"]).stdout)
+    assert shown == {"valid": True, "functions": ["f"], "notes": []}
+
+
+def test_what_does_not_parse_is_shown_with_its_place(folder: Path) -> None:
+    (folder / "f.yaml").write_text(GOOD + "      memmory: 1\n")
+    result = run(["fdl", "validate", "f.yaml"], 2)
+    assert result.stderr.startswith("orchgpu: f.yaml:8:7: functions.aws[0].lambda: unknown key")
+    assert "did you mean 'memory'?" in result.stderr
+    details = json.loads(run(["fdl", "validate", "f.yaml", "--json"], 2).stdout)["error"]["details"]
+    assert (details["line"], details["column"]) == (8, 7)
+
+
+def test_errors_of_lint_make_it_invalid(folder: Path) -> None:
+    (folder / "run.sh").unlink()
+    result = run(["fdl", "validate", "f.yaml"], 2)
+    where = "f.yaml:5:7: error: functions.aws[0].lambda.init_script: "
+    assert where + "'run.sh' does not exist" in result.stderr
+    assert result.stderr.endswith("orchgpu: f.yaml: 1 error\n")
+
+
+def test_a_missing_file_is_not_found() -> None:
+    assert "none.yaml: no such file" in run(["fdl", "validate", "none.yaml"], 3).stderr
+    assert "none.yaml: no such file" in run(["rm", "none.yaml"], 3).stderr
+
+
+def test_real_aws_needs_a_word() -> None:
+    assert "--yes-real-aws" in run(["deploy", "f.yaml"], 5).stderr
+    assert "--yes-real-aws" in run(["rm", "f"], 5).stderr
+
+
+def test_no_credentials_says_what_to_do() -> None:
+    assert "run `orchgpu up` or give --endpoint-url" in run(["plan", "f.yaml"], 5).stderr
+
+
+def test_a_wrong_file_is_no_change_to_plan(folder: Path) -> None:
+    (folder / "f.yaml").write_text("functions: []")
+    assert "an older shape" in run(["plan", "f.yaml"], 1).stderr
+
+
+def test_one_deploy_has_one_region(folder: Path) -> None:
+    other = GOOD.split("aws:\n")[1].replace("name: f", "name: g\n      region: eu-west-1")
+    first = GOOD.replace("name: f", "name: f\n      region: us-west-2")
+    (folder / "f.yaml").write_text(first + other)
+    assert "one deploy, one region" in run(["deploy", "f.yaml"], 2).stderr
+
+
+def test_the_schema_is_json() -> None:
+    assert json.loads(run(["fdl", "schema"]).stdout)["type"] == "object"
