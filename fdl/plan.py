@@ -76,7 +76,8 @@ def _change(name: str, old: Any, new: Any) -> str:
     if name not in _QUIET:
         return f"{name} {_shown(old)} → {_shown(new)}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        names = sorted(dict.fromkeys((*old, *new)))
+        keys = [key for key in names if old.get(key) != new.get(key)]
         return f"{name} ({', '.join(keys)})"
     return name
 
