@@ -1,0 +1,160 @@
+"""gpud and ssgmd, the real ones: a request becomes a lease, a session, work, and a free device."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.budget import Budget
+from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.model import GrantedLease, Hold, LeaseState, Request
+from remote_gpu.client import Refused, Session, connect
+from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.middleware import render
+
+SCALE = 0.05
+MEMORY_MIB = 1024
+
+
+def until(ready, wait_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not ready():
+        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        time.sleep(0.01)
+
+
+class System:
+    """One scheduler and one host, as processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scheduler = self.start("gpu_scheduler.daemon", "--state", str(folder / "ssgmd"))
+        self.address = self.ready("gpu_scheduler.daemon")["socket"]
+        self.host = self.start(
+            "remote_gpu.host", "--host-id", "gpu-a", "--scheduler", self.address, "--no-nvml",
+            "--state", str(folder / "gpu-a"), "--memory-mib", str(MEMORY_MIB),
+        )  # fmt: skip
+        self.ready("remote_gpu.host")
+
+    def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        (self.folder / f"{module}.json").unlink(missing_ok=True)
+        with (self.folder / f"{module}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *arguments,
+                 "--ready-file", str(self.folder / f"{module}.json")],
+                env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)}, stderr=log,
+            )  # fmt: skip
+
+    def ready(self, module: str) -> dict[str, Any]:
+        path = self.folder / f"{module}.json"
+        until(path.exists)
+        return json.loads(path.read_text())
+
+    def client(self) -> SchedulerClient:
+        return SchedulerClient(self.address, budget=Budget().scaled(SCALE))
+
+    def check_log(self) -> None:
+        lines = (self.folder / "gpu-a" / "leases.jsonl").read_text().splitlines()
+        assert read_overlaps(lines, {"gpu-a/cpu0": MEMORY_MIB}) == []
+
+    def close(self) -> None:
+        for process in (self.host, self.scheduler):
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                assert process.wait(15) == 0
+            finally:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    started = System(tmp_path)
+    yield started
+    started.close()
+    started.check_log()
+
+
+async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> GrantedLease:
+    """Ask until it is granted; repeating it for the same attempt is one request."""
+    request = Request(**fields)
+    async with asyncio.timeout(15):
+        while True:
+            answer = await scheduler.reserve(attempt, request, wait=True, hold=Hold.SESSION)
+            if answer.granted is not None:
+                return answer.granted
+            await asyncio.sleep(0.02)
+
+
+async def until_leases(scheduler: SchedulerClient, *states: LeaseState) -> None:
+    """Poll until the scheduler's leases have exactly these states."""
+    async with asyncio.timeout(15):
+        while [one.state for one in await scheduler.leases()] != list(states):
+            await asyncio.sleep(0.01)
+
+
+def work(connection: dict[str, Any]) -> list[bytes]:
+    """What a runner and its program do."""
+    with Session.open(connection, 30) as session, connect(session.environment()) as device:
+        result = device.op("noop", b"payload")
+        session.give_back()
+        return [bytes(buffer) for buffer in result.buffers]
+
+
+@pytest.mark.asyncio
+async def test_one_lease_through_all_parts(system: System) -> None:
+    async with system.client() as scheduler:
+        granted = await reserve(scheduler, "job:1", memory_mib=512)
+        connection = render("builtin", granted)["connection"]
+        assert await asyncio.to_thread(work, connection) == [b"payload"]
+        await until_leases(scheduler)
+        with pytest.raises(Refused, match="ENDED"):
+            await asyncio.to_thread(work, connection)
+
+
+@pytest.mark.asyncio
+async def test_a_stopped_host_never_lends_one_share_twice(system: System) -> None:
+    """SIGSTOP past every deadline; meanwhile the scheduler gives the device up and again away."""
+    async with system.client() as scheduler:
+        first = await reserve(scheduler, "first:1", memory_mib=MEMORY_MIB)
+        connection = render("builtin", first)["connection"]
+        session = await asyncio.to_thread(Session.open, connection, 60)
+        system.host.send_signal(signal.SIGSTOP)
+        await until_leases(scheduler)  # HOST_LOST
+        system.host.send_signal(signal.SIGCONT)
+        second = await reserve(scheduler, "second:1", memory_mib=MEMORY_MIB)
+        await asyncio.to_thread(work, render("builtin", second)["connection"])
+        assert not session.alive
+        session.close()
+        await until_leases(scheduler)
+
+
+@pytest.mark.asyncio
+async def test_a_session_lives_through_a_scheduler_that_is_killed(system: System) -> None:
+    async with system.client() as scheduler:
+        granted = await reserve(scheduler, "job:1", memory_mib=512)
+        connection = render("builtin", granted)["connection"]
+        session = await asyncio.to_thread(Session.open, connection, 60)
+        system.scheduler.kill()
+        system.scheduler.wait()
+        with connect(session.environment()) as device:
+            assert device.op("noop").values == {}
+        port = system.address.rpartition(":")[2]
+        listen = ("--state", str(system.folder / "ssgmd"), "--listen", f"127.0.0.1:{port}")
+        system.scheduler = system.start("gpu_scheduler.daemon", *listen)
+        await asyncio.to_thread(system.ready, "gpu_scheduler.daemon")
+        await until_leases(scheduler, LeaseState.ACTIVE)
+        assert session.alive
+        session.close()
+        await until_leases(scheduler)
