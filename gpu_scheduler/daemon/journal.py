@@ -146,7 +146,8 @@ class Journal:
         """Wait for the last sync, give the space allocated ahead back, unlock."""
         self._thread.shutdown(wait=True)
         if self._fd >= 0:
-            os.ftruncate(self._fd, self._end)
+            if self._allocated > self._end:  # never true for a journal that was refused
+                os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
         if self._lock_fd >= 0:

@@ -1,0 +1,187 @@
+"""The journal: what was appended is read back, whatever a crash left of the last line."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId
+from gpu_scheduler.core.changes import Entry, HostDrained
+from gpu_scheduler.daemon.journal import NAME, Journal, RealDisk
+from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan
+
+
+def entry(name: str) -> Entry:
+    return Entry(parts=(HostDrained(host=HostId(name), drained=True),))
+
+
+def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> None:
+    journal, _ = Journal.open(folder, disk)
+
+    async def append() -> None:
+        for group in groups:
+            await journal.append([entry(name) for name in group])
+
+    try:
+        asyncio.run(append())
+    finally:
+        journal.close()
+
+
+def read(folder: Path) -> list[str]:
+    journal, entries = Journal.open(folder)
+    journal.close()
+    return [str(part.host) for e in entries for part in e.parts if isinstance(part, HostDrained)]
+
+
+def test_entries_come_back_in_their_order(tmp_path: Path) -> None:
+    written(tmp_path, ["a", "b"], ["c"])
+    written(tmp_path, ["d"])
+    assert read(tmp_path) == ["a", "b", "c", "d"]
+
+
+def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> None:
+    written(tmp_path, ["a", "b"], ["c"], ["d"])
+    whole = (tmp_path / NAME).read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    groups = [["a", "b"], ["c"], ["d"]]
+    for cut in range(len(whole) + 1):
+        (tmp_path / NAME).write_bytes(whole[:cut])
+        done = sum(end <= cut for end in ends[1:])
+        assert read(tmp_path) == [name for group in groups[:done] for name in group], cut
+
+
+def test_a_torn_tail_is_overwritten_by_what_comes_next(tmp_path: Path) -> None:
+    written(tmp_path, ["a"], ["b"])
+    data = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(data[:-5])
+    written(tmp_path, ["c"])
+    assert read(tmp_path) == ["a", "c"]
+
+
+def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> None:
+    written(tmp_path, ["a"], ["b"])
+    data = (tmp_path / NAME).read_bytes()
+    start = data.rstrip(b"\n").rfind(b"\n") + 1
+    holed = data[: start + 12] + bytes(10) + data[start + 22 :] + bytes(4096)
+    (tmp_path / NAME).write_bytes(holed)
+    assert read(tmp_path) == ["a"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_flipped_byte_in_a_synced_line_refuses_to_start(data: st.DataObject) -> None:
+    lines = [encode_group(HEADER), *(encode_group([{"n": n}]) for n in range(4))]
+    whole = b"".join(lines)
+    at = data.draw(st.integers(0, len(whole) - len(lines[-1]) - 1))
+    value = data.draw(st.integers(1, 255))  # 0 would be a hole
+    damaged = whole[:at] + bytes([value]) + whole[at + 1 :]
+    if damaged == whole:
+        assert len(scan(damaged, "j").groups) == 4
+        return
+    with pytest.raises(AppError, match=r"damaged at byte|no journal of this version"):
+        scan(damaged, "j")
+
+
+def test_corruption_names_the_file_the_byte_and_the_way_out(tmp_path: Path) -> None:
+    written(tmp_path, ["a"], ["b"])
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes().replace(b'"a"', b'"x"'))
+    with pytest.raises(AppError) as caught:
+        Journal.open(tmp_path)
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert str(path) in caught.value.message
+    assert "truncate -s" in caught.value.message
+    assert path.read_bytes().count(b"\n") == 3, "nothing was changed"
+
+
+def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> None:
+    written(tmp_path, ["a"], ["b"])
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes().replace(b'"b"', b'"x"'))
+    with pytest.raises(AppError, match="damaged"):
+        Journal.open(tmp_path)
+
+
+def test_another_version_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(encode_group({"journal": "ssgmd", "version": 99}))
+    with pytest.raises(AppError, match="no journal of this version"):
+        Journal.open(tmp_path)
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path)
+    with pytest.raises(AppError, match="another ssgmd runs") as caught:
+        Journal.open(tmp_path)
+    assert caught.value.code is ErrorCode.CONFLICT
+    journal.close()
+    Journal.open(tmp_path)[0].close()
+
+
+def test_compaction_keeps_the_snapshot_and_shrinks_the_file(tmp_path: Path) -> None:
+    journal, _ = Journal.open(tmp_path)
+    journal.compact_bytes_min = 2000
+    journal.snapshot = lambda: [entry("snapshot")]
+
+    async def append() -> None:
+        for n in range(60):
+            await journal.append([entry(f"n{n}")])
+
+    asyncio.run(append())
+    journal.close()
+    assert journal.figures.compactions >= 1
+    assert (tmp_path / NAME).stat().st_size < 3000
+    names = read(tmp_path)
+    assert names[0] == "snapshot"
+    assert names[-1] == "n59"
+    assert not list(tmp_path.glob("*.new"))
+
+
+class SmallDisk(RealDisk):
+    """A disk that is full beyond `room` bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        if offset + length > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().allocate(fd, offset, length)
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        if offset + len(data) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(fd, data, offset)
+
+
+def test_a_full_disk_is_known_before_it_hurts(tmp_path: Path) -> None:
+    disk = SmallDisk(room=6 * 2**20)
+    journal, _ = Journal.open(tmp_path, disk)
+    assert journal.has_room
+    disk.room = 4096
+
+    async def fill() -> int:
+        done = 0
+        block = [entry("x" * 200) for _ in range(50)]
+        disk.room = 6 * 2**20
+        while journal.has_room:
+            await journal.append(block)
+            done += 1
+        await journal.append([entry("a release")])  # inside the reserve
+        return done
+
+    assert asyncio.run(fill()) > 0
+    journal.close()
+    assert read(tmp_path)[-1] == "a release"
+
+
+def test_a_disk_without_any_room_is_exhausted(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="free some space") as caught:
+        written(tmp_path, ["a"], disk=SmallDisk(room=10))
+    assert caught.value.code is ErrorCode.EXHAUSTED

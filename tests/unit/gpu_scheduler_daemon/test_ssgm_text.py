@@ -1,0 +1,52 @@
+"""The classic reply line, byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.client.classic import is_classic
+from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
+from gpu_scheduler.protocol.ssgm_text import SsgmError, granted, refused
+
+
+def share(host: str, index: int) -> Share:
+    return Share(
+        host=HostId(host), device=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA,
+        model="K80", memory_mib=1, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=True,
+    )  # fmt: skip
+
+
+def lease(*shares: Share, gateways: dict[str, str]) -> GrantedLease:
+    body = Lease(
+        id=LeaseId("lease-7"), attempt="a", holder=None, fence=3, state=LeaseState.ACTIVE,
+        shares=shares,
+    )  # fmt: skip
+    return GrantedLease(lease=body, epoch=1, gateways=gateways, secrets={})
+
+
+def test_two_devices_on_two_hosts() -> None:
+    text = granted(lease(share("gpu-a", 0), share("gpu-b", 3), gateways={"gpu-a": "10.0.0.1:8308"}))
+    assert text == (
+        "SSGM_ERROR=0;JOB=lease-7;RCUDA_DEVICE_COUNT=2;"
+        "RCUDA_DEVICE_0=10.0.0.1@8308:0;RCUDA_DEVICE_1=gpu-b:3;"
+    )
+
+
+def test_refusals_are_one_field() -> None:
+    assert refused(SsgmError.BAD_REQUEST) == "SSGM_ERROR=1;"
+    assert refused(SsgmError.BUSY) == "SSGM_ERROR=2;"
+    assert refused(SsgmError.GRANTED) == "SSGM_ERROR=0;"
+
+
+@pytest.mark.parametrize(
+    ("line", "classic"),
+    [
+        ("-S h -P 1 -alloc -g 1", True),
+        ("-S h -P 1 -dealloc -j x", True),
+        ("alloc -g 1 --scheduler h:1", False),
+        ("leases --json", False),
+    ],
+)
+def test_which_form_a_command_line_has(line: str, classic: bool) -> None:
+    assert is_classic(line.split()) is classic
