@@ -8,19 +8,21 @@ import hashlib
 import json
 import logging
 import secrets
+import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
-from local_cloud.bridge.moto import Delivery, LambdaRule, Moto, RemoteFunction
+from local_cloud.bridge.moto import Delivery, Mirror, Moto, RemoteFunction
 from local_cloud.clock import CloudClock
 from local_cloud.model.arns import arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.function import DestinationRecord, Invocation, InvocationQueue, Outcome
-from local_cloud.model.notifications import quoted_key
+from local_cloud.model.notifications import Rule, iso_time, quoted_key
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
 from local_cloud.sandbox.runtime_api import error_payload
@@ -64,7 +66,7 @@ class Bridge:
         self._nursery = nursery
         self._dispatcher = Dispatcher(nursery, clock.now_s, self._run, self._deliver)
         self._functions: dict[str, BridgedFunction] = {}  # by ARN
-        self._rules: dict[str, LambdaRule] = {}  # by the id of their mirror
+        self._rules: dict[str, tuple[Rule, ...]] = {}  # by bucket
         self._ids = Cloud(ids=IdSource(secrets.token_hex(16)))
         self._url = self._queue_arn = ""
         self._looked_at = datetime.datetime.now(tz=datetime.UTC)
@@ -98,34 +100,34 @@ class Bridge:
     async def _discover(self) -> None:
         looked_at = datetime.datetime.now(tz=datetime.UTC)
         seen = await asyncio.to_thread(self._moto.observe, self._queue_arn)
-        self._rules = {mirror_id(r): r for found in seen for r in found.rules}
+        known, self._rules = self._rules, {found.bucket: found.rules for found in seen}
         for found in seen:
-            wanted = {mirror_id(rule): rule for rule in found.rules}
-            if wanted.keys() == found.mirrors:
-                continue
-            await asyncio.to_thread(self._moto.mirror, found.bucket, wanted, self._queue_arn)
-            for name, rule in wanted.items():
-                if name not in found.mirrors:
-                    await self._catch_up(rule, self._looked_at - _CATCH_UP)
+            mirror = mirror_of(found.rules)
+            if found.mirrors != ({mirror.id} if mirror is not None else set()):
+                await asyncio.to_thread(self._moto.mirror, found.bucket, mirror, self._queue_arn)
+            for rule in found.rules:
+                if rule not in known.get(found.bucket, ()):
+                    await self._catch_up(found.bucket, rule, self._looked_at - _CATCH_UP)
         self._looked_at = looked_at
 
-    async def _catch_up(self, rule: LambdaRule, since: datetime.datetime) -> None:
+    async def _catch_up(self, bucket: str, rule: Rule, since: datetime.datetime) -> None:
         """Events between the rule and its mirror: a function may get one of them twice."""
-        for key, size, etag in await asyncio.to_thread(self._moto.created_since, rule, since):
-            entity = {"key": quoted_key(key), "size": size, "eTag": etag}
+        found = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
+        for key, size, etag in found:
             record = {
                 "eventVersion": "2.1",
                 "eventSource": "aws:s3",
                 "awsRegion": self._moto.region,
+                "eventTime": iso_time(self._clock.now_s()),
                 "eventName": "ObjectCreated:Put",
                 "s3": {
                     "s3SchemaVersion": "1.0",
-                    "configurationId": mirror_id(rule),
-                    "bucket": {"name": rule.bucket, "arn": f"arn:aws:s3:::{rule.bucket}"},
-                    "object": entity,
+                    "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
+                    "object": {"key": quoted_key(key), "size": size, "eTag": etag},
                 },
             }
-            await self._accept(json.dumps({"Records": [record]}))
+            if rule.matches("ObjectCreated:Put", key):
+                await self._invoke(rule, record)
 
     # --- events
 
@@ -140,27 +142,33 @@ class Bridge:
                 await asyncio.sleep(_BACK_OFF_S)
 
     async def _take(self, found: list[Delivery]) -> None:
-        accepted = [delivery for delivery in found if await self._accept(delivery.body)]
-        if accepted:
-            await asyncio.to_thread(self._moto.delete, self._url, accepted)
+        for delivery in found:
+            for record in records_of(delivery.body):
+                await self._route(record)
+        await asyncio.to_thread(self._moto.delete, self._url, found)
 
-    async def _accept(self, body: str) -> bool:
-        """Give the event to its function; False: not yet, the rule may become known."""
-        try:
-            records = json.loads(body).get("Records", ())
-            names = [record["s3"]["configurationId"] for record in records]
-        except (ValueError, AttributeError, KeyError, TypeError):
-            return True  # a test event, or nothing of ours
-        for name in names:
-            rule = self._rules.get(name)
-            if rule is None:
-                return False
-            function = await self._function(rule.function_arn)
-            if function is not None:
-                request_id = self._ids.new_request_id()
-                function.invocations.accept(self._clock.now_s(), request_id, body)
-                self._dispatcher.pump(function)
-        return True
+    async def _route(self, record: dict[str, Any]) -> None:
+        """Give one event to the functions whose rule matches it."""
+        about = record["s3"]
+        key = urllib.parse.unquote_plus(about["object"]["key"])
+        event = record["eventName"]
+        # moto sends Put beside CompleteMultipartUpload; AWS only the latter
+        if event == "ObjectCreated:Put" and "-" in about["object"].get("eTag", ""):
+            return
+        for rule in self._rules.get(about["bucket"]["name"], ()):
+            if rule.matches(event, key):
+                named = {**about, "configurationId": rule.id}
+                await self._invoke(rule, {**record, "s3": named})
+
+    async def _invoke(self, rule: Rule, record: dict[str, Any]) -> None:
+        function = await self._function(rule.arn)
+        if function is not None:
+            self._accept(function, json.dumps({"Records": [record]}))
+
+    def _accept(self, function: BridgedFunction, payload: str) -> None:
+        request_id = self._ids.new_request_id()
+        function.invocations.accept(self._clock.now_s(), request_id, payload)
+        self._dispatcher.pump(function)
 
     # --- functions
 
@@ -221,16 +229,29 @@ class Bridge:
             return
         function = await self._function(record.arn)
         if function is not None:
-            request_id = self._ids.new_request_id()
-            body = json.dumps(record.body)
-            function.invocations.accept(self._clock.now_s(), request_id, body)
-            self._dispatcher.pump(function)
+            self._accept(function, json.dumps(record.body))
 
 
-def mirror_id(rule: LambdaRule) -> str:
-    """The id of the mirror of a rule: changes with whatever the rule says."""
-    text = repr((rule.bucket, rule.id, rule.function_arn, rule.events, rule.filter))
-    return "bridge-" + hashlib.sha256(text.encode()).hexdigest()[:24]
+def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
+    """One rule for all events that any of the rules names; None without rules."""
+    if not rules:
+        return None
+    events = sorted({event for rule in rules for event in rule.events})
+    only = rules[0] if len(rules) == 1 else None
+    return Mirror(
+        events=tuple(events),
+        prefix=only.prefix if only is not None else "",
+        suffix=only.suffix if only is not None else "",
+    )
+
+
+def records_of(body: str) -> list[dict[str, Any]]:
+    """The S3 records of a message; none in a test event or in anything foreign."""
+    try:
+        records = json.loads(body)["Records"]
+        return [r for r in records if r["s3"]["bucket"]["name"] and r["s3"]["object"]["key"]]
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _same_code(one: RemoteFunction, other: RemoteFunction) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,20 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from corekit.errors import AppError, ErrorCode
 from local_cloud.model.function import InvokeConfig
+from local_cloud.model.notifications import Rule
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LambdaRule:
-    """One notification rule of a bucket whose destination is a function."""
-
-    bucket: str
-    id: str
-    function_arn: str
-    events: tuple[str, ...]
-    filter: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +25,30 @@ class BucketRules:
     """What one bucket is configured to do."""
 
     bucket: str
-    rules: tuple[LambdaRule, ...]
+    rules: tuple[Rule, ...]  #: those whose destination is a function
     mirrors: frozenset[str]  #: ids of the rules that go to the bridge's queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """The rule by which the bridge gets the events of one bucket."""
+
+    events: tuple[str, ...]
+    prefix: str  #: of the bucket's only rule for a function; empty when there are several
+    suffix: str
+
+    @property
+    def id(self) -> str:
+        """Changes with what the rule says."""
+        text = repr((self.events, self.prefix, self.suffix))
+        return "local-cloud-bridge-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def as_entry(self) -> dict[str, Any]:
+        """The rule without its destination."""
+        filters = (("prefix", self.prefix), ("suffix", self.suffix))
+        given = [{"Name": name, "Value": value} for name, value in filters if value]
+        entry: dict[str, Any] = {"Id": self.id, "Events": list(self.events)}
+        return {**entry, "Filter": {"Key": {"FilterRules": given}}} if given else entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,37 +121,28 @@ class Moto:
         found.pop("ResponseMetadata", None)
         return dict(found)
 
-    def mirror(self, bucket: str, rules: Mapping[str, LambdaRule], queue_arn: str) -> None:
-        """Make `rules` (by their mirror's id) all the rules of the bucket for `queue_arn`."""
+    def mirror(self, bucket: str, mirror: Mirror | None, queue_arn: str) -> None:
+        """Make `mirror` the bucket's only rule for `queue_arn`; None = none."""
         current = self._configuration(bucket)
         queues = current.get("QueueConfigurations", [])
         foreign = [q for q in queues if q["QueueArn"] != queue_arn]
-        ours = [
-            {
-                "Id": name,
-                "QueueArn": queue_arn,
-                "Events": list(rule.events),
-                **({"Filter": rule.filter} if rule.filter else {}),
-            }
-            for name, rule in rules.items()
-        ]
+        ours = [] if mirror is None else [{**mirror.as_entry(), "QueueArn": queue_arn}]
         _translated(
             self._s3.put_bucket_notification_configuration,
             Bucket=bucket,
             NotificationConfiguration={**current, "QueueConfigurations": [*foreign, *ours]},
         )
 
-    def created_since(self, rule: LambdaRule, since: datetime) -> list[tuple[str, int, str]]:
-        """Keys, sizes and etags below the rule's prefix that are not older than `since`."""
-        prefix, suffix = _filters(rule)
-        pages = self._s3.get_paginator("list_objects_v2").paginate(
-            Bucket=rule.bucket, Prefix=prefix
-        )
+    def created_since(
+        self, bucket: str, prefix: str, since: datetime
+    ) -> list[tuple[str, int, str]]:
+        """Keys, sizes and etags below the prefix that are not older than `since`."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return [
             (entry["Key"], entry["Size"], entry["ETag"].strip('"'))
             for page in _translated(lambda: list(pages))
             for entry in page.get("Contents", ())
-            if entry["Key"].endswith(suffix) and entry["LastModified"] >= since
+            if entry["LastModified"] >= since
         ]
 
     # --- the bridge's queue, and destinations
@@ -233,24 +237,21 @@ def _bucket_rules(bucket: str, found: Mapping[str, Any], queue_arn: str) -> Buck
     queues = found.get("QueueConfigurations", ())
     return BucketRules(
         bucket=bucket,
-        rules=tuple(
-            LambdaRule(
-                bucket=bucket,
-                id=rule.get("Id", ""),
-                function_arn=rule["LambdaFunctionArn"],
-                events=tuple(rule["Events"]),
-                filter=rule.get("Filter"),
-            )
-            for rule in found.get("LambdaFunctionConfigurations", ())
-        ),
+        rules=tuple(_rule(entry) for entry in found.get("LambdaFunctionConfigurations", ())),
         mirrors=frozenset(q["Id"] for q in queues if q["QueueArn"] == queue_arn),
     )
 
 
-def _filters(rule: LambdaRule) -> tuple[str, str]:
-    given = (rule.filter or {}).get("Key", {}).get("FilterRules", ())
+def _rule(entry: Mapping[str, Any]) -> Rule:
+    given = entry.get("Filter", {}).get("Key", {}).get("FilterRules", ())
     values = {r["Name"].lower(): r["Value"] for r in given}
-    return values.get("prefix", ""), values.get("suffix", "")
+    return Rule(
+        id=entry.get("Id", ""),
+        arn=entry["LambdaFunctionArn"],
+        events=tuple(entry["Events"]),
+        prefix=values.get("prefix", ""),
+        suffix=values.get("suffix", ""),
+    )
 
 
 def _translated(call: Callable[..., T], **arguments: Any) -> T:
