@@ -161,6 +161,9 @@ def release(turn: Turn, event: on.ReleaseAsked) -> None:
 
 # ---------------------------------------------------------------------- its host's words
 
+#: Sessions come and go under a deadline lease; only these words of its host end it early.
+_HOST_INSISTS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
+
 
 def session_told(turn: Turn, event: on.LeaseSessionTold) -> None:
     """What a gateway says about the session of a lease. Idempotent."""
@@ -175,6 +178,8 @@ def session_told(turn: Turn, event: on.LeaseSessionTold) -> None:
         return
     elif entry.lease.hold is Hold.SESSION:
         _session_changed(turn, entry, event)
+    elif event.reason in _HOST_INSISTS:
+        end(turn, entry, event.reason, event.detail)
     turn.reply(event.reply_to, do.Done())
 
 

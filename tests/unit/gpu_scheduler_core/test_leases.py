@@ -166,6 +166,14 @@ def test_a_deadline_lease_ends_at_its_length(one):
     assert one.did(do.EndOnHost)[0].reason is EndReason.EXPIRED
 
 
+def test_a_host_may_refuse_a_deadline_lease(one):
+    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0)
+    one.told("h1", lease, "closed", reason=EndReason.SESSION_LOST)
+    assert len(one.leases) == 1
+    one.told("h1", lease, "closed", reason=EndReason.DEVICE_BAD, detail="no room")
+    assert one.leases == []
+
+
 def test_a_deadline_lease_of_a_waiter_begins_when_it_is_taken(one, whole):
     one.alive["s1"] = None
     first = take(one, "a", request=whole)
