@@ -1,0 +1,127 @@
+"""Asynchronous invocation and the pool of environments, by AWS's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local_cloud.model.environments import EnvironmentPool
+from local_cloud.model.function import InvocationQueue, InvokeConfig, Outcome
+
+ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
+FAILED = Outcome(payload='{"errorMessage": "no"}', error="Unhandled")
+DONE = Outcome(payload="null")
+THROTTLED = Outcome(payload="", throttled=True)
+
+
+def queue(**config: Any) -> InvocationQueue:
+    return InvocationQueue(
+        function_arn=ARN, config=InvokeConfig(**{"on_failure": "arn:dead", **config})
+    )
+
+
+def started(events: InvocationQueue, now_s: float) -> list[str]:
+    return [i.request_id for i in events.start_due(now_s)[0]]
+
+
+def test_an_event_runs_once_and_is_gone() -> None:
+    events = queue(on_success="arn:ok")
+    events.accept(0.0, "1", '{"a": 1}')
+    assert started(events, 0.0) == ["1"]
+    assert started(events, 0.0) == []
+    (record,) = events.ended(1.0, "1", DONE)
+    assert (record.arn, record.body["requestContext"]["condition"]) == ("arn:ok", "Success")
+    assert events.waiting() == 0
+    assert events.next_due_at_s() is None
+
+
+def test_errors_are_retried_after_one_and_two_minutes_then_recorded() -> None:
+    events = queue()
+    events.accept(0.0, "1", '{"a": 1}')
+    at_s = 0.0
+    for due_at_s in (0.0, 61.0, 182.0):
+        assert events.next_due_at_s() == due_at_s
+        assert started(events, due_at_s - 0.1) == []
+        assert started(events, due_at_s) == ["1"]
+        at_s = due_at_s + 1.0
+        records = events.ended(at_s, "1", FAILED)
+    (record,) = records
+    assert record.body == {
+        "version": "1.0",
+        "timestamp": "1970-01-01T00:03:03.000Z",
+        "requestContext": {
+            "requestId": "1",
+            "functionArn": f"{ARN}:$LATEST",
+            "condition": "RetriesExhausted",
+            "approximateInvokeCount": 3,
+        },
+        "requestPayload": {"a": 1},
+        "responseContext": {
+            "statusCode": 200,
+            "executedVersion": "$LATEST",
+            "functionError": "Unhandled",
+        },
+        "responsePayload": {"errorMessage": "no"},
+    }
+
+
+def test_without_retries_the_first_error_is_the_last() -> None:
+    events = queue(retries_max=0)
+    events.accept(0.0, "1", "{}")
+    started(events, 0.0)
+    (record,) = events.ended(1.0, "1", FAILED)
+    assert record.body["requestContext"]["approximateInvokeCount"] == 1
+
+
+def test_a_throttled_event_backs_off_until_it_is_too_old() -> None:
+    events = queue(event_age_s_max=60.0)
+    events.accept(0.0, "1", "{}")
+    tries: list[float] = []
+    records: list[Any] = []
+    while not records:
+        at_s = events.next_due_at_s()
+        assert at_s is not None
+        starting, records = events.start_due(at_s)
+        if starting:
+            tries.append(at_s)
+            assert events.ended(at_s, "1", THROTTLED) == []
+    assert tries == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
+    assert 60.0 <= at_s <= 60.1
+    context = records[0].body["requestContext"]
+    assert (context["condition"], context["approximateInvokeCount"]) == ("EventAgeExceeded", 0)
+    assert "responsePayload" not in records[0].body
+
+
+def test_a_deleted_functions_run_may_end_late() -> None:
+    events = queue()
+    events.accept(0.0, "1", "{}")
+    started(events, 0.0)
+    events.forget()
+    assert events.ended(1.0, "1", FAILED) == []
+
+
+def test_environments_are_reused_last_in_first_out() -> None:
+    pool = EnvironmentPool()
+    first, second = pool.acquire("f", "r"), pool.acquire("f", "r")
+    assert first is not None
+    assert second is not None
+    assert (first[1], second[1]) == (True, True)
+    pool.release(1.0, first[0].id)
+    pool.release(2.0, second[0].id)
+    assert pool.acquire("f", "r") == (second[0], False)
+    assert pool.acquire("f", "other code") is not None
+    assert pool.outdated(3.0, {"f": "other code"}) == [first[0].id]
+    assert pool.outdated(700.0, {"f": "r"}) == [first[0].id]
+
+
+def test_reserved_concurrency_limits_one_function_and_is_kept_from_the_others() -> None:
+    pool = EnvironmentPool(concurrency_max=3)
+    pool.reserved["f"] = 1
+    held = pool.acquire("f", "r")
+    assert held is not None
+    assert pool.acquire("f", "r") is None
+    assert pool.acquire("g", "r") is not None
+    assert pool.acquire("h", "r") is not None
+    assert pool.acquire("g", "r") is None
+    pool.discard(held[0].id)
+    assert pool.acquire("f", "r") is not None
+    assert len(pool) == 3
