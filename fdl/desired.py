@@ -30,7 +30,8 @@ from fdl.resources import (
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
 LOCAL_ROLE = "orchgpu-function"
-#: Where the embedded cloud finds what an image function runs there: s3://bucket/key.
+#: Where a cloud that is not AWS finds what an image function runs there, and where moto's bridge
+#: finds every function's zip, which moto itself gives to nobody: s3://bucket/key.
 PACKAGE_TAG = "orchgpu:package"
 #: Set to the package's hash after the function took it up: says that an update was not cut off.
 DEPLOYED_TAG = "orchgpu:deployed"
@@ -134,7 +135,7 @@ def _compact(value: Any) -> str:
 def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
     state = Bucket(name=place.state_bucket, versioned=False)
     package = Package(name=code.sha256, bucket=place.state_bucket)
-    by_bucket = _is_image(function) or code.size > DIRECT_BYTES_MAX
+    by_bucket = place.local or _is_image(function) or code.size > DIRECT_BYTES_MAX
     return (state, package) if by_bucket and _has_package(function, place) else (state,)
 
 
@@ -152,8 +153,9 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
     package = code.sha256 if _has_package(function, place) else ""
     stored = Package(name=code.sha256, bucket=place.state_bucket)
     tags = {"createdby": "orchgpu"}
-    if image and package:
+    if place.local and package:
         tags[PACKAGE_TAG] = f"s3://{place.state_bucket}/{stored.object_key}"
+    if image and package:
         tags[DEPLOYED_TAG] = code.sha256
     return FunctionResource(
         name=function.name,

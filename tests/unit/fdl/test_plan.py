@@ -117,6 +117,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
     assert World().plan(BLAST).text().splitlines() == [
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger blast",
+        f"  + package {CODE.sha256}",
         "  + bucket queries",
         "  + bucket blast-intermediate",
         "  + bucket answers",
@@ -131,7 +132,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + notification blast-intermediate/orchgpu-blast-staging",
         "  + notification blast-intermediate/orchgpu-blast-results",
         "  + record blast",
-        "plan: 16 to create, 0 to change, 0 to delete",
+        "plan: 17 to create, 0 to change, 0 to delete",
     ]
 
 
@@ -139,11 +140,12 @@ def test_golden_plan_of_a_plain_scar_function() -> None:
     assert World().plan(PLAIN).text().splitlines() == [
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger grep",
+        f"  + package {CODE.sha256}",
         "  + bucket texts",
         "  + function grep",
         "  + permission grep/orchgpu-s3-texts",
         "  + notification texts/orchgpu-grep-invoke",
-        "plan: 6 to create, 0 to change, 0 to delete",
+        "plan: 7 to create, 0 to change, 0 to delete",
     ]
 
 
@@ -279,7 +281,7 @@ def test_rm_keeps_what_another_function_uses() -> None:
     world.apply(world.plan(BLAST).steps)
     world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)
     done = removal(["blast"], world.observed(), PLACE)
-    assert [kept.key for kept in done.kept] == ["bucket/answers"]
+    assert [kept.key for kept in done.kept] == ["bucket/answers", f"package/{CODE.sha256}"]
     world.apply(done.steps)
     assert world.plan(PLAIN.replace("texts/in", "answers/x")).empty
 
