@@ -1,0 +1,271 @@
+"""ssgmd as a process: it loses no answered grant, gives none twice, and refuses what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Request, Usage
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.protocol.answers import Outcome
+from gpu_scheduler.protocol.host import Install
+
+BUDGET = Budget().scaled(0.05)
+
+
+class Host:
+    """HostControl and Probe of a host that only remembers; not ours to test here."""
+
+    def __init__(self, name: str, devices: int) -> None:
+        self.name = name
+        self.count = devices
+        self.held: dict[LeaseId, Install] = {}
+        self.epochs: list[int] = []
+
+    async def devices(self) -> tuple[Device, ...]:
+        return tuple(
+            Device(
+                id=DeviceId(f"{self.name}/d{i}"), index=i, kind=DeviceKind.CUDA, model="M",
+                memory_mib=1024,
+            )
+            for i in range(self.count)
+        )  # fmt: skip
+
+    async def usage(self) -> tuple[Usage, ...]:
+        return ()
+
+    async def close(self) -> None:
+        pass
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        return tuple(self.held)
+
+    def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
+        self.held = {install.lease: install for install in installs}
+        self.epochs.append(epoch)
+
+    def install(self, install: Install) -> None:
+        self.held[install.lease] = install
+
+    def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
+        self.held.pop(lease, None)
+
+    def staged(self, lease: LeaseId, connect_by_s: float) -> None:
+        pass
+
+    def link_changed(self, connected: bool) -> None:
+        pass
+
+    def link(self, address: str) -> HostLink:
+        return HostLink(
+            address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1", budget=BUDGET
+        )
+
+
+@pytest.mark.asyncio
+async def test_kill_dash_nine_in_a_loop_loses_no_answered_grant(programs: Any) -> None:
+    """Every answered lease stands until it is released; no device is given to two at once."""
+    daemon = programs.ssgmd()
+    address = daemon.wait_ready()["socket"]
+    host = Host("gpu-a", 4)
+    held: dict[str, str] = {}  # device → lease, as answered and not released
+    stop, mistakes, cycles = asyncio.Event(), [], 0
+
+    async def worker(client: SchedulerClient, name: str) -> None:
+        nonlocal cycles
+        n = 0
+        while not stop.is_set():
+            n += 1
+            attempt = f"{name}-{n}"
+            request = Request(memory_mib=1024)
+            outcome = await client.reserve(attempt, request, wait=False)
+            if outcome.granted is None:
+                await asyncio.sleep(0.01)
+                continue
+            lease = outcome.granted.lease
+            device = lease.shares[0].device
+            if device in held:
+                mistakes.append(f"{device} given to {lease.id} while {held[device]} holds it")
+            held[device] = lease.id
+            await client.renew(lease.id)  # raises NOT_FOUND if the grant was lost
+            del held[device]
+            await client.release(lease.id)
+            cycles += 1
+
+    async with host.link(address), SchedulerClient(address, budget=BUDGET, deadline_s=30) as client:
+        workers = [asyncio.ensure_future(worker(client, f"w{i}")) for i in range(6)]
+        for _ in range(6):
+            await asyncio.sleep(0.25)
+            daemon.kill()
+            daemon = programs.ssgmd(listen=address)
+            await asyncio.to_thread(daemon.wait_ready)
+        await asyncio.sleep(0.3)
+        stop.set()
+        await asyncio.gather(*workers)
+        assert await client.leases() == ()
+        assert client.epoch == 7, "the epoch rises at every start"
+    assert not mistakes
+    assert cycles > 20
+    assert host.epochs == sorted(host.epochs)
+    assert daemon.terminate() == 0
+
+
+@pytest.mark.asyncio
+async def test_a_lease_and_its_secret_survive_a_restart(programs: Any) -> None:
+    daemon = programs.ssgmd()
+    address = daemon.wait_ready()["socket"]
+    host = Host("gpu-a", 1)
+    async with host.link(address) as link, SchedulerClient(address, budget=BUDGET) as client:
+        await link.registered()
+        before = await client.attempt("job", 1, 0, Request(memory_mib=512))
+        assert before.granted is not None
+        secret = host.held[before.granted.lease.id].secret
+        daemon.kill()
+        daemon = programs.ssgmd(listen=address)
+        await asyncio.to_thread(daemon.wait_ready)
+        again = await client.attempt("job", 1, 0, Request(memory_mib=512))
+        assert again.granted is not None
+        assert again.granted.lease.id == before.granted.lease.id
+        assert again.granted.secrets == before.granted.secrets == {"gpu-a": secret}
+        await link.registered()
+        assert list(host.held) == [before.granted.lease.id]
+        assert again.record is not None
+        await client.finish("job", "SUCCEEDED", "NONE")
+        assert await client.leases() == ()
+    assert daemon.terminate() == 0
+
+
+def test_two_daemons_cannot_share_a_folder(programs: Any) -> None:
+    programs.ssgmd().wait_ready()
+    second = programs.ssgmd()
+    assert second.process.wait(timeout=20) == 4
+    assert "another ssgmd runs on" in second.log.read_text()
+
+
+def test_a_corrupt_journal_refuses_to_start(programs: Any, tmp_path: Path) -> None:
+    first = programs.ssgmd()
+    first.wait_ready()
+    assert first.terminate() == 0
+    journal = tmp_path / "state" / "journal"
+    journal.write_bytes(journal.read_bytes().replace(b"EpochStarted", b"EpochStartex"))
+    second = programs.ssgmd()
+    assert second.process.wait(timeout=20) == 1
+    assert "is damaged at byte" in second.log.read_text()
+    assert not second.ready.exists()
+
+
+@pytest.mark.asyncio
+async def test_no_room_on_the_disk_refuses_grants_and_nothing_else(programs: Any) -> None:
+    """A limit on the size of files stands for the full disk; the journal wants more ahead."""
+    daemon = programs.start(
+        "gpu_scheduler.daemon", "--state", str(programs.folder / "state"), file_size_kib_max=1024
+    )
+    address = daemon.wait_ready()["socket"]
+    async with SchedulerClient(address, budget=BUDGET) as client:
+        with pytest.raises(AppError, match="no room for new grants") as caught:
+            await client.reserve("a", Request())
+        assert caught.value.code is ErrorCode.EXHAUSTED
+        await client.release("lease-unknown")
+        assert await client.finish("job", "FAILED", "NONE") is None
+    assert daemon.terminate() == 0
+
+
+HELLO = b'{"id":1,"op":"hello","role":"requester","session":"s","version":1}\n'
+
+
+def test_a_bad_request_is_answered_and_the_connection_lives(programs: Any) -> None:
+    address = programs.ssgmd().wait_ready()["socket"]
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as peer:
+        file = peer.makefile("rwb")
+
+        def ask(line: bytes) -> dict[str, Any]:
+            file.write(line)
+            file.flush()
+            answer: dict[str, Any] = json.loads(file.readline())
+            return answer
+
+        assert "say hello first" in ask(b'{"id":0,"op":"beat"}\n')["error"]["message"]
+        assert ask(b'{"id":1,"op":"hello","role":"king"}\n')["error"]["code"] == "invalid"
+        assert ask(HELLO)["ok"]["epoch"] == 1
+        assert "did you mean 'beat'" in ask(b'{"id":2,"op":"baet"}\n')["error"]["message"]
+        wrong = ask(b'{"id":3,"op":"renew","lease":5}\n')["error"]["message"]
+        assert wrong == "renew.lease: expected a string, got 5"
+        assert ask(b'{"op":"beat"}\n')["id"] is None
+        assert ask(b'{"id":4,"op":"beat"}\n') == {"id": 4, "ok": {}}
+        broken = ask(b"GET / HTTP/1.1\r\n")
+        assert broken["id"] is None
+        assert "JSON lines" in broken["error"]["message"]
+        assert file.readline() == b"", "a broken frame ends the connection"
+        file.close()
+
+
+def test_the_http_door_speaks_the_same_ops(programs: Any) -> None:
+    base = "http://" + programs.ssgmd().wait_ready()["http"]
+
+    def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(base + path, data=data, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                text, status = answer.read().decode(), answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                text, status = error.read().decode(), error.code
+        return status, text if path == "/metrics" else json.loads(text)
+
+    assert ask("GET", "/healthz") == (200, {"ok": True})
+    assert ask("GET", "/readyz") == (200, {"ready": True})
+    assert ask("GET", "/v1/leases") == (200, {"leases": []})
+    status, value = ask("POST", "/v1/reserve", {"attempt": "a", "request": {"count": 2}})
+    assert (status, value["outcome"]) == (200, Outcome.IMPOSSIBLE.value)
+    assert ask("DELETE", "/v1/leases/nothing") == (200, {})
+    status, value = ask("POST", "/v1/reserve", {"attempt": "a", "request": {"cuont": 2}})
+    assert status == 400
+    assert "did you mean 'count'" in value["error"]["message"]
+    assert ask("POST", "/v1/drain", {"host": "nobody"})[0] == 404
+    assert ask("POST", "/v1/beat", {})[0] == 404
+    status, text = ask("GET", "/metrics")
+    assert 'ssgmd_outcomes_total{outcome="impossible"} 1' in text
+    assert "ssgmd_epoch 1" in text
+
+
+@pytest.mark.asyncio
+async def test_a_client_waits_through_a_restart_and_hears_of_it(programs: Any) -> None:
+    daemon = programs.ssgmd()
+    address = daemon.wait_ready()["socket"]
+    words: list[str] = []
+    async with SchedulerClient(
+        address, budget=BUDGET, on_push=lambda word: words.append(type(word).__name__),
+        deadline_s=20,
+    ) as client:  # fmt: skip
+        await client.wait_connected(5)
+        daemon.kill()
+        call = asyncio.ensure_future(client.records())
+        await asyncio.sleep(0.1)
+        assert not call.done(), "nobody is there, yet it is not given up"
+        daemon = programs.ssgmd(listen=address)
+        assert await call == ()
+        assert words == ["Connected", "Disconnected", "Connected"]
+
+
+@pytest.mark.asyncio
+async def test_nobody_there_is_unavailable_after_the_deadline() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*unused.getsockname())
+    async with SchedulerClient(address, budget=BUDGET, deadline_s=0.2) as client:
+        with pytest.raises(AppError, match="is ssgmd up") as caught:
+            await client.leases()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
