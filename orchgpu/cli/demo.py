@@ -130,7 +130,7 @@ class _Demo:
 
         for job in jobs:
             say_outcome(job)
-            for file in job.result.files if job.result is not None else ():
+            for file in _for_people(job):
                 text = cloud.fetch(str(file["bucket"]), str(file["key"])).decode("utf-8", "replace")
                 for line in text.splitlines()[:SHOWN_LINES]:
                     click.echo(f"  | {line}")
@@ -166,6 +166,12 @@ class _Demo:
     def _say(self, line: str) -> None:
         if not self._quiet:
             click.echo(line, err=True)
+
+
+def _for_people(job: Followed) -> list[dict[str, Any]]:
+    """Its outputs, without those for programs."""
+    files = job.result.files if job.result is not None else []
+    return [file for file in files if not str(file["key"]).endswith(".json")]
 
 
 def _adopt_environment(environment: dict[str, str]) -> None:

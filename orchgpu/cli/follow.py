@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract.result import Result
-from contract.states import JobState
+from contract.states import JobState, Reason
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import PushWord, SchedulerClient
@@ -89,7 +89,7 @@ class Follower:
         if record is not None:
             job.record, job.job_id = record, record.holder
             job.state = record.outcome or record.step.value
-            job.reason = record.reason or "NONE"
+            job.reason = reason_of(record)
             job.sentence = await self._sentence(record)
         if record is None or record.step is Step.ENDED:
             await self._look_at_result(job)
@@ -127,6 +127,14 @@ class Follower:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             return ""  # it was granted between the two questions
+
+
+def reason_of(record: Record) -> str:
+    """The record's reason if it is one of a job; while a job runs it may be its last lease's."""
+    return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
+
+
+_JOB_REASONS = frozenset(reason.value for reason in Reason)
 
 
 async def follow(

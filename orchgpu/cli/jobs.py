@@ -70,20 +70,23 @@ async def _waits(client: SchedulerClient, record: Record) -> dict[str, Any] | No
 
 def described(record: Record) -> dict[str, Any]:
     """A job record as JSON for people and programs: the block says what the job is about."""
+    from gpu_scheduler.model import Step
+    from orchgpu.cli.follow import reason_of
+
     block = record.block
     given = block.get("input")
     source = given if isinstance(given, dict) else {}
-    waiting_s = None if record.waiting_since_s is None else time.time() - record.waiting_since_s
+    waits = record.step is Step.WAITING and record.waiting_since_s is not None
     return {
         "job_id": record.holder,
         "function": block.get("function"),
         "input": f"{source['bucket']}/{source['key']}" if "key" in source else None,
         "state": record.outcome or record.step.value,
-        "reason": record.reason or "NONE",
+        "reason": reason_of(record),
         "attempt": record.attempt,
         "owner": record.owner,
         "lease": record.lease,
-        "waiting_s": waiting_s,
+        "waiting_s": time.time() - (record.waiting_since_s or 0.0) if waits else None,
         "updated_s": record.updated_s,
         "times": dict(record.times),
     }

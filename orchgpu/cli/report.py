@@ -1,8 +1,9 @@
 """What is said about jobs: progress lines, the timeline by the paper's names, JSON.
 
-RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
+RStart upload, NStart received, EStart user code starts, EEnd, NEnd result there, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same as seconds since the epoch.
+`wall_clock` has the same as seconds since the epoch. They come from three clocks: ours (RStart),
+the scheduler's (NStart, REnd) and the function's (the rest), which on one machine are one.
 """
 
 from __future__ import annotations
@@ -37,14 +38,13 @@ def timeline(job: Followed) -> dict[str, Any]:
 def _wall_clock(job: Followed) -> dict[str, float | None]:
     steps: Mapping[str, float] = job.record.times if job.record is not None else {}
     code: Mapping[str, float] = job.result.times if job.result is not None else {}
-    ended_s = steps.get("ENDED")
     return {
         "RStart": job.submitted.uploaded_s,
         "NStart": steps.get("RECEIVED"),
         "EStart": code.get("EStart"),
         "EEnd": code.get("EEnd"),
-        "NEnd": steps.get("COMMITTED", ended_s),
-        "REnd": ended_s,
+        "NEnd": code.get("committed"),
+        "REnd": steps.get("ENDED"),
     }
 
 
@@ -77,7 +77,8 @@ def say_progress(job: Followed) -> None:
     state = coloured(job.state, job.state.ljust(9))
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
-    click.echo(f"{job.submitted.file.name:<24} {state}{why}{'  ' + more if more else ''}", err=True)
+    line = f"{job.submitted.file.name:<24} {state}{why}{'  ' + more if more else ''}"
+    click.echo(line.rstrip(), err=True)
 
 
 def say_outcome(job: Followed) -> None:
