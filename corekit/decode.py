@@ -35,25 +35,41 @@ def decode(cls: type[T], value: Any, path: str = "") -> T:
 
 def encode(value: Any) -> Any:
     """Plain JSON-like data from a value; None fields and empty defaults are kept."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {k: encode(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [encode(v) for v in value]
-    return value
+    cls = type(value)
+    return (_ENCODERS.get(cls) or _encoder(cls))(value)
+
+
+#: By type, made at its first value: a daemon encodes the same few types all day.
+_ENCODERS: dict[type[Any], Callable[[Any], Any]] = {}
+
+
+def _encoder(cls: type[Any]) -> Callable[[Any], Any]:
+    run = _ENCODERS[cls] = _make_encoder(cls)
+    return run
+
+
+def _make_encoder(cls: type[Any]) -> Callable[[Any], Any]:
+    if dataclasses.is_dataclass(cls):
+        names = tuple(field.name for field in dataclasses.fields(cls))
+        return lambda value: {name: encode(getattr(value, name)) for name in names}
+    if issubclass(cls, enum.Enum):
+        return lambda value: value.value
+    if issubclass(cls, Mapping):
+        return lambda value: {key: encode(item) for key, item in value.items()}
+    if issubclass(cls, (tuple, list)):
+        return lambda value: [encode(item) for item in value]
+    return lambda value: value
 
 
 @functools.cache
 def _dataclass_decoder(cls: Any) -> Decoder:
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    required = tuple(name for name, field in fields.items() if _required(field))
     decoders: dict[str, Decoder] = {}
 
     def run(value: Any, path: str) -> Any:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise invalid(f"{path}: expected an object, got {_shown(value)}")
         if not decoders:  # built on first use, so that a class may refer to itself
             decoders.update({name: _decoder(hints[name]) for name in fields})
@@ -62,8 +78,8 @@ def _dataclass_decoder(cls: Any) -> Decoder:
             if key not in decoders:
                 raise invalid(f"{path}: unknown key {_shown(key)}{_did_you_mean(key, decoders)}")
             arguments[key] = decoders[key](item, f"{path}.{key}")
-        for name, field in fields.items():
-            if name not in arguments and _required(field):
+        for name in required:
+            if name not in arguments:
                 raise invalid(f"{path}: missing key {name!r}")
         try:
             return cls(**arguments)

@@ -18,6 +18,8 @@ from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
 HEADER = {"journal": "ssgmd", "version": 1}
 
 
@@ -32,7 +34,7 @@ class Scanned:
 
 def encode_group(value: Any) -> bytes:
     """One line."""
-    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    body = _TO_JSON.encode(value).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 

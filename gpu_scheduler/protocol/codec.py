@@ -26,6 +26,15 @@ class BrokenFrame(Exception):
     """The byte stream cannot be followed any further; close the connection."""
 
 
+def _not_finite(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+# made once: json.dumps and json.loads with options make a new one for every message
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
+
+
 class LineBuffer:
     """Bytes as they arrive in; whole lines out."""
 
@@ -45,7 +54,7 @@ class LineBuffer:
 
 def encode_line(value: Mapping[str, Any]) -> bytes:
     """One frame of plain JSON data. Raises INVALID when it is too long to send."""
-    line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    line = _TO_JSON.encode(value).encode() + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise invalid(f"a message of {len(line)} bytes exceeds {LINE_BYTES_MAX}; ask for less")
     return line
@@ -54,16 +63,12 @@ def encode_line(value: Mapping[str, Any]) -> bytes:
 def decode_line(line: bytes) -> dict[str, Any]:
     """The object in one line. Raises BrokenFrame for anything but one finite JSON object."""
     try:
-        value = json.loads(line, parse_constant=_not_finite)
+        value = _FROM_JSON.decode(line.decode())
     except (ValueError, RecursionError) as error:
         raise BrokenFrame(f"not a JSON object: {error}") from None
     if not isinstance(value, dict):
         raise BrokenFrame(f"expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
 
 
 @dataclass(frozen=True, slots=True)
