@@ -188,7 +188,7 @@ def _session_changed(turn: Turn, entry: LeaseEntry, event: on.LeaseSessionTold) 
         case on.SessionChange.OPENED:
             _opened(turn, entry)
         case on.SessionChange.FREED:
-            _freed(turn, entry, event.host)
+            _freed(turn, entry)
         case on.SessionChange.CLOSED:
             end(turn, entry, event.reason or EndReason.DONE, event.detail)
         case _:
@@ -210,16 +210,17 @@ def _running(turn: Turn, entry: LeaseEntry) -> None:
         turn.write(record, Step.RUNNING)
 
 
-def _freed(turn: Turn, entry: LeaseEntry, by: HostId) -> None:
-    """The shares may be promised again at once: the host orders the cut before the next install."""
+def _freed(turn: Turn, entry: LeaseEntry) -> None:
+    """The shares may be promised again at once: each host orders its cut before its next install.
+
+    The session gives back on every host of the lease; ending the lease on those that have not said
+    so yet would cut a session that still has its outputs and result to write.
+    """
     if entry.lease.state is LeaseState.ENDING:
         return
     turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING))
     turn.set_deadline(entry, None)
     turn.capacity_freed = True
-    for host in turn.hosts_of(entry):
-        if host != by:
-            turn.act(_end_on(host, entry, EndReason.DONE))
     tell(turn, entry, turn.owner_of(entry))
 
 

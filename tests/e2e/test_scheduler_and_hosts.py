@@ -99,6 +99,7 @@ def test_a_waiting_job_does_not_hold_back_another_that_fits(live: Live) -> None:
     assert live.result("small", fits).state == "SUCCEEDED"
     assert live.client("s3").list_objects_v2(Bucket="both-out")["KeyCount"] == 0
     assert live.result("long", holder).state == "SUCCEEDED"
-    assert live.result("both", blocked).state == "SUCCEEDED"
+    result = live.result("both", blocked)
+    assert result.state == "SUCCEEDED", result
     live.quiet("long", "both", "small")
     _no_overlap(live)

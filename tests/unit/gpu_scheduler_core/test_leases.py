@@ -204,7 +204,7 @@ def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world, device):
     assert {a.host for a in world.did(do.InstallOnHost)} == {"h1", "h2"}
     world.told("h1", lease, "opened")
     world.told("h1", lease, "freed")
-    assert [a.host for a in world.did(do.EndOnHost)] == ["h2"]
+    assert world.did(do.EndOnHost) == []  # its session still writes outputs and result
     world.told("h1", lease, "closed")
     assert {a.host for a in world.did(do.EndOnHost)} == {"h1", "h2"}
 
