@@ -1,0 +1,1 @@
+"""Figures of the scheduler: what a grant costs beside an echo over the same path."""
