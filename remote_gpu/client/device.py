@@ -6,27 +6,34 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
-from remote_gpu.wire.frames import CALL_MAX, NO_REPLY, Header, Limits, flat_views, parse_sizes
+from remote_gpu.wire.frames import (
+    CALL_MAX,
+    NO_REPLY,
+    Header,
+    Limits,
+    encode_meta,
+    flat_views,
+    pack_body,
+    parse_sizes,
+)
 from remote_gpu.wire.proof import Role
 
 #: How long the gateway may take to let a lane in.
 _LANE_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class OpResult:
+class OpResult(NamedTuple):
     """What one operation gave back."""
 
     values: dict[str, Any]  #: JSON values
-    buffers: list[memoryview] = field(default_factory=list)  #: bytes; `numpy.frombuffer` fits
-    implementation: str = ""  #: what ran: "numpy", "onnxruntime"
+    buffers: list[memoryview]  #: bytes; `numpy.frombuffer` fits
+    implementation: str  #: what ran: "numpy", "onnxruntime"
 
 
 class DeviceBuffer:
@@ -112,6 +119,7 @@ class Lane:
         self._on_close = on_close
         self._lock = threading.Lock()
         self._call = 0
+        self._bodies: dict[str, bytes] = {}  # of calls without arguments
         self._gone: Refused | None = None
 
     @classmethod
@@ -141,20 +149,30 @@ class Lane:
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
     ) -> OpResult:
         """See `Device.op`."""
-        with self._lock, self._losing():
-            call = self._send(name, buffers, args, 0)
-            received = self._channel.receive()
-            if received is None:
-                raise WireError("the lane was cut")
-            header, meta = received
-            if header.call != call:
-                raise WireError(f"answer to call {header.call} in place of {call}")
-            return self._result(header, meta, out)
+        with self._lock:
+            if self._gone is not None:
+                raise self._gone
+            try:
+                call = self._send(name, buffers, args, 0)
+                received = self._channel.receive()
+                if received is None:
+                    raise WireError("the lane was cut")
+                header, meta = received
+                if header.call != call:
+                    raise WireError(f"answer to call {header.call} in place of {call}")
+                return self._result(header, meta, out)
+            except (OSError, WireError) as error:
+                raise self._lose(error) from None
 
     def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
         """See `Device.post`."""
-        with self._lock, self._losing():
-            self._send(name, buffers, args, NO_REPLY)
+        with self._lock:
+            if self._gone is not None:
+                raise self._gone
+            try:
+                self._send(name, buffers, args, NO_REPLY)
+            except (OSError, WireError) as error:
+                raise self._lose(error) from None
 
     def sync(self) -> None:
         """See `Device.sync`."""
@@ -184,6 +202,13 @@ class Lane:
         self.close()
 
     def _send(self, name: str, buffers: Sequence[Any], args: dict[str, Any], flags: int) -> int:
+        self._call = self._call % CALL_MAX + 1
+        if not buffers and not args:
+            body = self._bodies.get(name) or self._bodies.setdefault(
+                name, encode_meta({"op": name})
+            )
+            self._channel.send_bytes(pack_body(body, call=self._call, flags=flags))
+            return self._call
         inputs: list[Any] = []
         payload: list[memoryview] = []
         for buffer in buffers:
@@ -193,7 +218,6 @@ class Lane:
                 view = flat_views([buffer])[0]
                 inputs.append(view.nbytes)
                 payload.append(view)
-        self._call = self._call % CALL_MAX + 1
         meta: dict[str, Any] = {"op": name}
         if args:
             meta["args"] = args
@@ -205,26 +229,28 @@ class Lane:
     def _result(self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None) -> OpResult:
         if isinstance(error := meta.get("error"), dict):
             raise OpFailed(str(error.get("code")), str(error.get("message")))
+        views: list[memoryview] = []
+        if header.payload_bytes or "out" in meta or out is not None:
+            views = self._receive_results(header, meta, out)
+        values = meta.get("ok")
+        return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
+
+    def _receive_results(
+        self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None
+    ) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
         views = _fitting(out, sizes) if out is not None else _new(sizes)
         if views is None:
             self._channel.discard(header.payload_bytes)
             raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
         self._channel.receive_payload(views)
-        values = meta.get("ok")
-        return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
+        return views
 
-    @contextlib.contextmanager
-    def _losing(self) -> Any:
-        """A broken connection is final: this and all later calls raise Refused(ENDED)."""
-        if self._gone is not None:
-            raise self._gone
-        try:
-            yield
-        except (OSError, WireError) as error:
-            self._gone = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
-            self._stream.close()
-            raise self._gone from None
+    def _lose(self, error: Exception) -> Refused:
+        """A broken connection is final: this and all later calls raise what is returned."""
+        self._gone = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
+        self._stream.close()
+        return self._gone
 
 
 def _new(sizes: Sequence[int]) -> list[memoryview]:

@@ -44,7 +44,7 @@ class Local:
         if name == "buffer.write":
             data = flat_views(buffers)[0]
             self._runner.window(args, data.nbytes)[:] = data
-            return OpResult({})
+            return OpResult({}, [], "")
         inputs = [b.handle if isinstance(b, DeviceBuffer) else flat_views([b])[0] for b in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
         views = [memoryview(bytearray(view)) for view in flat_views(results)]

@@ -51,10 +51,19 @@ class Channel:
         flags: int = 0,
     ) -> None:
         """Send one frame whole. Raises OSError when the connection is gone."""
+        if not buffers:
+            self.send_bytes(pack(meta, call=call, flags=flags))
+            return
         payload = flat_views(buffers)
         size = sum(view.nbytes for view in payload)
         head = pack(meta, call=call, flags=flags, payload_bytes=size)
         self._send_all([memoryview(head), *(v for v in payload if v.nbytes)])
+
+    def send_bytes(self, frame: bytes) -> None:
+        """Send a frame that is packed already; small ones go in one call to the kernel."""
+        sent = self._stream.sendmsg([frame])
+        if sent < len(frame):
+            self._send_all([memoryview(frame)[sent:]])
 
     def receive(self) -> tuple[Header, dict[str, Any]] | None:
         """The next header and meta; None when the peer closed between frames.
@@ -62,9 +71,9 @@ class Channel:
         The payload, if any, must be taken next by `receive_payload` or `discard`. Raises WireError
         for bytes that break the protocol, OSError when the connection is gone.
         """
-        if not self._fill(HEADER_BYTES, eof_allowed=True):
+        if self._to - self._from < HEADER_BYTES and not self._fill(HEADER_BYTES, eof_allowed=True):
             return None
-        header = parse_header(self._ahead[self._from :], self.limits)
+        header = parse_header(self._ahead, self.limits, self._from)
         self._from += HEADER_BYTES
         return header, parse_meta(self._take(header.meta_bytes))
 
@@ -93,9 +102,10 @@ class Channel:
         """Have at least `count` (≤ the read-ahead) bytes at hand."""
         if self._to - self._from >= count:
             return True
-        rest = self._ahead[self._from : self._to].tobytes()
-        self._ahead[: len(rest)] = rest
-        self._from, self._to = 0, len(rest)
+        rest = self._to - self._from
+        if rest:
+            self._ahead[:rest] = self._ahead[self._from : self._to].tobytes()
+        self._from, self._to = 0, rest
         while self._to < count:
             read = self._stream.recv_into(self._ahead[self._to :])
             if read == 0:

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from remote_gpu.wire.errors import WireError
 
@@ -39,8 +39,7 @@ HANDSHAKE = Limits(meta_bytes_max=4096 - HEADER_BYTES, payload_bytes_max=0, buff
 SESSION = Limits(meta_bytes_max=4096, payload_bytes_max=0, buffers_max=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The decoded fixed part."""
 
     call: int
@@ -49,17 +48,27 @@ class Header:
     payload_bytes: int
 
 
+def pack_body(body: bytes, *, call: int = 0, flags: int = 0) -> bytes:
+    """A frame without payload whose meta is encoded already."""
+    return HEADER.pack(MAGIC, VERSION, flags, call, len(body), 0) + body
+
+
 def pack(
     meta: Mapping[str, Any], *, call: int = 0, flags: int = 0, payload_bytes: int = 0
 ) -> bytes:
     """Header and meta of one frame; the payload follows it on the wire."""
-    body = json.dumps(meta, separators=(",", ":"), allow_nan=False).encode()
+    body = encode_meta(meta)
     return HEADER.pack(MAGIC, VERSION, flags, call, len(body), payload_bytes) + body
 
 
-def parse_header(data: bytes | bytearray | memoryview, limits: Limits) -> Header:
+def encode_meta(meta: Mapping[str, Any]) -> bytes:
+    """The JSON of a meta. Raises ValueError or TypeError for what JSON cannot hold."""
+    return _encode(meta).encode()
+
+
+def parse_header(data: bytes | bytearray | memoryview, limits: Limits, offset: int = 0) -> Header:
     """Decode 20 bytes. Raises WireError for foreign bytes and for lengths over the limits."""
-    magic, version, flags, call, meta_bytes, payload_bytes = HEADER.unpack_from(data)
+    magic, version, flags, call, meta_bytes, payload_bytes = HEADER.unpack_from(data, offset)
     if magic != MAGIC:
         raise WireError(f"not our protocol: magic {magic:#06x}")
     if version != VERSION:
@@ -76,11 +85,12 @@ def parse_header(data: bytes | bytearray | memoryview, limits: Limits) -> Header
 def parse_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     """Decode a meta. Raises WireError unless it is one JSON object of finite numbers."""
     try:
-        value = json.loads(bytes(data), parse_constant=_not_finite)
+        text = str(data, "utf-8")
+        value, end = _decode(text)
     except (ValueError, RecursionError) as error:
         raise WireError(f"meta is not JSON: {str(error)[:100]}") from None
-    if not isinstance(value, dict):
-        raise WireError("meta is not a JSON object")
+    if not isinstance(value, dict) or end != len(text):
+        raise WireError("meta is not one JSON object")
     return value
 
 
@@ -114,7 +124,7 @@ def int_field(meta: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
 
 def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
     """Byte views of whatever has the buffer protocol. Raises TypeError for non-contiguous ones."""
-    views = []
+    views: list[memoryview] = []
     for buffer in buffers:
         view = memoryview(buffer)
         if not view.c_contiguous:
@@ -126,3 +136,8 @@ def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
 
 def _not_finite(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a finite number")
+
+
+# made once: json.dumps and json.loads make new ones for every call that is not all defaults
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+_decode = json.JSONDecoder(parse_constant=_not_finite).raw_decode

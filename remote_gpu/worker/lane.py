@@ -120,8 +120,9 @@ class LaneServer:
             self._answer(header, _error(error), error)
             return
         answer: dict[str, Any] = {"ok": values, "ran": ran}
-        views = flat_views(results)
-        if views:
+        views: list[memoryview] = []
+        if results:
+            views = flat_views(results)
             answer["out"] = [view.nbytes for view in views]
         self._answer(header, answer, None, views)
         self._release_area(_AREA_KEPT_BYTES)
@@ -150,10 +151,12 @@ class LaneServer:
             if not isinstance(args, dict):
                 raise WireError("'args' must be an object")
             self._check_sticky(name)
-            inputs = self._destinations(name, args, meta.get("in", []), left)
-            views = [view for view in inputs if isinstance(view, memoryview)]
-            self._channel.receive_payload(views)
-            left = 0
+            inputs: list[Input] = []
+            if left or "in" in meta:
+                inputs = self._destinations(name, args, meta.get("in", []), left)
+                views = [view for view in inputs if isinstance(view, memoryview)]
+                self._channel.receive_payload(views)
+                left = 0
             return self._runner.run(name, args, inputs)
         except OpFailed:
             self._channel.discard(left)

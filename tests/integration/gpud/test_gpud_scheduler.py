@@ -100,7 +100,9 @@ async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> Gr
 async def until_leases(scheduler: SchedulerClient, *states: LeaseState) -> None:
     """Poll until the scheduler's leases have exactly these states."""
     async with asyncio.timeout(15):
-        while [one.state for one in await scheduler.leases()] != list(states):
+        while True:
+            if [one.state for one in await scheduler.leases()] == list(states):
+                return
             await asyncio.sleep(0.01)
 
 
