@@ -14,6 +14,7 @@ import difflib
 import enum
 import functools
 import math
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -50,8 +51,7 @@ def _encoder(cls: type[Any]) -> Callable[[Any], Any]:
 
 def _make_encoder(cls: type[Any]) -> Callable[[Any], Any]:
     if dataclasses.is_dataclass(cls):
-        names = tuple(field.name for field in dataclasses.fields(cls))
-        return lambda value: {name: encode(getattr(value, name)) for name in names}
+        return _dataclass_encoder(cls)
     if issubclass(cls, enum.Enum):
         return lambda value: value.value
     if issubclass(cls, Mapping):
@@ -59,6 +59,31 @@ def _make_encoder(cls: type[Any]) -> Callable[[Any], Any]:
     if issubclass(cls, (tuple, list)):
         return lambda value: [encode(item) for item in value]
     return lambda value: value
+
+
+def _dataclass_encoder(cls: type[Any]) -> Callable[[Any], Any]:
+    """All fields by one C call; only those that may hold more than a scalar are walked."""
+    hints = typing.get_type_hints(cls)
+    names = tuple(field.name for field in dataclasses.fields(cls))
+    walked = tuple(name for name in names if not _is_scalar(hints[name]))
+    if len(names) < 2:  # attrgetter of one name gives no tuple
+        return lambda value: {name: encode(getattr(value, name)) for name in names}
+    values = operator.attrgetter(*names)
+
+    def run(value: Any) -> Any:
+        encoded = dict(zip(names, values(value), strict=True))
+        for name in walked:
+            encoded[name] = encode(encoded[name])
+        return encoded
+
+    return run
+
+
+def _is_scalar(hint: Any) -> bool:
+    hint = getattr(hint, "__supertype__", hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return all(_is_scalar(one) for one in typing.get_args(hint))
+    return hint in (str, int, float, bool, type(None))
 
 
 @functools.cache
