@@ -36,7 +36,7 @@ def main() -> None:
     try:
         home.create()
         with home.lock():
-            status = asyncio.run(_supervise(home, arguments))
+            asyncio.run(_supervise(home, arguments))
     except AppError as error:
         tell({"event": "failed", **error.as_json()})
         status = EXIT_STATUS[error.code]
@@ -56,62 +56,62 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _supervise(home: Home, arguments: argparse.Namespace) -> int:
-    """Start, watch, stop. 0 = stopped as told; else the status of what failed."""
-    stop, look = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
+    """Start, watch, stop. Returns when it stopped as told; raises what failed, after stopping."""
+    loop, life, look = asyncio.get_running_loop(), _Life(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, life.end)
     loop.add_signal_handler(signal.SIGCHLD, look.set)
     if arguments.lifeline:
-        loop.add_reader(sys.stdin.fileno(), _lifeline, loop, stop)
+        loop.add_reader(sys.stdin.fileno(), _lifeline, loop, life)
     settings = _settings(arguments)
     environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
     supervisor = Supervisor(Programs(settings, home, environment), home, tell)
     try:
-        starting = asyncio.create_task(supervisor.start(), name="start")
-        if not await _unless(stop, starting):
-            return 0
+        await supervisor.start()
         record = supervisor.record(settings.cloud, os.getpid())
         home.write_system(record)
         tell({"event": "up", "system": record.as_json()})
-        await _watch(supervisor, stop, look)
+        await _watch(supervisor, look)
+    except asyncio.CancelledError:
+        if not life.ended:
+            raise
     finally:
+        life.forget()
         await supervisor.stop()
-    return 0
 
 
-async def _unless(stop: asyncio.Event, work: asyncio.Task[None]) -> bool:
-    """Wait for the work, or give it up when told to stop. True = the work is done."""
-    stopping = asyncio.create_task(stop.wait(), name="stop")
-    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-    done = work.done()
-    for task in (work, stopping):
-        task.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
-    if not done:
-        await asyncio.gather(work, return_exceptions=True)
-        return False
-    await work
-    return True
+class _Life:
+    """Ends the running start or watch once, and never the stop that follows."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._task = asyncio.current_task()
+
+    def end(self) -> None:
+        if self._task is not None:
+            self.ended = True
+            self._task.cancel()
+            self._task = None
+
+    def forget(self) -> None:
+        """From here on nothing is cancelled any more."""
+        self._task = None
 
 
-async def _watch(supervisor: Supervisor, stop: asyncio.Event, look: asyncio.Event) -> None:
-    while not stop.is_set():
+async def _watch(supervisor: Supervisor, look: asyncio.Event) -> None:
+    """Tell of every program that dies; for ever."""
+    while True:
+        look.clear()
         for death in supervisor.deaths():
             tell({"event": "died", **death.as_json()})
-        look.clear()
-        waits = [asyncio.create_task(event.wait()) for event in (stop, look)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        await look.wait()
 
 
-def _lifeline(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def _lifeline(loop: asyncio.AbstractEventLoop, life: _Life) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         loop.remove_reader(sys.stdin.fileno())
-        stop.set()
+        life.end()
 
 
 def _settings(arguments: argparse.Namespace) -> LocalSettings:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from orchgpu.local.child import Child, Died, Program, birth_of
 from orchgpu.local.home import Home, ProcessRecord, SystemRecord
-from orchgpu.local.programs import Programs
+from orchgpu.local.programs import Ready
 
 #: A cold start on a slow disk compiles every module once; that takes seconds, not minutes.
 READY_WITHIN_S = 60.0
@@ -20,10 +20,22 @@ STOP_WITHIN_S = 12.0
 Tell = Callable[[dict[str, Any]], None]
 
 
+class Plan(Protocol):
+    """What a system is made of; `Programs` is ours."""
+
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Names; programs of one stage start together, after all of the stage before."""
+        ...
+
+    def program(self, name: str, ready: Ready) -> Program:
+        """The program of that name, given the ready files of the stages before."""
+        ...
+
+
 class Supervisor:
     """The processes of one system. `stop` must be awaited whatever `start` did."""
 
-    def __init__(self, programs: Programs, home: Home, tell: Tell) -> None:
+    def __init__(self, programs: Plan, home: Home, tell: Tell) -> None:
         self._programs = programs
         self._home = home
         self._tell = tell

@@ -1,0 +1,206 @@
+"""`orchgpu demo` and `orchgpu up` for real: what a person who just installed it will do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchgpu.local.child import birth_of
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Two cores, shared with the rest of a test run.
+DEMO_WITHIN_S = 110
+MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Temporary files and the local system go where the test can see what is left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    return {
+        **os.environ,
+        "TMPDIR": str(temporary),
+        "PYTHONPATH": str(ROOT),
+        "ORCHGPU_HOME": str(tmp_path / "home"),
+        # a person's own account must not matter
+        "AWS_PROFILE": "no-such-profile",
+        "AWS_ACCESS_KEY_ID": "AKIAREALREALREAL",
+    }
+
+
+def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchgpu", *arguments],
+        env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str], within_s: float = DEMO_WITHIN_S) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return process.returncode, out, err
+
+
+def until(what: str, holds: Callable[[], Any], within_s: float = 60.0) -> Any:
+    deadline_s = time.monotonic() + within_s
+    while not (found := holds()):
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.05)
+    return found
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of this machine's processes that contain the text."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and entry.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+def assert_clean(environment: dict[str, str]) -> None:
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []
+    assert processes_naming(environment["TMPDIR"]) == []
+
+
+def assert_good(shown: dict[str, Any]) -> None:
+    assert shown["leases_left"] == shown["messages_left"] == shown["dead_letters"] == 0
+    assert shown["processes_left"] == []
+    jobs = shown["jobs"]
+    assert len(jobs) >= 3
+    assert {job["function"] for job in jobs} == {"sequence-search", "text-recognition"}
+    for job in jobs:
+        assert (job["state"], job["reason"]) == ("SUCCEEDED", "NONE"), job
+        assert job["job_id"].startswith("j")
+        assert job["device"]["kind"] == "cpu"
+        assert job["outputs"]
+        assert all(len(o["sha256"]) == 64 and o["size"] > 0 for o in job["outputs"])
+        moments = [job["timeline"][name] for name in MOMENTS]
+        assert moments == sorted(moments), job["timeline"]
+        assert moments[0] == 0.0
+
+
+@pytest.mark.timeout(240)
+def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
+    environment: dict[str, str],
+) -> None:
+    demos = [start(environment, "demo", "--json") for _ in range(2)]
+    ended = [finish(demo) for demo in demos]
+    for status, out, err in ended:
+        assert status == 0, err
+        assert_good(json.loads(out))
+    assert_clean(environment)
+
+
+@pytest.mark.timeout(240)
+def test_the_demo_on_moto_finishes_the_same_jobs(environment: dict[str, str]) -> None:
+    status, out, err = finish(start(environment, "demo", "--cloud", "moto", "--json"), 180)
+    assert status == 0, err
+    assert_good(json.loads(out))
+    assert_clean(environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_demo_that_is_ended_early_leaves_nothing(
+    environment: dict[str, str], number: signal.Signals
+) -> None:
+    demo = start(environment, "demo")
+    assert demo.stderr is not None
+    while "gpu-" not in demo.stderr.readline():
+        assert demo.poll() is None
+    demo.send_signal(number)
+    status, _, err = finish(demo, 60)
+    if number is signal.SIGINT:
+        assert status == 130
+        assert "interrupted" in err
+    until("everything gone", lambda: not processes_naming(environment["TMPDIR"]))
+    assert_clean(environment)
+
+
+@pytest.fixture
+def up(environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    status, out, err = finish(start(environment, "up", "--detach", "--json"))
+    assert status == 0, err
+    yield json.loads(out)
+    finish(start(environment, "down"))
+    until("everything gone", lambda: not processes_naming(environment["ORCHGPU_HOME"]))
+
+
+def orchgpu(environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    return finish(start(environment, *arguments))
+
+
+def example(name: str, file: str) -> str:
+    return str(ROOT / "fdl" / "examples" / name / file)
+
+
+@pytest.mark.timeout(240)
+def test_a_local_system_keeps_functions_over_down_and_up(
+    environment: dict[str, str], up: dict[str, Any]
+) -> None:
+    status, out, _ = orchgpu(environment, "status", "--json")
+    shown = json.loads(out)
+    assert status == 0
+    assert {p["name"] for p in shown["processes"] if p["healthy"]} >= {"cloud", "gpu-a", "gpu-b"}
+    assert shown["endpoints"] == up["endpoints"]
+    status, _, err = orchgpu(environment, "deploy", example("hello-device", "fdl.yaml"))
+    assert status == 0, err
+    hello = ("run", "hello-device", example("hello-device", "input/hello.txt"))
+    folder = Path(environment["ORCHGPU_HOME"]) / "out"
+    status, out, err = orchgpu(environment, *hello, "--json", "--output", str(folder))
+    assert status == 0, err
+    job = json.loads(out)["jobs"][0]
+    assert job["state"] == "SUCCEEDED"
+    assert [p.name for p in folder.rglob("*") if p.is_file()]
+    status, out, _ = orchgpu(environment, "jobs", "--json")
+    assert [j["job_id"] for j in json.loads(out)["jobs"]] == [job["job_id"]]
+    status, out, _ = orchgpu(environment, "gpus", "--json")
+    assert [host["host"] for host in json.loads(out)["hosts"]] == ["gpu-a", "gpu-b"]
+    assert orchgpu(environment, "down")[0] == 0
+    assert orchgpu(environment, "up", "--detach")[0] == 0
+    status, out, err = orchgpu(environment, *hello, "--wait", "--json")
+    assert status == 0, err
+    assert json.loads(out)["jobs"][0]["state"] == "SUCCEEDED"
+
+
+def test_a_killed_supervisor_takes_its_programs_along(
+    environment: dict[str, str], up: dict[str, Any]
+) -> None:
+    home = Path(environment["ORCHGPU_HOME"])
+    os.kill(json.loads((home / "system.json").read_text())["supervisor_pid"], signal.SIGKILL)
+    pids = [process["pid"] for process in up["processes"]]
+    until("all programs gone", lambda: not any(birth_of(pid) for pid in pids))
+    status, _, err = orchgpu(environment, "status")
+    assert (status, "orchgpu up" in err) == (8, True)
+
+
+def test_a_dead_program_makes_the_system_unhealthy(
+    environment: dict[str, str], up: dict[str, Any]
+) -> None:
+    victim = next(p["pid"] for p in up["processes"] if p["name"] == "gpu-b")
+    os.kill(victim, signal.SIGKILL)
+    until("gpu-b gone", lambda: not birth_of(victim))
+    status, out, _ = orchgpu(environment, "status", "--json")
+    assert status == 8
+    assert [p["name"] for p in json.loads(out)["processes"] if not p["healthy"]] == ["gpu-b"]
+    status, _, err = orchgpu(environment, "up")
+    assert status == 0
+    assert "already running" in err

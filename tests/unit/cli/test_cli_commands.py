@@ -1,0 +1,175 @@
+"""The command line itself: help, bad input, exit statuses, what is printed where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from gpu_scheduler.model import Record, Step
+from orchgpu.cli.main import _status_of, cli
+from orchgpu.cli.scheduler import scheduler_address
+
+COMMANDS = ["demo", "deploy", "down", "fdl", "gpus", "jobs", "orchestrate", "plan", "rm", "run",
+            "status", "up"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def status_of(*arguments: str) -> int:
+    return _status_of(arguments)
+
+
+def test_every_command_has_help_with_an_example_or_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert sorted(cli.commands) == COMMANDS
+    for name in COMMANDS:
+        assert status_of(name, "--help") == 0
+        shown = capsys.readouterr().out
+        assert f"orchgpu {name}" in shown
+        assert "Options:" in shown
+
+
+@pytest.mark.parametrize("name", ["demo", "down", "gpus", "jobs", "orchestrate", "run", "up"])
+def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status_of(name, "--help")
+    assert f"Example:  orchgpu {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["run"],
+        ["run", "f"],
+        ["run", "f", "x", "--timeout"],
+        ["up", "--cloud", "gcp"],
+        ["demo", "extra"],
+        ["jobs", "--limit", "0"],
+        ["status", "--nope"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Error:" in shown.err
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["jobs"], ["gpus"], ["orchestrate"]])
+def test_without_a_system_one_line_says_what_to_do(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "orchgpu up" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_down_without_a_system_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("down") == 0
+    assert status_of("down", "--json") == 0
+    assert '"stopped": false' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data", ["proteins", "=x", "proteins=", "proteins=/no/such/file"])
+def test_up_refuses_wrong_data_before_it_starts_anything(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("up", "--data", data) == 2
+    assert "--data" in capsys.readouterr().err
+    assert not (tmp_path / ".orchgpu").exists()
+
+
+@pytest.mark.parametrize("address", ["x", "x:", ":1", "x:y", "x:0", "x:70000", "x:1:"])
+def test_a_scheduler_address_is_checked(address: str) -> None:
+    with pytest.raises(AppError, match="is not ADDR:PORT") as refused:
+        scheduler_address(address)
+    assert refused.value.code is ErrorCode.INVALID
+
+
+def test_the_scheduler_comes_from_the_option_then_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ORCHGPU_SCHEDULER", "10.0.0.7:4700")
+    assert scheduler_address(None) == "10.0.0.7:4700"
+    assert scheduler_address("[::1]:1") == "[::1]:1"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (AppError(ErrorCode.CONFLICT, "somebody was first"), 4, "orchgpu: somebody was first\n"),
+        (KeyboardInterrupt(), 130, "orchgpu: interrupted\n"),
+        (click.Abort(), 130, "orchgpu: interrupted\n"),
+        (click.UsageError("not so"), 2, "Error: not so\n"),
+    ],
+)
+def test_a_failure_becomes_a_line_and_a_status(
+    raised: BaseException,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(**_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(cli.commands["down"], "callback", fails)
+    assert status_of("down") == status
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_the_command_line_is_immediate() -> None:
+    heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.app")
+    check = f"import sys, orchgpu.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    shown = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "[]", "imported before any command runs"
+
+
+def record(**fields: Any) -> Record:
+    given: dict[str, Any] = {
+        "holder": "j1", "revision": 1, "owner": None, "attempt": 1, "step": Step.RUNNING,
+        "strikes": 0, "waiting_since_s": 5.0, "handle": "", "updated_s": 7.0,
+        "block": {"function": "f", "input": {"bucket": "b", "key": "k/x"}},
+    }  # fmt: skip
+    return Record(**{**given, **fields})
+
+
+def test_a_job_is_described_by_its_record() -> None:
+    from orchgpu.cli.jobs import described
+
+    shown = described(record())
+    assert json.loads(json.dumps(shown)) == shown
+    assert (shown["state"], shown["reason"], shown["input"]) == ("RUNNING", "NONE", "b/k/x")
+    assert shown["waiting_s"] is None
+    assert described(record(step=Step.WAITING))["waiting_s"] > 0
+
+
+def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
+    from orchgpu.cli.follow import reason_of
+
+    assert reason_of(record(reason="DONE")) == "NONE"
+    assert reason_of(record(reason="POISON")) == "POISON"
+
+
+@pytest.mark.parametrize("block", [{}, {"input": None}, {"input": "x"}, {"input": {}}])
+def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
+    from orchgpu.cli.jobs import described
+
+    assert described(record(block=block))["input"] is None
