@@ -55,7 +55,6 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
 
 def serve(turn: Turn) -> None:
     """Grant to waiting requests until the policy has no more to propose."""
-    turn.capacity_freed = False
     while True:
         _tend_head(turn)
         proposal = turn.policy.next(turn.state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from corekit.ids import SessionId
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
@@ -80,12 +81,18 @@ def _records(state: State) -> Iterator[str]:
             yield f"{record.holder}: {record.step} without a lease and without a reason"
         if lease is not None and record.reason is not None:
             yield f"{record.holder}: a live lease and a reason why it ended"
-        owned = record.owner is not None and record.holder in state.owned.get(record.owner, {})  # type: ignore[call-overload]  # an owner is a session id
+        owned = record.holder in state.owned.get(SessionId(record.owner or ""), {})
         if record.step is not Step.ENDED and owned is (record.holder in state.orphans):
             yield f"{record.holder}: indexes of owners disagree"
+    for session, holders in state.owned.items():
+        if not holders:
+            yield f"session {session} owns an empty list"
 
 
 def _queue(state: State) -> Iterator[str]:
+    for attempt in state.queue.passed_over:
+        if attempt not in state.queue.entries:
+            yield f"{attempt}: set aside, but not waiting"
     for waiting in state.queue.entries.values():
         if waiting.attempt in state.lease_of:
             yield f"{waiting.attempt}: waits and has a lease"

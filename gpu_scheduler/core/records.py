@@ -81,8 +81,6 @@ def _answer_standing(turn: Turn, event: on.AttemptAsked, record: Record) -> None
         )
     else:
         waiting = turn.state.queue.entries[attempt_key(record)]
-        if turn.state.queue.back_in_line(waiting.attempt):
-            turn.capacity_freed = True
         answer = do.AttemptAnswer(
             outcome=do.Outcome.WAITING, record=record,
             explanation=dispatch.explained(turn, waiting.request, waiting),

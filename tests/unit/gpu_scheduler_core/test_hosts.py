@@ -42,6 +42,12 @@ def test_silence_is_stale_then_lost(one):
     assert state(one) is HostState.UP
 
 
+def test_a_reporting_host_is_never_stale(one):
+    for _ in range(60):
+        one.advance(1.0)
+        assert state(one) is HostState.UP
+
+
 def test_a_late_report_brings_it_back(one):
     devices = one.hosts.pop("h1")
     one.advance(one.budget.host_lost_s + 5)
@@ -138,6 +144,7 @@ def test_reports_without_news_are_not_journalled(one, device):
 def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
     lease = run(one)
     one.ask(on.DrainAsked, host="h1", drained=True)
+    assert one.answer() == do.Done()
     assert state(one) is HostState.DRAINED
     assert one.reserve("b").explanation.counts == {"DRAINED": 1}
     one.told("h1", lease, "closed")

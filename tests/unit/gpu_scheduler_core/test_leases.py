@@ -218,3 +218,7 @@ def test_watchers_see_the_leases_of_others(one):
     one.ask(on.WatchAsked, "w", all_leases=False)
     take(one, "b")
     assert one.pushes(do.LeasePush, "w") == []
+    one.ask(on.WatchAsked, "w", all_leases=True)
+    one.advance(one.budget.client_gone_s)
+    take(one, "c")
+    assert one.pushes(do.LeasePush, "w") == []

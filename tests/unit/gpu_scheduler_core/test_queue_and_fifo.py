@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, LeaseState, Request, Sharing, Step
+from gpu_scheduler.model import EndReason, LeaseState, Placement, Request, Sharing, Step
 
 
 def grants(world):
@@ -88,6 +88,16 @@ def test_a_grant_nobody_takes_goes_to_the_next(one, whole):
     # it is back at its place as soon as it shows life
     one.ask(on.SessionBeat, "s2")
     assert queue_of(one) == [("b", 1)]
+
+
+def test_who_shows_life_again_gets_what_is_free(one, whole):
+    lease = fill(one, whole)
+    one.reserve("b", whole, session="s2")
+    one.release(lease, "filler")
+    one.advance(one.budget.accept_s)
+    assert one.leases == []
+    one.ask(on.SessionBeat, "s2")
+    assert grants(one) == ["b"]
 
 
 def test_a_granted_waiter_keeps_what_it_took(one, whole):
@@ -202,6 +212,48 @@ def test_only_as_many_devices_as_the_head_needs_are_kept(new_world, device, whol
     assert sorted(used) == ["d0", "d0", "d2", "d2"]
     answer = world.reserve("s4", Request(memory_mib=50))
     assert answer.explanation.counts == {"MEMORY": 2, "RESERVED_FOR_HEAD": 1}
+
+
+def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, whole):
+    world = new_world(0)
+    world.host("h", device("d0"), device("d1", index=1))
+    for i in range(2):
+        world.reserve(f"f{i}", Request(memory_mib=600))
+    world.reserve("head", whole)
+    assert world.reserve("s0", Request(memory_mib=400)).granted.lease.shares[0].device == "d1"
+    world.report("h", device("d0", healthy=False), device("d1", index=1))
+    world.report("h", device("d0"), device("d1", index=1))
+    kept = {d: e.kept_for for d, e in world.machine.state.inventory.devices.items()}
+    # d0 came back empty and went to the head at once: nothing is kept any more
+    assert [x.attempt for x in world.leases if x.shares[0].device == "d0"] == ["head"]
+    assert kept == {"d0": None, "d1": None}
+
+
+def test_the_choice_moves_away_from_a_drained_host(new_world, device, whole):
+    world = new_world(0)
+    world.host("h1", device("a"))
+    world.host("h2", device("b"))
+    for i in range(2):
+        world.reserve(f"f{i}", Request(memory_mib=600))
+    world.reserve("head", whole)
+    devices = world.machine.state.inventory.devices
+    assert {d: e.kept_for for d, e in devices.items()} == {"a": "head", "b": None}
+    world.ask(on.DrainAsked, host="h1", drained=True)
+    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": "head"}
+    world.ask(on.DrainAsked, host="h2", drained=True)
+    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": None}
+
+
+def test_a_same_host_head_keeps_devices_of_one_host(new_world, device):
+    world = new_world(0)
+    world.host("h1", device("a"))
+    world.host("h2", device("b"), device("c", index=1))
+    for i in range(3):
+        world.reserve(f"f{i}", Request(memory_mib=600 - i))
+    gang = Request(count=2, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
+    world.reserve("head", gang)
+    devices = world.machine.state.inventory.devices
+    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
 
 
 def test_devices_the_head_cannot_use_do_not_count(new_world, device):

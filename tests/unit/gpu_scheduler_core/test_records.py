@@ -193,6 +193,17 @@ def test_strikes_count_owners_that_died_while_packing(one):
     assert adopt(one, "s5").record.strikes == 0
 
 
+def test_adopting_what_is_staged_renews_nothing(one):
+    one.staged(one.attempt().granted.lease)
+    die(one)
+    one.alive["s2"] = None
+    assert adopt(one).record.strikes == 0
+    one.advance(one.budget.connect_by_s - one.budget.client_gone_s - 1)
+    assert len(one.leases) == 1
+    one.advance(1)
+    assert one.record().reason == "NOT_STARTED"
+
+
 def test_the_adopter_may_pack_for_a_full_ttl(one):
     one.attempt()
     die(one)

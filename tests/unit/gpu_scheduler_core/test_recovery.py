@@ -98,6 +98,16 @@ def test_a_scheduler_that_was_stopped_blames_nobody(one):
     assert len(one.leases) == 1
 
 
+def test_a_stop_sets_no_deadline_to_what_runs(one):
+    one.alive["s1"] = None
+    lease = one.attempt().granted.lease
+    one.told("h1", lease, "opened")
+    one.now_s += 300.0
+    one.handle(on.Ticked)
+    one.advance(300.0)
+    assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
+
+
 def test_after_a_stop_the_silent_are_still_found(one):
     one.alive["s1"] = None
     one.attempt()
