@@ -175,9 +175,7 @@ def test_pages_together_are_the_whole_listing(
     prefixes: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = page_of_keys(
-            ordered, prefix=prefix, delimiter=delimiter, after=after, limit=limit
-        )
+        page = page_of_keys(ordered, prefix=prefix, delimiter=delimiter, after=after, limit=limit)
         assert len(page.keys) + len(page.prefixes) <= limit
         found += page.keys
         prefixes += page.prefixes

@@ -191,9 +191,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 10), visibility_s=st.sampled_from([0.0, 1.0, 5.0]))
     def receive(self, count: int, visibility_s: float) -> None:
-        for message in self.queue.receive(
-            self.now_s, count_max=count, visibility_s=visibility_s
-        ):
+        for message in self.queue.receive(self.now_s, count_max=count, visibility_s=visibility_s):
             assert message.id in self.alive
             assert self.held.get(message.id, ("", 0.0))[1] <= self.now_s
             self.held[message.id] = (message.handle, self.now_s + visibility_s)

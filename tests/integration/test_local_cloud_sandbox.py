@@ -1,0 +1,229 @@
+"""The sandbox alone, with real processes: reuse, freezing, limits, endings, isolation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.aio.clock import SystemClock
+from local_cloud.model.environments import EnvironmentPool
+from local_cloud.model.function import Outcome
+from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.runtime import RunSpec, Runtime
+from local_cloud.sandbox.sandbox import Sandbox
+
+ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
+PID = "import os\ndef handle(e, c): return os.getpid()"
+
+
+@asynccontextmanager
+async def sandbox(folder: Path, *, concurrency_max: int = 10) -> AsyncIterator[Sandbox]:
+    async with Sandbox(
+        folder / "environments",
+        runtime=Runtime(folder / "runtime", endpoint="http://127.0.0.1:1", region="us-east-1"),
+        pool=EnvironmentPool(concurrency_max=concurrency_max),
+        logs=LogStore(),
+        clock=SystemClock(),
+        revisions=lambda: {"f": "1"},
+    ) as made:
+        yield made
+
+
+def spec(folder: Path, source: str, **changes: Any) -> RunSpec:
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    (code / "app.py").write_text(source)
+    fields = {"name": "f", "arn": ARN, "revision": "1", "handler": "app.handle", "code": code}
+    return RunSpec(**{"timeout_s": 10.0, "memory_mib": 256, **fields, **changes})
+
+
+async def run(box: Sandbox, what: RunSpec, payload: Any = None) -> Any:
+    outcome, _ = await box.invoke(what, "request", json.dumps(payload))
+    assert not outcome.error, outcome.payload
+    return json.loads(outcome.payload)
+
+
+async def fail(box: Sandbox, what: RunSpec) -> dict[str, Any]:
+    outcome, _ = await box.invoke(what, "request", "{}")
+    assert outcome.error == "Unhandled", outcome
+    return dict(json.loads(outcome.payload))
+
+
+async def until(holds: Any) -> None:
+    ends_s = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < ends_s, "it did not come to that"
+        await asyncio.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+async def idle(box: Sandbox) -> None:
+    await until(lambda: box.pool.busy("f") == 0)
+
+
+@pytest.mark.asyncio
+async def test_an_environment_is_reused_and_frozen_between_runs(
+    tmp_path: Path, nothing_left: None
+) -> None:
+    async with sandbox(tmp_path) as box:
+        what = spec(tmp_path, PID)
+        first = await run(box, what)
+        await idle(box)
+        await until(lambda: state_of(first) == "T")
+        assert await run(box, what) == first
+        await idle(box)
+    assert state_of(first) == "gone"
+
+
+@pytest.mark.asyncio
+async def test_children_are_frozen_and_killed_in_whatever_group_they_are(tmp_path: Path) -> None:
+    source = """
+import subprocess
+kept = []
+def handle(event, context):
+    if not kept:
+        for new_session in (False, True):
+            kept.append(subprocess.Popen(["sleep", "600"], start_new_session=new_session))
+    return [child.pid for child in kept]
+"""
+    async with sandbox(tmp_path) as box:
+        pids = await run(box, spec(tmp_path, source))
+        await idle(box)
+        await until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
+        assert await run(box, spec(tmp_path, source)) == pids
+        await idle(box)
+    await until(lambda: {state_of(pid) for pid in pids} <= {"gone", "Z"})
+
+
+@pytest.mark.asyncio
+async def test_concurrent_runs_have_their_own_processes_and_folders(tmp_path: Path) -> None:
+    source = """
+import os, tempfile, time
+def handle(event, context):
+    time.sleep(0.3)
+    with open(os.path.join(tempfile.gettempdir(), "mark"), "a") as file:
+        file.write("x")
+    return [os.getpid(), tempfile.gettempdir(), os.path.getsize(file.name)]
+"""
+    async with sandbox(tmp_path, concurrency_max=2) as box:
+        what = spec(tmp_path, source)
+        one, two = await asyncio.gather(run(box, what), run(box, what))
+        assert one[0] != two[0]
+        assert one[1] != two[1]
+        await idle(box)
+        again = await run(box, what)
+        assert again[2] == 2  # the folder stays while the environment is warm
+        await idle(box)
+        slow = asyncio.gather(run(box, what), run(box, what))
+        await until(lambda: box.pool.busy("f") == 2)
+        throttled, _ = await box.invoke(what, "request", "{}")
+        assert throttled == Outcome(payload="", throttled=True)
+        await slow
+        await idle(box)
+    assert not Path(one[1]).exists()
+
+
+@pytest.mark.asyncio
+async def test_too_slow_is_killed_with_everything_it_started(tmp_path: Path) -> None:
+    source = """
+import os, subprocess, time
+def handle(event, context):
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(child.pid, flush=True)
+    time.sleep(600)
+"""
+    async with sandbox(tmp_path) as box:
+        began_s = time.monotonic()
+        error = await fail(box, spec(tmp_path, source, timeout_s=0.7))
+        assert time.monotonic() - began_s < 5
+        assert error["errorType"] == "Sandbox.Timedout"
+        assert error["errorMessage"].endswith("Task timed out after 0.70 seconds")
+        (stream,) = (box.logs.streams("/aws/lambda/f") or {}).values()
+        pid = next(int(line.message) for line in stream if line.message.isdigit())
+        await until(lambda: state_of(pid) in ("gone", "Z"))
+        assert await run(box, spec(tmp_path, PID))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("source", "kind", "text"),
+    [
+        ("import os\ndef handle(e, c): os._exit(3)", "Runtime.ExitError", "exit status 3"),
+        ("import os\ndef handle(e, c): os.kill(os.getpid(), 9)", "Runtime.ExitError", "killed"),
+        ("import nothing_like_it", "Runtime.ImportModuleError", "nothing_like_it"),
+        ("x = 1", "Runtime.HandlerNotFound", "handle"),
+        ("def handle(e, c): raise KeyError('k')", "KeyError", "k"),
+        ("def handle(e, c): return object()", "Runtime.MarshalError", "JSON"),
+        ("def handle(e, c): return 'x' * 7000000", "Function.ResponseSizeTooLarge", "6291556"),
+        ("def handle(e, c): return len(bytearray(600 * 2**20))", "MemoryError", ""),
+    ],
+)
+async def test_endings_have_the_names_that_aws_gives_them(
+    tmp_path: Path, source: str, kind: str, text: str
+) -> None:
+    async with sandbox(tmp_path) as box:
+        error = await fail(box, spec(tmp_path, source))
+        assert error["errorType"] == kind
+        assert text in error["errorMessage"]
+        good = tmp_path / "good"
+        good.mkdir()
+        assert await run(box, spec(good, PID, revision="2"))  # the next one is not disturbed
+
+
+@pytest.mark.asyncio
+async def test_a_function_sees_its_own_code_and_the_runtime_and_nothing_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+import importlib.util, os
+def handle(names, context):
+    return [[n for n in names if importlib.util.find_spec(n)], dict(os.environ), os.getcwd()]
+"""
+    monkeypatch.setenv("SECRET_OF_THIS_SHELL", "x")
+    names = ["boto3", "awslambdaric", "app", "corekit", "orchgpu", "remote_gpu", "pytest", "click"]
+    async with sandbox(tmp_path) as box:
+        what = spec(tmp_path, source, variables={"MINE": "1", "AWS_REGION": "moon-1"})
+        importable, environment, folder = await run(box, what, names)
+    assert importable == ["boto3", "awslambdaric", "app"]
+    assert environment["MINE"] == "1"
+    assert environment["AWS_REGION"] == "us-east-1"
+    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
+    assert (environment["LAMBDA_TASK_ROOT"], folder) == (str(what.code),) * 2
+    assert environment["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "256"
+    assert "SECRET_OF_THIS_SHELL" not in environment
+
+
+@pytest.mark.asyncio
+async def test_new_code_gets_a_new_environment_and_the_old_one_ends(tmp_path: Path) -> None:
+    async with sandbox(tmp_path) as box:
+        old = await run(box, spec(tmp_path, PID, revision="0"))
+        await idle(box)
+        assert await run(box, spec(tmp_path, PID)) != old
+        await idle(box)
+        await box.sweep()
+        assert state_of(old) == "gone"
+        assert len(box.pool) == 1
+
+
+@pytest.mark.asyncio
+async def test_the_context_says_how_much_time_is_left(tmp_path: Path) -> None:
+    source = "def handle(e, c): return [c.get_remaining_time_in_millis(), c.invoked_function_arn]"
+    async with sandbox(tmp_path) as box:
+        left_ms, arn = await run(box, spec(tmp_path, source))
+    assert 8_000 < left_ms <= 10_000
+    assert arn == ARN
+    assert os.listdir(tmp_path / "code")
