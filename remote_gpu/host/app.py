@@ -33,6 +33,7 @@ class HostSettings:
     listen_address: str = "127.0.0.1"
     listen_port: int = 0  #: 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
+    operations: tuple[str, ...] = ()  #: to offer; empty = all that load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         log = LeaseLog(settings.state / LEASE_LOG_NAME)
         stack.callback(log.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
-        pool = WorkerPool(settings.data, settings.cpu.cpus, nursery)
+        pool = WorkerPool(settings.data, settings.cpu.cpus, settings.operations, nursery)
         stack.push_async_callback(pool.close)
         await pool.open()
         probe = CpuProbe(settings.cpu, lambda: pool.pids)

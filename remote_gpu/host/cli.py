@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 @click.option("--cpus-shared-with", multiple=True, metavar="HOST", help="Owns the same cores.")
 @click.option("--memory-mib", default="", help="To lend; default: half of the machine's.")
 @click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
+@click.option("--operation", multiple=True, metavar="NAME", help="Offer these; default: all.")
 @click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
 def main(
@@ -48,6 +49,7 @@ def main(
     cpus_shared_with: tuple[str, ...],
     memory_mib: str,
     data: tuple[str, ...],
+    operation: tuple[str, ...],
     nvml: bool,
     ready_file: Path | None,
 ) -> None:
@@ -72,6 +74,7 @@ def main(
             listen_address=address,
             listen_port=port,
             data=_data(data),
+            operations=operation,
         )
         asyncio.run(_serve(settings, scheduler, nvml, ready_file))
     except AppError as error:

@@ -94,8 +94,18 @@ class Worker:
 class WorkerPool:
     """The spawner and the workers that wait for a lease."""
 
-    def __init__(self, data: Mapping[str, Path], cpus: Sequence[int], nursery: Nursery) -> None:
-        self._settings = {"data": {k: str(v) for k, v in data.items()}, "cpus": list(cpus)}
+    def __init__(
+        self,
+        data: Mapping[str, Path],
+        cpus: Sequence[int],
+        operations: Sequence[str],
+        nursery: Nursery,
+    ) -> None:
+        self._settings = {
+            "data": {name: str(path) for name, path in data.items()},
+            "cpus": list(cpus),
+            "operations": list(operations),
+        }
         self._nursery = nursery
         self._idle: deque[Worker] = deque()
         self._workers: set[Worker] = set()  # all that live, idle or bound

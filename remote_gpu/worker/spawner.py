@@ -30,7 +30,7 @@ def main() -> None:
     if settings["cpus"]:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
-    registry = load_registry()
+    registry = load_registry(settings["operations"])
     context = Context(data={name: Path(path) for name, path in settings["data"].items()})
     registry.prepare(context)
     gc.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import queue
@@ -29,6 +30,8 @@ from remote_gpu.host.lease_log import read_overlaps
 SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s
 MEMORY_MIB = 1024
 WAIT_S = 15.0
+#: What the tests of gpud itself need; the others take seconds to load.
+OPERATIONS = ("noop", "burn", "sgemm", "onnx")
 
 
 def until(ready, wait_s: float = WAIT_S) -> None:
@@ -120,7 +123,9 @@ class SchedulerSide:
 class Gpud:
     """The process, and what a test needs to talk to it."""
 
-    def __init__(self, folder: Path, data: dict[str, Path]) -> None:
+    def __init__(
+        self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = ()
+    ) -> None:
         self.scheduler = SchedulerSide()
         self.state = folder / "gpu-a"
         self._ready = folder / "ready.json"
@@ -129,6 +134,8 @@ class Gpud:
         arguments = ["--host-id", "gpu-a", "--scheduler", self.scheduler.address, "--no-nvml",
                      "--listen", "127.0.0.1:0", "--state", str(self.state),
                      "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready)]  # fmt: skip
+        for name in operations:
+            arguments += ["--operation", name]
         for name, path in data.items():
             arguments += ["--data", f"{name}={path}"]
         self.process = subprocess.Popen(
@@ -219,7 +226,7 @@ def descendants(pid: int) -> list[int]:
 @pytest.fixture(scope="module")
 def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """One process for the tests of a file that do not harm it."""
-    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {})
+    gpud = Gpud(tmp_path_factory.mktemp("gpud"), {}, OPERATIONS)
     yield gpud
     gpud.check_log()
     gpud.close()
@@ -238,6 +245,30 @@ def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
 @pytest.fixture
 def own_gpud(tmp_path: Path) -> Iterator[Gpud]:
     """A process for one test that does."""
-    gpud = Gpud(tmp_path, {})
+    gpud = Gpud(tmp_path, {}, OPERATIONS)
     yield gpud
     gpud.close()
+
+
+@pytest.fixture
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No socket and no thread of the client stays; the scheduler's side may have reconnected."""
+    gpud = next(request.getfixturevalue(name) for name in ("shared_gpud", "own_gpud")
+                if name in request.fixturenames)  # fmt: skip
+    before, threads = _sockets(gpud), threading.active_count()
+    yield
+    gc.collect()
+    assert _sockets(gpud) <= before
+    assert threading.active_count() <= threads, threading.enumerate()
+
+
+def _sockets(gpud: Gpud) -> set[str]:
+    """This process's sockets to the gateway, as /proc names them."""
+    port = f":{int(gpud.gateway.rpartition(':')[2]):04X}"
+    lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    inodes = {fields[9] for fields in lines if fields[2].endswith(port)}
+    own = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(str(entry.readlink()))
+    return {f"socket:[{inode}]" for inode in inodes} & own

@@ -43,6 +43,7 @@ class System:
         self.host = self.start(
             "remote_gpu.host", "--host-id", "gpu-a", "--scheduler", self.address, "--no-nvml",
             "--state", str(folder / "gpu-a"), "--memory-mib", str(MEMORY_MIB),
+            "--operation", "noop",
         )  # fmt: skip
         self.ready("remote_gpu.host")
 

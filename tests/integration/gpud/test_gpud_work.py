@@ -191,16 +191,16 @@ def test_two_lanes_work_at_the_same_time(device) -> None:
         thread.join()
 
 
-def worker_of(gpud, session_device) -> int:
-    """The pid of the worker that a lane ends in: the one that is busy."""
-    before = {pid: cpu_s(pid) for pid in gpud.workers()}
-    session_device.op("burn", ms=100)
-    return max(before, key=lambda pid: cpu_s(pid) - before[pid])
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+def worker_of(gpud, lane) -> int:
+    """The pid of the process in which a lane ends."""
+    port = f":{lane._stream.getsockname()[1]:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    inode = next(fields[9] for fields in lines if fields[2].endswith(port))
+    for pid in gpud.workers():
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            if str(entry.readlink()) == f"socket:[{inode}]":
+                return pid
+    raise AssertionError("no worker holds the lane")
 
 
 def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_left) -> None:

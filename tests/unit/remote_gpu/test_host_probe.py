@@ -1,0 +1,85 @@
+"""What a host says of itself: its cores, its devices, and what becomes of a probe that fails."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.model import Device, DeviceKind, Usage
+from remote_gpu.host.probe import CpuProbe, CpuSettings, HostProbe, default_memory_mib, parse_cpus
+
+CORE = min(os.sched_getaffinity(0))
+
+
+def cpu_probe(**fields) -> CpuProbe:
+    settings = CpuSettings(host=HostId("gpu-a"), cpus=(CORE,), memory_mib=512, **fields)
+    return CpuProbe(settings, lambda: [os.getpid()])
+
+
+class OtherProbe:
+    """A second source of devices, which may fail."""
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    async def devices(self) -> tuple[Device, ...]:
+        if self.broken:
+            raise AppError(ErrorCode.UNAVAILABLE, "the driver hangs")
+        return (
+            Device(
+                id=DeviceId("uuid"), index=0, kind=DeviceKind.CUDA, model="L4", memory_mib=23000
+            ),
+        )
+
+    async def usage(self) -> tuple[Usage, ...]:
+        await self.devices()
+        return (Usage(device=DeviceId("uuid"), memory_used_mib=1, utilisation_pct=2),)
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+
+def test_cores() -> None:
+    assert parse_cpus("") == tuple(sorted(os.sched_getaffinity(0)))
+    assert parse_cpus(f"{CORE},{CORE}") == (CORE,)
+    assert parse_cpus(f"{CORE}-{CORE}") == (CORE,)
+    for wrong in ("a", "1-", "-1", "1,,2", "2-1", "99999", " 0"):
+        with pytest.raises(AppError, match="--cpus"):
+            parse_cpus(wrong)
+
+
+def test_the_cpu_device() -> None:
+    device = cpu_probe(shared_with=("gpu-b",)).device()
+    assert (device.id, device.kind, device.memory_mib) == ("gpu-a/cpu0", DeviceKind.CPU, 512)
+    assert "gpu-b" in device.detail
+    assert "gpu-b" not in cpu_probe().device().detail
+    assert default_memory_mib() > 0
+
+
+@pytest.mark.asyncio
+async def test_usage_is_that_of_the_workers() -> None:
+    probe = cpu_probe()
+    [usage] = await probe.usage()
+    assert (usage.processes, usage.memory_used_mib > 1) == (1, True)
+    assert 0 <= usage.utilisation_pct <= 100
+
+
+@pytest.mark.asyncio
+async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
+    other = OtherProbe()
+    probe = HostProbe([cpu_probe(), other])
+    assert [(d.index, d.kind.value, d.healthy) for d in await probe.devices()] == [
+        (0, "cpu", True), (1, "cuda", True),
+    ]  # fmt: skip
+    assert len(await probe.usage()) == 2
+    other.broken = True
+    devices = await probe.devices()
+    assert [d.healthy for d in devices] == [True, False]
+    assert "hangs" in devices[1].detail
+    assert len(await probe.usage()) == 1
+    other.broken = False
+    assert [d.healthy for d in await probe.devices()] == [True, True]
+    await probe.close()
