@@ -16,7 +16,8 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.protocol.address import parse_address as parse_address
 from gpu_scheduler.protocol.codec import BrokenFrame, LineBuffer, decode_line, encode_line
 
 logger = logging.getLogger(__name__)
@@ -26,14 +27,6 @@ Fields = Mapping[str, Any]
 IN_FLIGHT_MAX = 10_000
 #: The id of `hello`, which is sent once per connection and never repeated by resending.
 HELLO_ID = 0
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`"host:port"` → its parts. Raises INVALID."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise invalid(f"{text!r} is not an address; write host:port, as 127.0.0.1:4700")
-    return host.strip("[]"), int(port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
-from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
@@ -31,6 +30,7 @@ from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.model import Device
+from gpu_scheduler.protocol.address import parse_address
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class RunningDaemon:
     http: str
     epoch: int
     nursery: Nursery
+    journal: Journal
 
 
 class Performer:
@@ -116,18 +117,20 @@ async def running_daemon(
         ready = asyncio.Event()
         door = HttpDoor(calls, metrics, journal, ready.is_set)
         http = await _listen_http(door, settings.http, stack)
-        now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
-        driver.submit(on.EpochBegan(**now))
-        if settings.capacity is not None:
-            driver.submit(on.CapacityDeclared(devices=settings.capacity, **now))
+        for event in _first_events(settings, clock):  # before anybody can ask
+            decision = machine.handle(event)
+            await journal.append(decision.changes)
+            for action in decision.actions:
+                performer.perform(action)
         nursery.start_eternal(driver.run(), "driver")
-        await driver.drained()
         metrics.epoch = machine.state.epoch
         socket = await _listen_socket(desk, switchboard, metrics, settings.listen, stack)
         ready.set()
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
-        yield RunningDaemon(socket=socket, http=http, epoch=metrics.epoch, nursery=nursery)
+        yield RunningDaemon(
+            socket=socket, http=http, epoch=metrics.epoch, nursery=nursery, journal=journal
+        )
 
 
 def _recovered(
@@ -145,6 +148,13 @@ def _recovered(
     journal.snapshot = machine.snapshot
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
     return keys, journal, machine
+
+
+def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
+    now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
+    yield on.EpochBegan(**now)
+    if settings.capacity is not None:
+        yield on.CapacityDeclared(devices=settings.capacity, **now)
 
 
 async def _listen_socket(

@@ -30,8 +30,9 @@ LOCK_NAME = "lock"
 RESERVE_BYTES = 2 * 2**20
 #: Allocated at once; one call per few thousand entries.
 CHUNK_BYTES = 4 * 2**20
-#: A journal is compacted above this size and above `COMPACT_RATIO` times its last snapshot.
-COMPACT_BYTES_MIN = 32 * 2**20
+#: A journal is compacted above this size (read back in about a second) and above `COMPACT_RATIO`
+#: times its last snapshot.
+COMPACT_BYTES_MIN = 8 * 2**20
 COMPACT_RATIO = 4
 #: A disk that was full is asked again this often at most.
 FULL_RETRY_S = 1.0

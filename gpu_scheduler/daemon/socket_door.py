@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
         self._number = 0
         self._session: SessionId | None = None
         self._host: HostId | None = None
+        self._hello_to = ""  # reply_to of the newest hello
 
     # --- asyncio.Protocol
 
@@ -113,6 +114,7 @@ class Connection(asyncio.Protocol):
 
     def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
         role = fields.pop("role", None)
+        self._hello_to = reply_to
         if role == "requester" and self._host is None:
             self._session = self._desk.requester_hello(fields, reply_to)
         elif role == "host" and self._session is None:
@@ -143,6 +145,9 @@ class Connection(asyncio.Protocol):
             self._refuse(id_, error)
 
     def refuse(self, id_: int, error: AppError) -> None:
+        if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
+            self._session = self._host = None
+            self._switchboard.unbind(self)
         self._write(error_line(id_, error))
 
     def push(self, name: str, fields: Mapping[str, Any]) -> None:

@@ -16,6 +16,8 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.journal import RealDisk
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Request, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome
@@ -269,3 +271,58 @@ async def test_nobody_there_is_unavailable_after_the_deadline() -> None:
         with pytest.raises(AppError, match="is ssgmd up") as caught:
             await client.leases()
         assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+@pytest.mark.asyncio
+async def test_a_refused_host_may_not_go_on(programs: Any) -> None:
+    """A second host that claims the first one's devices is told so; its reports do not count."""
+    address = programs.ssgmd().wait_ready()["socket"]
+    first, second = Host("gpu-a", 1), Host("gpu-b", 1)
+    second.devices = first.devices  # type: ignore[method-assign]
+    async with first.link(address) as link, SchedulerClient(address, budget=BUDGET) as client:
+        await link.registered()
+        async with second.link(address) as refused:
+            await asyncio.sleep(0.3)
+            assert not refused.connected
+        hosts = (await client.inventory()).hosts
+        assert [host.host for host in hosts] == ["gpu-a"]
+
+
+@pytest.mark.asyncio
+async def test_a_disk_without_any_room_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    class FullDisk(RealDisk):
+        def write(self, fd: int, data: bytes, offset: int) -> None:
+            raise OSError(28, "No space left on device")
+
+    settings = DaemonSettings(state=tmp_path, budget=BUDGET)
+    async with running_daemon(settings):
+        pass
+    with pytest.raises(AppError, match="free some space") as caught:
+        async with running_daemon(settings, FullDisk()):
+            pass
+    assert caught.value.code is ErrorCode.EXHAUSTED
+
+
+@pytest.mark.asyncio
+async def test_a_compacted_journal_tells_the_same(tmp_path: Path) -> None:
+    settings = DaemonSettings(state=tmp_path, budget=BUDGET)
+    host = Host("gpu-a", 2)
+    async with (
+        running_daemon(settings) as daemon,
+        host.link(daemon.socket) as link,
+        SchedulerClient(daemon.socket, budget=BUDGET) as client,
+    ):
+        await link.registered()
+        for n in range(5):
+            await client.attempt(f"j{n}", 1, 0, Request(memory_mib=512), handle=f"h{n}")
+        daemon.journal.compact_bytes_min = 0
+        await client.finish("j0", "SUCCEEDED", "NONE")
+        before = (await client.records(), await client.leases(), await client.queue())
+    assert daemon.journal.figures.compactions >= 1
+    async with (
+        running_daemon(settings) as daemon,
+        SchedulerClient(daemon.socket, budget=BUDGET, session=client.session) as again,
+    ):
+        after = (await again.records(), await again.leases(), await again.queue())
+    assert daemon.epoch == 2
+    assert after == before
