@@ -47,7 +47,7 @@ class Local:
             return OpResult({}, [], "")
         inputs = [b.handle if isinstance(b, DeviceBuffer) else flat_views([b])[0] for b in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
-        views = [memoryview(bytearray(view)) for view in flat_views(results)]
+        views = [memoryview(bytearray(view)) for view in results]  # inputs may be among them
         if out is not None:
             for target, view in zip(flat_views(out), views, strict=True):
                 target[: view.nbytes] = view

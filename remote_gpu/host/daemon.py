@@ -78,7 +78,7 @@ class HostDaemon:
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         """The scheduler's truth after a (re)connect."""
-        logger.info("full state", extra={"installs": len(installs), "epoch": epoch})
+        logger.debug("full state", extra={"installs": len(installs), "epoch": epoch})
         now_s = self.now_s()
         self.apply([*self.table.expire(now_s), *self.table.full_state(installs, now_s)])
 

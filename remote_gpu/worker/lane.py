@@ -22,8 +22,8 @@ from remote_gpu.worker.quota import Quota
 
 #: One input: bytes, or the handle of a resident buffer.
 Input: TypeAlias = "memoryview | int"
-#: values, buffers, implementation
-Ran: TypeAlias = "tuple[dict[str, Any], list[Any], str]"
+#: values, buffers (flat byte views), implementation
+Ran: TypeAlias = "tuple[dict[str, Any], list[memoryview], str]"
 
 #: Before the quota is asked a frame is only limited by what can be drained in seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
@@ -58,13 +58,13 @@ class Runner:
         _check_inputs(name, operation.limits, views)
         try:
             values, results = operation.run(self._context, args, views)
+            return values, flat_views(results), operation.implementation
         except OpFailed:
             raise
         except MemoryError:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the process has no more memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
-        return values, results, operation.implementation
 
     def window(self, args: Mapping[str, Any], size: int) -> memoryview:
         """The part of a resident buffer that `buffer.write` fills. Raises OpFailed."""
@@ -120,11 +120,9 @@ class LaneServer:
             self._answer(header, _error(error), error)
             return
         answer: dict[str, Any] = {"ok": values, "ran": ran}
-        views: list[memoryview] = []
         if results:
-            views = flat_views(results)
-            answer["out"] = [view.nbytes for view in views]
-        self._answer(header, answer, None, views)
+            answer["out"] = [view.nbytes for view in results]
+        self._answer(header, answer, None, results)
         self._release_area(_AREA_KEPT_BYTES)
 
     def _answer(

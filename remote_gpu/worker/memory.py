@@ -35,8 +35,8 @@ class Memory:
     def close(self) -> None:
         """Give it back at once; a view still exported keeps the mapping until it dies."""
         self._quota.free(self.size)
-        self.view.release()
         with contextlib.suppress(BufferError):
+            self.view.release()
             self._map.close()
 
 

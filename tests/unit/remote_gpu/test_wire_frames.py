@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.wire.channel import Channel
@@ -52,6 +52,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     meta=st.dictionaries(st.text(max_size=8), json_values, max_size=5),
     payload=st.lists(st.binary(max_size=20_000), max_size=5),
@@ -70,6 +71,7 @@ def test_a_frame_survives_any_portions(meta, payload, portion, call) -> None:
     assert receiver.receive() is None
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_frame_or_a_wire_error(data) -> None:
     channel = Channel(Pipe(data), Limits(meta_bytes_max=100, payload_bytes_max=100))
@@ -80,6 +82,7 @@ def test_any_bytes_are_a_frame_or_a_wire_error(data) -> None:
         pass
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=0, max_size=300))
 def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body) -> None:
     data = HEADER.pack(MAGIC, VERSION, 0, 1, len(body), 0) + body

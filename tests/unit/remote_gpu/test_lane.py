@@ -1,0 +1,225 @@
+"""A lane in memory: whatever comes in is answered with a result or a code, and no byte is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import NO_REPLY, Limits
+from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
+from remote_gpu.worker.operation import Limits as InputLimits
+from remote_gpu.worker.quota import Quota
+
+LIMIT_BYTES = 1 << 20
+
+
+class Ends:
+    """Both ends of a connection in memory: all that is sent, then all that is answered."""
+
+    def __init__(self) -> None:
+        self.to_server, self.to_client = bytearray(), bytearray()
+
+    def client(self) -> Channel:
+        return Channel(_End(self.to_client, self.to_server), Limits())
+
+    def serve(self, **context) -> Quota:
+        """Run a lane over everything sent so far; returns its quota."""
+        quota = Quota(LIMIT_BYTES)
+        runner = Runner(REGISTRY, Context(quota=quota, **context))
+        LaneServer(_End(self.to_server, self.to_client), runner, quota).serve()
+        return quota
+
+
+class _End:
+    def __init__(self, source: bytearray, sink: bytearray) -> None:
+        self._source, self._sink = source, sink
+
+    def sendmsg(self, buffers, /) -> int:
+        data = b"".join(bytes(b) for b in buffers)
+        self._sink += data
+        return len(data)
+
+    def recv_into(self, buffer, nbytes=0, /) -> int:
+        part = self._source[: len(buffer)]
+        buffer[: len(part)] = part
+        del self._source[: len(part)]
+        return len(part)
+
+
+class Bad:
+    """An operation with every way of misbehaving that the lane must contain."""
+
+    name, version, kinds, implementation = "bad", 1, ("cpu",), "none"
+    limits = InputLimits(inputs_max=1, input_bytes_max=10)
+
+    def prepare(self, context) -> None: ...
+
+    def run(self, context, args, inputs):
+        how = args.get("how")
+        if how == "raise":
+            raise KeyError("lost")
+        if how == "memory":
+            raise MemoryError
+        if how == "refuse":
+            raise OpFailed(OpCode.EINVAL, "no")
+        if how == "not json":
+            return {"x": object()}, []
+        if how == "nan":
+            return {"x": float("nan")}, []
+        return {}, [memoryview(b"abcdef")[::2]]  # not contiguous
+
+
+REGISTRY = load_registry(["noop", "burn"])
+REGISTRY.add(Bad())
+
+
+def answers(ends: Ends) -> list[dict]:
+    channel, found = ends.client(), []
+    while (received := channel.receive()) is not None:
+        header, meta = received
+        payload = bytearray(header.payload_bytes)
+        channel.receive_payload([memoryview(payload)])
+        found.append(meta | {"payload": bytes(payload), "call": header.call})
+    return found
+
+
+args = st.dictionaries(
+    st.sampled_from(["size", "buffer", "offset", "how", "ms", "x"]),
+    st.none() | st.integers(-2, 2000) | st.floats(-1, 2) | st.text(max_size=5)
+    | st.sampled_from(["raise", "memory", "nan", "not json", "refuse"]),
+    max_size=3,
+)  # fmt: skip
+calls = st.tuples(
+    st.sampled_from(["noop", "bad", "nonsense", "sync", "operations", "buffer.new", "buffer.read",
+                     "buffer.write", "buffer.free", ""]),
+    args,
+    st.lists(st.binary(max_size=2000), max_size=3),
+    st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(calls, max_size=12))
+def test_every_call_that_wants_an_answer_gets_one_in_order(made) -> None:
+    ends = Ends()
+    client = ends.client()
+    for number, (name, arguments, buffers, reply) in enumerate(made):
+        meta = {"op": name, "args": arguments, "in": [len(b) for b in buffers]}
+        client.send(meta, buffers, call=number, flags=0 if reply else NO_REPLY)
+    client.send({"op": "sync"}, call=999)
+    client.send({"op": "noop", "in": [3]}, [b"end"], call=1000)
+    quota = ends.serve()
+    found = answers(ends)
+    wanted = [n for n, (*_, reply) in enumerate(made) if reply]
+    assert [answer["call"] for answer in found] == [*wanted, 999, 1000]
+    assert all("ok" in answer or answer["error"]["code"] in set(OpCode) for answer in found)
+    assert found[-1]["payload"] == b"end"  # payloads were drained, whatever became of their calls
+    assert quota.used_bytes == 0
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_frames_end_the_lane(data) -> None:
+    ends = Ends()
+    ends.to_server += data
+    assert ends.serve().used_bytes == 0
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["op", "args", "in", "x"]),
+        st.none()
+        | st.integers()
+        | st.just("noop")
+        | st.lists(st.integers() | st.none(), max_size=3)
+        | st.lists(st.dictionaries(st.just("buffer"), st.integers() | st.text(), max_size=1)),
+    )
+)  # fmt: skip
+def test_any_meta_is_answered_or_ends_the_lane(meta) -> None:
+    ends = Ends()
+    ends.client().send(meta)
+    ends.serve()
+    assert len(answers(ends)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [({"how": "raise"}, "EIO"), ({"how": "memory"}, "ENOMEM"), ({"how": "refuse"}, "EINVAL"),
+     ({"how": "not json"}, "EIO"), ({"how": "nan"}, "EIO"), ({}, "EIO")],
+)  # fmt: skip
+def test_an_operation_that_misbehaves(arguments, code) -> None:
+    ends = Ends()
+    ends.client().send({"op": "bad", "args": arguments})
+    ends.client().send({"op": "noop"})
+    ends.serve()
+    bad, good = answers(ends)
+    assert bad["error"]["code"] == code
+    assert "ok" in good
+
+
+def test_stated_limits_are_kept() -> None:
+    ends = Ends()
+    for buffers in ([b"x" * 11], [b"", b""]):
+        ends.client().send({"op": "bad", "in": [len(b) for b in buffers]}, buffers)
+    ends.serve()
+    assert [answer["error"]["code"] for answer in answers(ends)] == ["E2BIG", "EINVAL"]
+
+
+def test_the_registry_says_what_there_is() -> None:
+    with pytest.raises(OpFailed, match="ENOTSUP"):
+        REGISTRY.find("noop", "cuda")
+    with pytest.raises(OpFailed, match="noop"):
+        REGISTRY.find("nonsense", "cpu")
+    assert "there are" in load_registry(["nonsense"]).failures["nonsense"]
+
+
+def test_an_operation_that_cannot_prepare_is_taken_out() -> None:
+    class Broken(Bad):
+        name = "broken"
+
+        def prepare(self, context) -> None:
+            raise OSError("no model")
+
+    registry = Registry()
+    registry.add(Broken())
+    registry.add(Bad())
+    registry.prepare(Context())
+    assert registry.names("cpu") == ("bad",)
+    assert "no model" in registry.failures["broken"]
+
+
+def test_a_quota_under_many_threads() -> None:
+    quota = Quota(1000)
+    taken: list[int] = []
+    codes: list[str] = []
+
+    def work() -> None:
+        for _ in range(200):
+            try:
+                with quota.held(400):
+                    taken.append(quota.used_bytes)
+            except OpFailed as failed:
+                codes.append(failed.code)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert quota.used_bytes == 0
+    assert max(taken) <= 1000
+    assert set(codes) <= {OpCode.ENOMEM}
+
+
+def test_warm_loads_once() -> None:
+    warm, loads = Warm(), []
+    for _ in range(3):
+        assert warm.get("key", lambda: loads.append(1) or "value") == "value"
+    assert (loads, warm.keys(), warm.find("other")) == ([1], ("key",), None)
