@@ -122,6 +122,7 @@ class Bridge:
                 "eventName": "ObjectCreated:Put",
                 "s3": {
                     "s3SchemaVersion": "1.0",
+                    "configurationId": rule.id,
                     "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
                     "object": {"key": quoted_key(key), "size": size, "eTag": etag},
                 },

@@ -128,13 +128,14 @@ def handle(event, context):
         again = await run(box, what)
         assert again[2] == 2  # the folder stays while the environment is warm
         await idle(box)
+        folder = Path(one[1])
         slow = asyncio.gather(run(box, what), run(box, what))
         await until(lambda: box.pool.busy("f") == 2)
         throttled, _ = await box.invoke(what, "request", "{}")
         assert throttled == Outcome(payload="", throttled=True)
         await slow
         await idle(box)
-    assert not Path(one[1]).exists()
+    assert not await asyncio.to_thread(folder.exists)
 
 
 @pytest.mark.asyncio
