@@ -62,7 +62,7 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
     return found | {
         "PATH": path,
         "HOME": str(workspace.home),
-        "TMPDIR": str(workspace.tmp),
+        "TMPDIR": str(workspace.home),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # a script that is killed has still said what it said
     }

@@ -42,13 +42,25 @@ def adopt_orphans(adopt: bool) -> None:
 def children() -> frozenset[int]:
     """The processes whose parent is this one, ended and not yet reaped ones too."""
     found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
+    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - twice per run; Path is 4x slower
         try:
-            found.update(map(int, (task / "children").read_bytes().split()))
-        except FileNotFoundError:
-            if task.exists():  # a kernel without CONFIG_PROC_CHILDREN
+            found.update(map(int, _read(f"/proc/self/task/{task}/children").split()))
+        except (FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile, or
+            if Path("/proc/self/task", task).exists():  # a kernel without CONFIG_PROC_CHILDREN
                 return _children_by_scan()
     return frozenset(found)
+
+
+def _read(path: str) -> bytes:
+    """The whole of a /proc file."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        data = b""
+        while chunk := os.read(file, 1 << 16):
+            data += chunk
+        return data
+    finally:
+        os.close(file)
 
 
 def _children_by_scan() -> frozenset[int]:

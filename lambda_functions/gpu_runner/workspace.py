@@ -23,15 +23,14 @@ NAME_BYTES_MAX = 200
 
 
 class Workspace:
-    """`input/`, `output/`, `home/` and `tmp/` below a fresh folder of mode 0700."""
+    """`input/`, `output/` and `home/` (also for temporary files) below a folder of mode 0700."""
 
     def __init__(self, parent: Path | None = None) -> None:
         self.root, self._lock = _create(parent or Path(tempfile.gettempdir()))
         self.input = self.root / "input"
         self.output = self.root / "output"
         self.home = self.root / "home"
-        self.tmp = self.root / "tmp"
-        for folder in (self.input, self.output, self.home, self.tmp):
+        for folder in (self.input, self.output, self.home):
             folder.mkdir()
 
     def remove(self) -> None:

@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[3]
 def test_it_is_private_and_nothing_is_left(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         assert stat.S_IMODE(workspace.root.stat().st_mode) == 0o700
-        assert {p.name for p in workspace.root.iterdir()} == {"input", "output", "home", "tmp"}
-        (workspace.tmp / "deep").mkdir()
-        (workspace.tmp / "deep/file").write_text("x")
-        (workspace.tmp / "out").symlink_to("/etc")
+        assert {p.name for p in workspace.root.iterdir()} == {"input", "output", "home"}
+        (workspace.home / "deep").mkdir()
+        (workspace.home / "deep/file").write_text("x")
+        (workspace.home / "out").symlink_to("/etc")
     assert list(tmp_path.iterdir()) == []
     workspace.remove()
 
@@ -47,9 +47,9 @@ def test_the_target_of_a_link_survives(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="modes do not bind root")
 def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
-        (workspace.tmp / "a/b").mkdir(parents=True)
-        (workspace.tmp / "a/b").chmod(0)
-        (workspace.tmp / "a").chmod(0o500)
+        (workspace.home / "a/b").mkdir(parents=True)
+        (workspace.home / "a/b").chmod(0)
+        (workspace.home / "a").chmod(0o500)
     assert list(tmp_path.iterdir()) == []
 
 
