@@ -16,6 +16,8 @@ from typing import Any
 
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from lambda_functions.gpu_runner.workspace import Workspace
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.variables import allowed_variables
 
 #: Where this package lies in: the task root in Lambda. `import remote_gpu.client` works from it.
 IMPORT_ROOT = Path(__file__).resolve().parents[2]
@@ -27,29 +29,6 @@ _PASSED = (
 )  # fmt: skip
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-#: The variables that the client of each middleware needs, with the grammar of their values. What
-#: an envelope carries beyond them is refused: it could be LD_PRELOAD.
-_ADDRESS = re.compile(
-    r"[A-Za-z0-9._:\[\]-]{1,255}(?:@[A-Za-z0-9._:-]{1,64}|:\d{1,5}(?::\d{1,3})?)?"
-)
-_NUMBER = re.compile(r"\d{1,4}")
-_ADDRESSES = re.compile(r"[A-Za-z0-9._:\[\]/,@-]{1,1024}")
-_DEVICES = re.compile(r"[A-Za-z0-9,._-]{0,255}")
-_PROTOCOL = re.compile(r"[A-Z]{2,8}")
-ALLOWED: Mapping[str, Mapping[str, re.Pattern[str]]] = {
-    "builtin": {},
-    "rcuda": {
-        r"RCUDA_DEVICE_COUNT": _NUMBER,
-        r"RCUDA_DEVICE_\d{1,3}": _ADDRESS,
-        r"RCUDA_NETWORK": _PROTOCOL,
-    },
-    "lupine": {r"LUPINE_SERVER": _ADDRESSES, r"CUDA_VISIBLE_DEVICES": _DEVICES},
-    "cricket": {r"REMOTE_GPU_ADDRESS": _ADDRESS, r"CUDA_VISIBLE_DEVICES": _DEVICES},
-    "gvirtus": {r"GVIRTUS_BACKEND": _ADDRESSES},
-    "pocl": {r"POCL_DEVICES": _DEVICES, r"POCL_REMOTE\d{1,3}_PARAMETERS": _ADDRESSES},
-    "vaccel": {r"VACCEL_RPC_ADDRESS": _ADDRESSES},
-}
 
 
 def base_variables(workspace: Workspace) -> dict[str, str]:
@@ -93,16 +72,10 @@ def scar_variables(
 
 def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Those of an envelope that its middleware may set. Raises EnvelopeError on any other."""
-    grammar = ALLOWED.get(middleware)
-    if grammar is None:
-        raise EnvelopeError(f"unknown middleware {middleware!r}; known: {', '.join(ALLOWED)}")
-    for name, value in variables.items():
-        allowed = next((v for n, v in grammar.items() if re.fullmatch(n, name)), None)
-        if allowed is None:
-            raise EnvelopeError(f"middleware {middleware} may not set the variable {name!r}")
-        if not allowed.fullmatch(value):
-            raise EnvelopeError(f"middleware {middleware}: {name}={value!r} is not a value for it")
-    return dict(variables)
+    try:
+        return allowed_variables(middleware, variables)
+    except WireError as error:
+        raise EnvelopeError(str(error)) from None
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:

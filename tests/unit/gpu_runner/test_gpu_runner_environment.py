@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from corekit.budget import Budget
 from lambda_functions.gpu_runner import environment, settings
-from lambda_functions.gpu_runner.environment import ALLOWED, middleware_variables, user_variables
+from lambda_functions.gpu_runner.environment import middleware_variables, user_variables
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
 from lambda_functions.gpu_runner.settings import Time, read_settings
 from lambda_functions.gpu_runner.workspace import Workspace
+from remote_gpu.wire.variables import ALLOWED
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "s", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "s",
@@ -88,9 +89,8 @@ def test_values_that_are_no_strings(value: object) -> None:
 
 GOOD = {
     "rcuda": {
-        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@8308:0", "RCUDA_NETWORK": "TCP",
+        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@8308:0", "RCUDAPROTO": "TCP",
     },
-    "lupine": {"LUPINE_SERVER": "127.0.0.1:14833"},
     "builtin": {},
 }  # fmt: skip
 
