@@ -77,6 +77,7 @@ class _Demo:
         from orchgpu.cli.cloud import JobCloud
 
         _adopt_environment(environment_of(self._system))
+        self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]
         self._deploy(examples)
         with closing(JobCloud()) as cloud:
@@ -84,6 +85,16 @@ class _Demo:
             if not self._quiet:
                 self._show(cloud, jobs)
             return self._outcome(cloud, jobs)
+
+    def _show_devices(self) -> None:
+        from orchgpu.cli.scheduler import ask
+
+        inventory = ask(self._system.scheduler, lambda client: client.inventory())
+        for host in sorted(inventory.hosts, key=lambda host: host.host):
+            for view in host.devices:
+                device = view.device
+                self._say(f"{host.host:<13} device {device.index}: {device.kind.value}, "
+                          f"{device.model}, {device.memory_mib} MiB, {device.detail}")  # fmt: skip
 
     def _deploy(self, examples: list[Example]) -> None:
         from contextlib import closing

@@ -104,12 +104,14 @@ def gpus(scheduler: str | None, as_json: bool) -> None:
     from corekit.decode import encode
 
     inventory = ask(scheduler_address(scheduler), lambda client: client.inventory())
+    hosts = sorted(inventory.hosts, key=lambda host: host.host)
     if as_json:
-        say_json(encode(inventory))
+        say_json({"hosts": encode(hosts), "declared": encode(inventory.declared)})
         return
-    rows = [_device_row(host, view) for host in inventory.hosts for view in host.devices]
+    rows = [_device_row(host, view) for host in hosts for view in host.devices]
     head = (
         "HOST", "STATE", "DEVICE", "KIND", "MODEL", "MEMORY FREE", "COMPUTE FREE", "LEASES", "USE",
+        "DETAIL",
     )  # fmt: skip
     say_table(head, rows, empty="no host has registered")
 
@@ -127,4 +129,5 @@ def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
         f"{view.compute_free_pct} %",
         str(len(view.leases)),
         used,
+        device.detail,
     )

@@ -98,10 +98,17 @@ class Programs:
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
             *("--listen", LOOPBACK, "--state", str(self._home.state(name))),
             *("--cpus", ",".join(str(core) for core in cores)),
+            *self._sharers(name),
             *("--memory-mib", str(self._settings.host_memory_mib)),
             *data,
         )
         return self._built(name, command, "gateway", {})
+
+    def _sharers(self, name: str) -> tuple[str, ...]:
+        """With too few cores for a part each, every host says with whom it shares them."""
+        if len(self._settings.cores) >= len(HOSTS):
+            return ()
+        return tuple(a for host in HOSTS if host != name for a in ("--cpus-shared-with", host))
 
     def _orchestrator(self, ready: Ready) -> Program:
         scheduler = str(ready["scheduler"]["socket"])

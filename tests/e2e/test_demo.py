@@ -32,9 +32,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "TMPDIR": str(temporary),
         "PYTHONPATH": str(ROOT),
         "ORCHGPU_HOME": str(tmp_path / "home"),
-        # a person's own account must not matter
-        "AWS_PROFILE": "no-such-profile",
-        "AWS_ACCESS_KEY_ID": "AKIAREALREALREAL",
     }
 
 
@@ -102,7 +99,8 @@ def assert_good(shown: dict[str, Any]) -> None:
 def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
     environment: dict[str, str],
 ) -> None:
-    demos = [start(environment, "demo", "--json") for _ in range(2)]
+    account = {"AWS_PROFILE": "no-such-profile", "AWS_ACCESS_KEY_ID": "AKIAOFSOMEBODYELSE"}
+    demos = [start({**environment, **own}, "demo", "--json") for own in ({}, account)]
     ended = [finish(demo) for demo in demos]
     for status, out, err in ended:
         assert status == 0, err
@@ -181,18 +179,7 @@ def test_a_local_system_keeps_functions_over_down_and_up(
     assert json.loads(out)["jobs"][0]["state"] == "SUCCEEDED"
 
 
-def test_a_killed_supervisor_takes_its_programs_along(
-    environment: dict[str, str], up: dict[str, Any]
-) -> None:
-    home = Path(environment["ORCHGPU_HOME"])
-    os.kill(json.loads((home / "system.json").read_text())["supervisor_pid"], signal.SIGKILL)
-    pids = [process["pid"] for process in up["processes"]]
-    until("all programs gone", lambda: not any(birth_of(pid) for pid in pids))
-    status, _, err = orchgpu(environment, "status")
-    assert (status, "orchgpu up" in err) == (8, True)
-
-
-def test_a_dead_program_makes_the_system_unhealthy(
+def test_a_dead_program_is_shown_and_a_killed_supervisor_takes_all_along(
     environment: dict[str, str], up: dict[str, Any]
 ) -> None:
     victim = next(p["pid"] for p in up["processes"] if p["name"] == "gpu-b")
@@ -204,3 +191,9 @@ def test_a_dead_program_makes_the_system_unhealthy(
     status, _, err = orchgpu(environment, "up")
     assert status == 0
     assert "already running" in err
+    home = Path(environment["ORCHGPU_HOME"])
+    os.kill(json.loads((home / "system.json").read_text())["supervisor_pid"], signal.SIGKILL)
+    pids = [process["pid"] for process in up["processes"]]
+    until("all programs gone", lambda: not any(birth_of(pid) for pid in pids))
+    status, _, err = orchgpu(environment, "status")
+    assert (status, "orchgpu up" in err) == (8, True)

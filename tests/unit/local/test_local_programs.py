@@ -60,6 +60,13 @@ def test_hosts_get_their_cores_and_data(tmp_path: Path) -> None:
     assert first[first.index("--scheduler") + 1] == "127.0.0.1:4700"
 
 
+def test_hosts_that_share_their_cores_say_so(tmp_path: Path) -> None:
+    command = programs(tmp_path, cores=(3,)).program("gpu-b", READY).command
+    assert command[command.index("--cpus") + 1] == "3"
+    assert command[command.index("--cpus-shared-with") + 1] == "gpu-a"
+    assert "--cpus-shared-with" not in programs(tmp_path).program("gpu-b", READY).command
+
+
 def test_only_who_speaks_to_the_cloud_is_told_where_it_is(tmp_path: Path) -> None:
     built = programs(tmp_path)
     orchestrator = built.program("orchestrator", READY).environment
