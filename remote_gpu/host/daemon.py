@@ -122,6 +122,8 @@ class HostDaemon:
             self._tell(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
             self._tell(step, SessionState.FREED)
+        elif step.kind is StepKind.UNBOUND and self.gateway is not None:
+            self.gateway.session_ended(step)
         elif step.kind is StepKind.CUT and self.link is not None:
             self.link.cut(step.lease)
         elif step.kind is StepKind.CLOSED:
@@ -191,7 +193,7 @@ class HostDaemon:
 
     async def _start_worker(self, entry: Entry) -> Worker | None:
         memory_mib = sum(share.memory_mib for share in entry.install.shares)
-        cap_s = CAP_S_MAX if entry.cap_at_s is None else entry.cap_at_s - self.now_s()
+        cap_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self.now_s()
         start = Start(
             lease=entry.lease,
             tenant=entry.install.tenant,

@@ -182,10 +182,10 @@ class Gateway:
         }
         try:
             await send_frame(stream, {"welcome": welcome}, PRESENT_S)
-            await self._hold(stream, lease)
+            await self._hold(stream, lease, hello.session)
         except (WireError, OSError, TimeoutError) as error:
             if self._sessions.get(lease) is stream:  # else it was ended here, which closed it
-                host.apply(host.table.end(lease, EndReason.SESSION_LOST, str(error)))
+                host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
         finally:
             if self._sessions.get(lease) is stream:
                 del self._sessions[lease]
@@ -194,14 +194,15 @@ class Gateway:
         entry = self._host.table.find(lease)
         return entry is None or entry.phase is not Phase.QUEUED
 
-    async def _hold(self, stream: socket.socket, lease: LeaseId) -> None:
+    async def _hold(self, stream: socket.socket, lease: LeaseId, nonce: str) -> None:
         """Answer what the session says until it closes."""
         host, silence_s = self._host, self._budget.session_silence_s
         while True:
             meta = await receive_frame(stream, SESSION, 2 * silence_s)
             now_s = host.now_s()
             host.apply(host.table.expire(now_s))  # after a stop of this process: deadlines first
-            if host.table.find(lease) is None:
+            entry = host.table.find(lease)
+            if entry is None or entry.nonce != nonce:
                 return
             host.table.heard(lease, now_s)
             if isinstance(close := meta.get("close"), dict):
@@ -218,7 +219,8 @@ class Gateway:
     ) -> None:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
         self._sessions.pop(lease, None)  # ended by its holder: there is nobody to tell
-        self._host.apply(self._host.table.end(lease, reason, str(close.get("detail", ""))[:500]))
+        detail = str(close.get("detail", ""))[:500]
+        self._host.apply(self._host.table.session_over(lease, reason, detail))
         with contextlib.suppress(OSError, TimeoutError):
             await send_frame(stream, {"close": {}}, PRESENT_S)
 

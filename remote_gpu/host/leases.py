@@ -6,6 +6,9 @@
 A lease occupies its shares from PLACED until its worker is gone, whatever else has happened to it:
 that alone decides whether the next one fits, so no two leases ever overlap on one share, even when
 the scheduler promised the share again long ago.
+
+A lease is held by its session, and over with it; under `Hold.DEADLINE` sessions come and go, one at
+a time, and only the deadline ends it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from remote_gpu.wire.errors import Refusal, Refused
 
 #: Ended leases are remembered to say ENDED in place of NOT_INSTALLED, and never to reopen one.
 _REMEMBERED_MAX = 10_000
+#: Deadlines of a session, which a deadline lease outlives.
+_OF_SESSIONS = (EndReason.SESSION_LOST, EndReason.CAP)
 #: A cap above this is a mistake: Lambda's longest function is 900 s.
 CAP_S_MAX = 86_400.0
 
@@ -40,6 +45,7 @@ class StepKind(StrEnum):
 
     PLACED = "placed"  #: log; let a waiting session in
     OPENED = "opened"  #: tell the scheduler
+    UNBOUND = "unbound"  #: its session is over, the lease is not; drop the session
     RETURNED = "returned"  #: tell the scheduler: the shares may be promised again
     KILL = "kill"  #: end the worker and the lanes, then call `gone`
     CLOSED = "closed"  #: tell the scheduler, with the reason; drop the session
@@ -69,12 +75,22 @@ class Entry:
     occupying: bool = False
     nonce: str = ""  #: of the session that bound the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
-    cap_at_s: float | None = None
-    heard_at_s: float | None = None
+    ends_at_s: float | None = None  #: of a deadline lease
+    cap_at_s: float | None = None  #: of the session
+    heard_at_s: float | None = None  #: when the session spoke last
 
     @property
     def lease(self) -> LeaseId:
         return self.install.lease
+
+    @property
+    def held_by_session(self) -> bool:
+        return self.install.hold is Hold.SESSION
+
+    @property
+    def last_s(self) -> float | None:
+        """When its work will be over at the latest; a deadline lease's outlives its sessions."""
+        return self.cap_at_s if self.held_by_session else self.ends_at_s
 
 
 class LeaseTable:
@@ -107,7 +123,7 @@ class LeaseTable:
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
             if install.hold is Hold.DEADLINE and install.cap_s is not None:
-                entry.cap_at_s = now_s + install.cap_s
+                entry.ends_at_s = now_s + install.cap_s
             if install.state is LeaseState.ENDING:
                 entry.phase = Phase.RETURNED  # its shares are no longer its own
             elif not self._fits(entry, alone=True):
@@ -137,8 +153,7 @@ class LeaseTable:
         if entry.phase is not Phase.PLACED:
             raise Refused(Refusal.NOT_READY, f"the shares of {lease} are not free yet")
         entry.phase, entry.nonce, entry.heard_at_s = Phase.OPEN, nonce, now_s
-        cap_at_s = now_s + min(cap_s, CAP_S_MAX)
-        entry.cap_at_s = cap_at_s if entry.cap_at_s is None else min(cap_at_s, entry.cap_at_s)
+        entry.cap_at_s = now_s + min(cap_s, CAP_S_MAX)
         return [self._step(entry, StepKind.OPENED)]
 
     def admit_lane(self, lease: str, nonce: str) -> Entry:
@@ -156,12 +171,24 @@ class LeaseTable:
             entry.heard_at_s = now_s
 
     def give_back(self, lease: LeaseId) -> list[Step]:
-        """The session stays, the shares go. Safe to repeat."""
+        """The session stays, the shares go; a deadline lease keeps them. Safe to repeat."""
         entry = self.find(lease)
-        if entry is None or entry.phase is not Phase.OPEN:
+        if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
         return [self._step(entry, StepKind.RETURNED), self._step(entry, StepKind.KILL)]
+
+    def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
+        """Its session closed or was lost: so is the lease, unless a deadline holds it."""
+        entry = self.find(lease)
+        if entry is None or not entry.nonce:
+            return []
+        if entry.held_by_session:
+            return self.end(lease, reason, detail)
+        unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
+        entry.phase, entry.nonce = Phase.PLACED, ""
+        entry.cap_at_s = entry.heard_at_s = None
+        return [unbound]
 
     def end(
         self, lease: LeaseId, reason: EndReason, detail: str = "", *, reported: bool = True
@@ -196,9 +223,10 @@ class LeaseTable:
         """End everything whose own deadline has passed. Called before anything is served."""
         steps: list[Step] = []
         for entry in list(self._entries.values()):
-            deadline = self._deadline(entry)
-            if deadline is not None and deadline[0] <= now_s:
-                steps += self.end(entry.lease, deadline[1], deadline[2])
+            while (deadline := self._deadline(entry)) is not None and deadline[0] <= now_s:
+                _, reason, detail = deadline
+                over = self.session_over if reason in _OF_SESSIONS else self.end
+                steps += over(entry.lease, reason, detail)
         return steps
 
     def next_deadline_s(self) -> float | None:
@@ -220,16 +248,16 @@ class LeaseTable:
         if entry.phase is Phase.CLOSING:
             return None
         found: list[tuple[float, EndReason, str]] = []
+        if entry.ends_at_s is not None:
+            found.append((entry.ends_at_s, EndReason.EXPIRED, "its length is over"))
         if entry.cap_at_s is not None:
-            deadline_hold = entry.install.hold is Hold.DEADLINE
-            reason = EndReason.EXPIRED if deadline_hold else EndReason.CAP
-            found.append((entry.cap_at_s, reason, "its longest time is over"))
+            found.append((entry.cap_at_s, EndReason.CAP, "the session's longest time is over"))
         if entry.heard_at_s is not None:
             silent = f"silent for {self._silence_s:g} s"
             found.append((entry.heard_at_s + self._silence_s, EndReason.SESSION_LOST, silent))
-        elif entry.connect_by_s is not None and entry.install.hold is Hold.SESSION:
+        elif entry.connect_by_s is not None and entry.held_by_session:
             found.append((entry.connect_by_s, EndReason.NOT_STARTED, "no session came in time"))
-        return min(found, default=None)
+        return min(found, default=None, key=lambda one: one[0])
 
     def _place(self) -> list[Step]:
         """Give shares to what waits, oldest fence first; nothing overtakes on the same device."""

@@ -241,6 +241,17 @@ def test_a_deadline_lease_ends_at_its_deadline(shared_gpud) -> None:
     until(lambda: ("closed", "EXPIRED") in shared_gpud.scheduler.states(install.lease))
 
 
+def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=60.0)
+    environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}
+    for _ in range(3):
+        with connect(environment) as device:
+            device.op("noop")
+            with pytest.raises(Refused, match="CLAIMED"):
+                connect(environment)
+    assert not any(state == "closed" for state, _ in shared_gpud.scheduler.states(install.lease))
+
+
 def test_without_a_runner_connect_holds_the_session_itself(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}

@@ -144,6 +144,30 @@ def test_own_deadlines(happened, at_s, reason) -> None:
     assert leases.expire(at_s + 100) == []
 
 
+def test_sessions_come_and_go_under_a_deadline() -> None:
+    leases = table()
+    leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 0)
+    leases.open("l1", "first", 10, 0)
+    assert leases.give_back(LeaseId("l1")) == []
+    [unbound] = leases.expire(10)
+    assert (unbound.kind, unbound.reason) == (StepKind.UNBOUND, EndReason.CAP)
+    leases.open("l1", "second", 500, 11)
+    assert kinds(leases.session_over(LeaseId("l1"), EndReason.DONE, "")) == ["unbound"]
+    leases.open("l1", "third", 500, 12)
+    assert kinds(leases.expire(12 + SILENCE_S)) == ["unbound"]
+    leases.open("l1", "fourth", 500, 99)
+    assert kinds(leases.expire(1000)) == ["closed", "kill"]
+
+
+def test_a_session_that_is_over_ends_its_lease() -> None:
+    leases = table()
+    leases.install(install(1), 0)
+    assert leases.session_over(LeaseId("l1"), EndReason.DONE, "") == []  # there is none yet
+    leases.open("l1", "n", 10, 0)
+    assert kinds(leases.session_over(LeaseId("l1"), EndReason.DONE, "")) == ["closed", "kill"]
+    assert leases.session_over(LeaseId("l1"), EndReason.DONE, "") == []
+
+
 def test_the_full_state_is_the_truth() -> None:
     leases = table()
     leases.install(install(1), 0)
@@ -188,12 +212,13 @@ class Table(RuleBasedStateMachine):
 
     @rule(
         memory_mib=st.integers(0, 1100), guarantee=st.integers(0, 100), exclusive=st.booleans(),
-        device=st.sampled_from(["d0", "d1"]), both=st.booleans(),
+        device=st.sampled_from(["d0", "d1"]), both=st.booleans(), deadline=st.booleans(),
     )  # fmt: skip
-    def grant(self, memory_mib, guarantee, exclusive, device, both) -> None:
+    def grant(self, memory_mib, guarantee, exclusive, device, both, deadline) -> None:
         fields = {"memory_mib": memory_mib, "guarantee": guarantee, "exclusive": exclusive}
         shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
-        self.take(self.leases.install(install(self.next, *shares), self.now_s))
+        held = {"hold": Hold.DEADLINE, "cap_s": 100.0} if deadline else {}
+        self.take(self.leases.install(install(self.next, *shares, **held), self.now_s))
         self.next += 1
 
     @rule(number=st.integers(0, 1000), nonce=st.sampled_from("ab"), cap_s=st.floats(1, 100))
@@ -204,6 +229,10 @@ class Table(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1000))
     def give_back(self, number) -> None:
         self.take(self.leases.give_back(self.some(number)))
+
+    @rule(number=st.integers(0, 1000))
+    def close(self, number) -> None:
+        self.take(self.leases.session_over(self.some(number), EndReason.DONE, ""))
 
     @rule(number=st.integers(0, 1000))
     def end(self, number) -> None:
