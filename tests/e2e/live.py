@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -214,20 +215,14 @@ class Live:
             for kind in ("", "NotVisible", "Delayed")
         )
 
-    def scheduler(self, *arguments: str) -> Any:
-        """`ssgm … --json` against the live scheduler."""
-        address = str(self.ready["scheduler"]["socket"])
-        done = subprocess.run(
-            [sys.executable, "-m", "gpu_scheduler.client", *arguments, "--json",
-             "--scheduler", address],
-            env=self.environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, f"ssgm {arguments}: {done.stdout}\n{done.stderr}"
-        return json.loads(done.stdout)
+    def scheduler(self, what: str) -> Any:
+        """What the scheduler's HTTP door says: `leases`, `queue`, `inventory`, `records`."""
+        url = f"http://{str(self.ready['scheduler']['http']).removeprefix('http://')}/v1/{what}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)
 
     def leases(self) -> list[dict[str, Any]]:
-        found = self.scheduler("leases")
-        return list(found["leases"] if isinstance(found, dict) else found)
+        return list(self.scheduler("leases")["leases"])
 
     def quiet(self, *functions: str, within_s: float = 30.0) -> None:
         """Nothing is left of any job: no message, no lease."""

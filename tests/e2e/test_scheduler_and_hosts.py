@@ -94,7 +94,7 @@ def test_a_waiting_job_does_not_hold_back_another_that_fits(live: Live) -> None:
     holder = live.upload("long", "g.txt")
     until("a device taken", lambda: live.leases())
     blocked = live.upload("both", "h.txt")  # needs both devices: waits for the holder
-    until("a waiting job", lambda: live.scheduler("queue"))
+    until("a waiting job", lambda: live.scheduler("queue")["queue"])
     fits = live.upload("small", "i.txt")
     assert live.result("small", fits).state == "SUCCEEDED"
     assert live.client("s3").list_objects_v2(Bucket="both-out")["KeyCount"] == 0
