@@ -3,6 +3,7 @@
     GET  /v1/<op>?field=value    reading ops: inventory leases queue record records orphans explain
     POST /v1/<op>                any op but beat and watch; the body is a JSON object of its fields
     DELETE /v1/leases/<id>       release
+    GET  /v1/openapi.json        all of it, for tools
 
 The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
 it while the caller repeats the call within `client_gone_s`; every op may be repeated.
@@ -11,7 +12,6 @@ it while the caller repeats the call within `client_gone_s`; every op may be rep
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -24,8 +24,9 @@ from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
 from gpu_scheduler.daemon.sessions import Switchboard
-from gpu_scheduler.protocol.codec import LINE_BYTES_MAX
-from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX
+from gpu_scheduler.protocol.codec import LINE_BYTES_MAX, VERSION, BrokenFrame, decode_line
+from gpu_scheduler.protocol.openapi import openapi
+from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX, OPS
 
 READING_OPS = ("inventory", "leases", "queue", "record", "records", "orphans", "explain")
 NOT_HERE = ("beat", "watch")
@@ -91,6 +92,7 @@ class HttpDoor:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/v1/openapi.json", self._openapi)
         app.router.add_delete("/v1/leases/{lease}", self._delete_lease)
         app.router.add_get("/v1/{op}", self._read)
         app.router.add_post("/v1/{op}", self._post)
@@ -102,6 +104,10 @@ class HttpDoor:
     async def _readyz(self, _: web.Request) -> web.Response:
         ready = self._is_ready()
         return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        ops = tuple(op for op in OPS if op not in NOT_HERE)
+        return web.json_response(openapi(ops, f"{VERSION}.0.0"))
 
     async def _metrics_text(self, _: web.Request) -> web.Response:
         ops = ("inventory", "leases", "queue")
@@ -133,11 +139,9 @@ class HttpDoor:
             raise AppError(ErrorCode.NOT_FOUND, f"{op!r} belongs to the socket door")
         body = await request.read()
         try:
-            fields = json.loads(body) if body else {}
-        except (ValueError, RecursionError) as error:
-            raise invalid(f"the body is not JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise invalid("the body must be a JSON object with the fields of the op")
+            fields = decode_line(body) if body else {}
+        except BrokenFrame as error:
+            raise invalid(f"the body must hold the fields of the op: {error}") from None
         return await self._answer(request, op, fields)
 
     async def _answer(

@@ -32,6 +32,7 @@ def _not_finite(word: str) -> Any:
 
 # made once: json.dumps and json.loads with options make a new one for every message
 _TO_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
 _FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
 
 
@@ -64,6 +65,8 @@ def decode_line(line: bytes) -> dict[str, Any]:
     """The object in one line. Raises BrokenFrame for anything but one finite JSON object."""
     try:
         value = _FROM_JSON.decode(line.decode())
+        if b"\\ud" in line or b"\\uD" in line:  # half a character could not be written anywhere
+            _TO_UNICODE.encode(value).encode()
     except (ValueError, RecursionError) as error:
         raise BrokenFrame(f"not a JSON object: {error}") from None
     if not isinstance(value, dict):

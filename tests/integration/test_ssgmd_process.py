@@ -238,6 +238,8 @@ def test_the_http_door_speaks_the_same_ops(programs: Any) -> None:
     assert "did you mean 'count'" in value["error"]["message"]
     assert ask("POST", "/v1/drain", {"host": "nobody"})[0] == 404
     assert ask("POST", "/v1/beat", {})[0] == 404
+    status, value = ask("GET", "/v1/openapi.json")
+    assert "/v1/reserve" in value["paths"]
     status, text = ask("GET", "/metrics")
     assert 'ssgmd_outcomes_total{outcome="impossible"} 1' in text
     assert "ssgmd_epoch 1" in text

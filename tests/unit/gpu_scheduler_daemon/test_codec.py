@@ -96,7 +96,9 @@ def test_a_line_is_bounded_in_both_directions() -> None:
         encode_line({"x": "y" * LINE_BYTES_MAX})
 
 
-@pytest.mark.parametrize("line", [b'{"a": NaN}', b'{"a": Infinity}', b"[1]", b"", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "line", [b'{"a": NaN}', b'{"a": Infinity}', b"[1]", b"", b'{"a": "\\ud83d"}', b"[" * 100_000]
+)
 def test_what_is_no_finite_object_breaks_the_frame(line: bytes) -> None:
     with pytest.raises(BrokenFrame):
         decode_line(line)
