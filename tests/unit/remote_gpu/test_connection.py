@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +107,17 @@ def test_what_is_on_the_list_passes() -> None:
                  "RCUDA_DEVICE_1": "[fe80::1]@8308:1", "RCUDAPROTO": "TCP"}  # fmt: skip
     assert allowed_variables("rcuda", variables) == variables
     assert allowed_variables("builtin", {}) == {}
+
+
+def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import remote_gpu.client;"
+        "print(*{n.partition('.')[0] for n in set(sys.modules) - before})"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert loaded <= sys.stdlib_module_names | {"remote_gpu"}
+    assert not loaded & {"asyncio", "logging", "urllib", "http", "email", "ssl", "subprocess"}
