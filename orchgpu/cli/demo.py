@@ -29,7 +29,7 @@ EMPTY_WITHIN_S = 20.0
 #: Lines of an output that are shown.
 SHOWN_LINES = 6
 #: Ends a demo in which a job failed or something was left.
-NOT_CLEAN_STATUS = 10
+NOT_CLEAN_STATUS = 1
 
 
 @click.command(short_help="Run all of it once on this machine.")
@@ -51,9 +51,11 @@ def demo(cloud: str, keep: bool, as_json: bool) -> int:
         system = await_up(launch, quiet=as_json)
         outcome = _Demo(system, launch, quiet=as_json).run()
     finally:
-        stop_launch(launch, quiet=as_json)
-        if not keep:
-            shutil.rmtree(home.path, ignore_errors=True)  # the supervisor may have been killed
+        try:
+            stop_launch(launch, quiet=as_json)
+        finally:
+            if not keep:
+                shutil.rmtree(home.path, ignore_errors=True)  # the supervisor may have been killed
     left = [] if system is None else survivors(system)
     if as_json:
         say_json({**outcome, "processes_left": left})

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from corekit.errors import AppError, invalid
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.screen import coloured, say_json, say_table
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import SystemRecord, default_home
@@ -53,11 +53,11 @@ def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
             launch.leave_running()
             return
         click.echo("Ctrl-C stops it.", err=True)
-        _follow(launch.events())
-    except BaseException:
-        stop_launch(launch, quiet=as_json)
-        raise
-    stop_launch(launch, quiet=as_json)
+        for event in launch.events():
+            show_event(event)
+    finally:
+        if not launch.left:
+            stop_launch(launch, quiet=as_json)
 
 
 @click.command(short_help="Stop the local system.")
@@ -84,8 +84,6 @@ def status(as_json: bool) -> int:
     \b
     Example:  orchgpu status --json
     """
-    from corekit.errors import EXIT_STATUS, ErrorCode
-
     system = running_system(default_home())
     processes = [
         {"name": process.name, "pid": process.pid, "healthy": healthy(process),
@@ -131,12 +129,17 @@ def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
 
 
 def stop_launch(launch: Launch, *, quiet: bool) -> None:
-    """Stop the system and show it happen; returns when the supervisor is gone."""
+    """Stop the system and show it happen; returns when the supervisor is gone.
+
+    Raises UNAVAILABLE when it was gone before it could stop anything: the kernel did then.
+    """
     launch.ask_to_stop()
     for event in launch.events():
         if not quiet:
             show_event(event)
-    launch.wait()
+    status = launch.wait()
+    if status < 0:
+        raise AppError(ErrorCode.UNAVAILABLE, f"the supervisor was killed by signal {-status}")
 
 
 def told_failure(event: Mapping[str, Any]) -> AppError:
@@ -158,11 +161,6 @@ def show_event(event: Mapping[str, Any]) -> None:
             click.echo(f"{event['program']:<13} {how}", err=True)
         case "died":
             click.echo(f"orchgpu: {told_failure(event).message}", err=True)
-
-
-def _follow(events: Iterable[Mapping[str, Any]]) -> None:
-    for event in events:
-        show_event(event)
 
 
 def _show_system(system: SystemRecord, *, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def _wall_clock(job: Followed) -> dict[str, float | None]:
         "NStart": steps.get("RECEIVED"),
         "EStart": code.get("EStart"),
         "EEnd": code.get("EEnd"),
-        "NEnd": code.get("committed"),
+        "NEnd": None if job.result is None else code.get("committed", job.result.ended_at_s),
         "REnd": steps.get("ENDED"),
     }
 
@@ -62,6 +62,8 @@ def job_json(job: Followed) -> dict[str, Any]:
         "state": job.state,
         "reason": job.reason,
         "detail": result.detail if result is not None else job.sentence,
+        "exit_code": result.exit_code if result is not None else None,
+        "log_tail": result.log_tail if result is not None else "",
         "outputs": list(result.files) if result is not None else [],
         "device": dict(result.device) if result is not None else {},
         "timeline": timeline(job),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchgpu.cli.follow import Followed
 
 #: Ends `run --wait` when a job did not succeed; the job's own reason is in what is printed.
-NOT_SUCCEEDED_STATUS = 10
+NOT_SUCCEEDED_STATUS = 1
 
 
 @click.command(short_help="Run a function on files of yours.")
@@ -38,7 +38,7 @@ def run(
 ) -> int:  # fmt: skip
     """Upload FILEs as inputs of FUNCTION; one job each.
 
-    With --wait, ends with 10 when a job did not succeed.
+    With --wait, ends with 1 when a job did not succeed.
 
     \b
     Example:  orchgpu run text-recognition sign.png --wait --output out

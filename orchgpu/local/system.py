@@ -39,6 +39,7 @@ class Launch:
         remove_home: bool = False,
     ) -> None:
         """Start it. With `lifeline` it ends when this process does, however that happens."""
+        self.left = False  #: True: it lives on by itself
         home.create()
         command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
         command += ["--cloud", cloud]
@@ -70,13 +71,13 @@ class Launch:
             yield event
 
     def fresh_events(self) -> list[dict[str, Any]]:
-        """The events told since the last look; never waits."""
+        """The events told since the last look; never waits. Raises UNAVAILABLE when it is gone."""
         found = []
         while not self._events.empty():
             event = self._events.get()
             if event is None:
                 self._events.put(None)
-                break
+                raise AppError(ErrorCode.UNAVAILABLE, "the supervisor of the local system is gone")
             found.append(event)
         return found
 
@@ -101,6 +102,7 @@ class Launch:
 
     def leave_running(self) -> None:
         """Let go of a system started without a lifeline: it lives on by itself."""
+        self.left = True
         self._process.returncode = 0  # it is not ours to wait for any more
 
 
