@@ -14,7 +14,16 @@ from typing import Any, TypeAlias
 
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError
-from remote_gpu.wire.frames import NO_REPLY, Header, Limits, flat_views, int_field, text_field
+from remote_gpu.wire.frames import (
+    NO_REPLY,
+    Header,
+    Limits,
+    encode_meta,
+    flat_views,
+    int_field,
+    pack_body,
+    text_field,
+)
 from remote_gpu.worker.memory import Buffers, Memory
 from remote_gpu.worker.operation import Context, Outcome, Registry, load_registry
 from remote_gpu.worker.operation import Limits as InputLimits
@@ -98,6 +107,7 @@ class LaneServer:
         self._quota = quota
         self._area: Memory | None = None
         self._sticky: OpFailed | None = None
+        self._bodies: dict[str, bytes] = {}
 
     def serve(self) -> None:
         """Answer calls in order. Returns when the peer is gone; raises nothing else."""
@@ -119,11 +129,21 @@ class LaneServer:
         except OpFailed as error:
             self._answer(header, _error(error), error)
             return
+        if not values and not results and not header.flags & NO_REPLY:
+            self._channel.send_bytes(pack_body(self._empty_answer(ran), call=header.call))
+            return
         answer: dict[str, Any] = {"ok": values, "ran": ran}
         if results:
             answer["out"] = [view.nbytes for view in results]
         self._answer(header, answer, None, results)
         self._release_area(_AREA_KEPT_BYTES)
+
+    def _empty_answer(self, ran: str) -> bytes:
+        """`{"ok": {}}`, the most frequent answer of small calls, is encoded once per `ran`."""
+        body = self._bodies.get(ran)
+        if body is None:
+            body = self._bodies[ran] = encode_meta({"ok": {}, "ran": ran})
+        return body
 
     def _answer(
         self,
