@@ -218,7 +218,8 @@ class SchedulerRules(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         host = lease.shares[0].host
         if change is on.SessionChange.FREED and lease.hold is Hold.SESSION:
-            self.installed.get(host, {}).pop(lease.id, None)  # the host has cut it itself
+            for here in self.installed.values():  # its session gives back everywhere
+                here.pop(lease.id, None)
         for _ in range(1 + twice):
             self.happen(
                 on.LeaseSessionTold, host=host, lease=lease.id, change=change, nonce="n",

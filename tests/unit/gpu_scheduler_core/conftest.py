@@ -90,7 +90,9 @@ class World:
     def beat(self) -> list[do.Action]:
         seen: list[do.Action] = []
         for session in self.alive:
-            seen += [a for a in self.ask(on.SessionBeat, session) if not isinstance(a, do.Reply)]
+            self.ask(on.SessionBeat, session)
+            assert self.answer() == do.Done()
+            seen += [a for a in self.actions if not isinstance(a, do.Reply)]
         for host, devices in self.hosts.items():
             said = self.handle(
                 on.HostReported, host=host, reply_to="beat", devices=devices, usage=()

@@ -48,6 +48,17 @@ def test_a_reporting_host_is_never_stale(one):
         assert state(one) is HostState.UP
 
 
+def test_any_message_proves_life(one):
+    one.hosts.clear()
+    lease = one.attempt().granted.lease
+    one.advance(one.budget.host_stale_s - 1)
+    one.told("h1", lease, "opened")
+    one.advance(one.budget.host_stale_s - 1)
+    one.handle(on.CutTold, host="h1", reply_to="h", lease="any")
+    one.advance(one.budget.host_stale_s - 1)
+    assert state(one) is HostState.UP
+
+
 def test_a_late_report_brings_it_back(one):
     devices = one.hosts.pop("h1")
     one.advance(one.budget.host_lost_s + 5)
@@ -73,6 +84,7 @@ def test_a_reconnected_host_gets_its_full_state(one):
     assert [(i.lease, i.state) for i in welcome.installs] == [
         (running.id, LeaseState.ACTIVE), (reserved.id, LeaseState.RESERVED),
     ]  # fmt: skip
+    assert [i.connect_by_s for i in welcome.installs] == [None, None]
     welcome = one.host("h1", *one.hosts["h1"], installed=(reserved.id,))
     assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen
 

@@ -62,6 +62,12 @@ def test_a_warm_device_comes_first(world, device):
     assert place(world, "3", memory_mib=10, warm_key="model-2") == ["a"]
 
 
+def test_what_is_no_longer_resident_is_not_warm(world, device):
+    world.host("h", device("a"), device("b", index=1, resident=("k",)))
+    world.report("h", device("a"), device("b", index=1))
+    assert place(world, "1", memory_mib=10, warm_key="k") == ["a"]
+
+
 def test_a_warm_device_that_is_full_does_not_matter(world, device):
     world.host("h", device("a"), device("b", index=1, resident=("k",)))
     place(world, "1", memory_mib=1000, warm_key="k")

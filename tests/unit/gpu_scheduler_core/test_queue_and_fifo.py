@@ -273,6 +273,7 @@ def test_what_was_kept_is_free_when_the_head_leaves(new_world, device, whole):
     world.host("h", device("a"))
     world.reserve("filler", Request(memory_mib=500))
     world.reserve("head", whole, session="doomed")
+    world.now_s += 1
     assert world.reserve("b", Request(memory_mib=500)).outcome is do.Outcome.WAITING
     world.alive["s1"] = None
     world.advance(world.budget.client_gone_s)

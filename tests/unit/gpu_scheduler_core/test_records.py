@@ -193,6 +193,16 @@ def test_strikes_count_owners_that_died_while_packing(one):
     assert adopt(one, "s5").record.strikes == 0
 
 
+def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one):
+    one.alive["s9"] = None
+    one.attempt()
+    one.advance(one.budget.reserved_ttl_s)  # its owner died, then its lease expired
+    record = one.record()
+    assert (record.owner, record.reason, record.strikes) == (None, "EXPIRED", 0)
+    again = one.attempt(session="s9", revision=record.revision)
+    assert (again.outcome, again.record.strikes) == (do.Outcome.GRANTED, 1)
+
+
 def test_adopting_what_is_staged_renews_nothing(one):
     one.staged(one.attempt().granted.lease)
     die(one)
@@ -303,6 +313,8 @@ def test_handing_back_what_runs_only_changes_the_owner(one):
 def test_handing_back_what_is_not_mine(one, code):
     one.attempt()
     assert hand_back(one, 1, session="s2").code is code.CONFLICT
+    one.ask(on.HandBackAsked, holder="nobody", revision=1)
+    assert one.answer().code is code.NOT_FOUND
     assert hand_back(one, 4).code is code.CONFLICT
 
 
@@ -366,6 +378,8 @@ def test_reopening_a_failed_job(one, code):
     finish(one, "s2", "SUCCEEDED")
     one.ask(on.ReopenAsked, "s3", holder="job", revision=one.record().revision, handle="h")
     assert one.answer().code is code.CONFLICT
+    one.ask(on.ReopenAsked, "s3", holder="nobody", revision=1, handle="h")
+    assert one.answer().code is code.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- handles, reading
