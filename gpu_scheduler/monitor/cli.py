@@ -25,11 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedHost:
-    """HostControl of a host without doors of ours: remembers what is lent, cuts at once."""
+    """HostControl of a host without doors of ours: remembers what is lent, has nothing to cut."""
 
     def __init__(self) -> None:
         self._leases: dict[LeaseId, Install] = {}
-        self.link: HostLink | None = None
 
     def installed(self) -> tuple[LeaseId, ...]:
         return tuple(self._leases)
@@ -40,14 +39,12 @@ class WatchedHost:
 
     def install(self, install: Install) -> None:
         self._leases[install.lease] = install
-        logger.info("lent", extra={"event": "lent", "lease": install.lease})
+        logger.debug("lent", extra={"event": "lent", "lease": install.lease})
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         del fence
         self._leases.pop(lease, None)
-        logger.info("over", extra={"event": "over", "lease": lease, "reason": reason.value})
-        if self.link is not None:
-            self.link.cut(lease)
+        logger.debug("over", extra={"event": "over", "lease": lease, "reason": reason.value})
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         """Nobody connects through us."""
@@ -101,7 +98,6 @@ async def _watch(
         async with HostLink(
             scheduler, host=host, control=control, probe=probe, gateway=None, budget=budget
         ) as link:
-            control.link = link
             await link.registered()
             write_ready(ready_file, {"host": host, "epoch": link.epoch_seen})
             await link.failed()
