@@ -40,8 +40,8 @@ def base_variables(workspace: Workspace) -> dict[str, str]:
         path = f"{runtime}:{path}"
     return found | {
         "PATH": path,
-        "HOME": str(workspace.home),
-        "TMPDIR": str(workspace.home),
+        "HOME": str(workspace.root),
+        "TMPDIR": str(workspace.root),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # a script that is killed has still said what it said
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,12 +218,16 @@ def _run_script(attempt: Attempt, input_file: Path) -> Outcome:
 
 def check_outcome(outcome: Outcome) -> None:
     """Raises AttemptFailed unless the script ended by itself with exit status 0."""
+    ran_s = outcome.ended_s - outcome.started_s
     if outcome.ending is Ending.DEADLINE:
-        raise AttemptFailed(Reason.TIMEOUT, "the script ran longer than the function may")
+        raise AttemptFailed(
+            Reason.TIMEOUT, f"the script was stopped after {ran_s:.1f} s, before Lambda's own limit"
+        )
     if outcome.ending is Ending.LOST:
         raise AttemptFailed(Reason.SESSION_LOST, "the script was stopped: its session was lost")
     if outcome.status < 0:
-        raise AttemptFailed(Reason.KILLED, f"the script died of signal {-outcome.status}")
+        hint = " (often: out of memory)" if outcome.status == -signal.SIGKILL else ""
+        raise AttemptFailed(Reason.KILLED, f"the script died of signal {-outcome.status}{hint}")
     if outcome.status > 0:
         raise AttemptFailed(Reason.EXIT_NONZERO, f"the script exited with {outcome.status}")
 

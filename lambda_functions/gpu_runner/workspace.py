@@ -23,15 +23,17 @@ NAME_BYTES_MAX = 200
 
 
 class Workspace:
-    """`input/`, `output/` and `home/` (also for temporary files) below a folder of mode 0700."""
+    """A folder of mode 0700, the script's home, with `input/` and `output/` in it.
+
+    No more folders than these: to remove one costs a file system more than all else here.
+    """
 
     def __init__(self, parent: Path | None = None) -> None:
         self.root, self._lock = _create(parent or Path(tempfile.gettempdir()))
         self.input = self.root / "input"
         self.output = self.root / "output"
-        self.home = self.root / "home"
-        for folder in (self.input, self.output, self.home):
-            folder.mkdir()
+        self.input.mkdir()
+        self.output.mkdir()
 
     def remove(self) -> None:
         """Remove it with all that is in it, read-only folders too. Safe to repeat."""

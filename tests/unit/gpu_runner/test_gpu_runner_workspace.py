@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[3]
 def test_it_is_private_and_nothing_is_left(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         assert stat.S_IMODE(workspace.root.stat().st_mode) == 0o700
-        assert {p.name for p in workspace.root.iterdir()} == {"input", "output", "home"}
-        (workspace.home / "deep").mkdir()
-        (workspace.home / "deep/file").write_text("x")
-        (workspace.home / "out").symlink_to("/etc")
+        assert {p.name for p in workspace.root.iterdir()} == {"input", "output"}
+        (workspace.root / "deep").mkdir()
+        (workspace.root / "deep/file").write_text("x")
+        (workspace.root / "out").symlink_to("/etc")
     assert list(tmp_path.iterdir()) == []
     workspace.remove()
 
@@ -39,17 +39,17 @@ def test_the_target_of_a_link_survives(tmp_path: Path) -> None:
     (tmp_path / "mine/file").write_text("x")
     with Workspace(tmp_path) as workspace:
         (workspace.output / "link").symlink_to(tmp_path / "mine")
-        workspace.home.rmdir()
-        workspace.home.symlink_to(tmp_path / "mine")
+        workspace.input.rmdir()
+        workspace.input.symlink_to(tmp_path / "mine")
     assert (tmp_path / "mine/file").read_text() == "x"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="modes do not bind root")
 def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
-        (workspace.home / "a/b").mkdir(parents=True)
-        (workspace.home / "a/b").chmod(0)
-        (workspace.home / "a").chmod(0o500)
+        (workspace.root / "a/b").mkdir(parents=True)
+        (workspace.root / "a/b").chmod(0)
+        (workspace.root / "a").chmod(0o500)
     assert list(tmp_path.iterdir()) == []
 
 
