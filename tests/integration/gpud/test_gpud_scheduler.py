@@ -40,9 +40,17 @@ class System:
         self.folder = folder
         self.scheduler = self.start("gpu_scheduler.daemon", "--state", str(folder / "ssgmd"))
         self.address = self.ready("gpu_scheduler.daemon")["socket"]
-        self.host = self.start(
-            "remote_gpu.host", "--host-id", "gpu-a", "--scheduler", self.address, "--no-nvml",
-            "--state", str(folder / "gpu-a"), "--memory-mib", str(MEMORY_MIB),
+        self.hosts: dict[str, subprocess.Popen[bytes]] = {}
+        self.add_host("gpu-a")
+
+    @property
+    def host(self) -> subprocess.Popen[bytes]:
+        return self.hosts["gpu-a"]
+
+    def add_host(self, name: str) -> None:
+        self.hosts[name] = self.start(
+            "remote_gpu.host", "--host-id", name, "--scheduler", self.address, "--no-nvml",
+            "--state", str(self.folder / name), "--memory-mib", str(MEMORY_MIB),
             "--operation", "noop",
         )  # fmt: skip
         self.ready("remote_gpu.host")
@@ -65,11 +73,12 @@ class System:
         return SchedulerClient(self.address, budget=Budget().scaled(SCALE))
 
     def check_log(self) -> None:
-        lines = (self.folder / "gpu-a" / "leases.jsonl").read_text().splitlines()
-        assert read_overlaps(lines, {"gpu-a/cpu0": MEMORY_MIB}) == []
+        for name in self.hosts:
+            lines = (self.folder / name / "leases.jsonl").read_text().splitlines()
+            assert read_overlaps(lines, {f"{name}/cpu0": MEMORY_MIB}) == []
 
     def close(self) -> None:
-        for process in (self.host, self.scheduler):
+        for process in (*self.hosts.values(), self.scheduler):
             process.send_signal(signal.SIGCONT)
             process.terminate()
             try:
@@ -161,3 +170,28 @@ async def test_a_session_lives_through_a_scheduler_that_is_killed(system: System
         assert session.alive
         session.close()
         await until_leases(scheduler)
+
+
+@pytest.mark.asyncio
+async def test_one_session_on_the_devices_of_two_hosts(system: System) -> None:
+    await asyncio.to_thread(system.add_host, "gpu-b")
+
+    def work_on_both(connection: dict[str, Any]) -> list[bytes]:
+        with Session.open(connection, 30) as session:
+            found = []
+            for index in range(2):
+                with connect(session.environment(), index=index) as device:
+                    found.append(bytes(device.op("noop", bytes([index])).buffers[0]))
+            session.give_back()
+            assert session.alive
+            return found
+
+    async with system.client() as scheduler:
+        granted = await reserve(scheduler, "pair:1", memory_mib=MEMORY_MIB, count=2)
+        assert {share.host for share in granted.lease.shares} == {"gpu-a", "gpu-b"}
+        connection = render("builtin", granted)["connection"]
+        assert await asyncio.to_thread(work_on_both, connection) == [b"\0", b"\1"]
+        await until_leases(scheduler)
+        for name in system.hosts:
+            log = (system.folder / name / "leases.jsonl").read_text()
+            assert '"event":"cut"' in log
