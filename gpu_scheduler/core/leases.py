@@ -122,6 +122,8 @@ def accept(turn: Turn, entry: LeaseEntry) -> None:
         tell(turn, entry, turn.owner_of(entry))
     else:
         turn.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
+        if entry.lease.state is LeaseState.RESERVED and not entry.staged:
+            turn.set_deadline(entry, turn.budget.reserved_ttl_s)
 
 
 def staged(turn: Turn, event: on.StagedTold) -> None:

@@ -16,7 +16,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import dispatch
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.leases import end
+from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import BLOCK_BYTES_MAX, EndReason, Record, Step
@@ -76,6 +76,7 @@ def _stands(turn: Turn, record: Record) -> bool:
 def _answer_standing(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
     entry = turn.state.live_lease(record)
     if entry is not None:
+        accept(turn, entry)  # this answer is the grant: its push may have been lost
         answer = do.AttemptAnswer(
             outcome=do.Outcome.GRANTED, granted=turn.granted(entry), record=record
         )
@@ -152,6 +153,8 @@ def adopt(turn: Turn, event: on.AdoptAsked) -> None:
             return
         record = _take(turn, record, event.session, event.handle)
     entry = turn.state.live_lease(record)
+    if entry is not None:
+        accept(turn, entry)
     granted = None if entry is None else turn.granted(entry)
     turn.reply(event.reply_to, do.AdoptAnswer(record=record, granted=granted))
 
@@ -160,9 +163,8 @@ def _take(turn: Turn, record: Record, session: SessionId, handle: str | None) ->
     """An ownerless record gets an owner; somebody died while packing if it is RESERVED."""
     entry = turn.state.live_lease(record)
     packing = record.step is Step.RESERVED and (entry is None or entry.accepted)
-    if entry is not None and not entry.accepted:
-        turn.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
     if entry is not None and record.step is Step.RESERVED:
+        accept(turn, entry)
         turn.set_deadline(entry, turn.budget.reserved_ttl_s)
     waiting = turn.state.queue.entries.get(attempt_key(record))
     if waiting is not None:

@@ -61,6 +61,20 @@ def test_repeating_an_attempt_answers_what_stands(one, whole):
     assert len(one.machine.state.queue.entries) == 1
 
 
+@pytest.mark.parametrize("how", ["attempt", "adopt"])
+def test_a_grant_told_by_an_answer_is_taken_by_it(one, whole, how):
+    one.alive |= {"s1": None, "s9": None}
+    filler = one.reserve("filler", whole, session="s9").granted.lease
+    one.attempt(request=whole)
+    one.release(filler, "s9")  # the push is lost
+    answer = one.attempt(request=whole) if how == "attempt" else adopt(one, "s1")
+    assert answer.granted.lease.attempt == "job:1"
+    one.advance(one.budget.reserved_ttl_s - 1)
+    assert one.record().step is Step.RESERVED
+    one.advance(1)
+    assert one.record().reason == "EXPIRED"
+
+
 def test_attempts_of_others_and_old_pictures_conflict(one, code):
     one.attempt()
     for said in (
