@@ -54,13 +54,13 @@ def demo(cloud: str, keep: bool, as_json: bool) -> int:
         try:
             stop_launch(launch, quiet=as_json)
         finally:
-            if not keep:
+            if keep:
+                click.echo(f"kept: {home.path}", err=True)
+            else:
                 shutil.rmtree(home.path, ignore_errors=True)  # the supervisor may have been killed
     left = [] if system is None else survivors(system)
     if as_json:
         say_json({**outcome, "processes_left": left})
-    if keep:
-        click.echo(f"kept: {home.path}", err=True)
     return _verdict(outcome, left)
 
 

@@ -15,6 +15,7 @@ from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.jobs import gpus, jobs
 from orchgpu.cli.local import down, status, up
+from orchgpu.cli.logs import logs
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.run import run
 from orchgpu.local.home import HOME_VARIABLE
@@ -46,7 +47,7 @@ def cli(home: Path | None) -> None:
         os.environ[HOME_VARIABLE] = str(home.absolute())
 
 
-for command in (up, down, status, demo, *DEPLOY_COMMANDS, run, jobs, gpus, orchestrate):
+for command in (up, down, status, demo, *DEPLOY_COMMANDS, run, jobs, gpus, logs, orchestrate):
     cli.add_command(command)
 
 

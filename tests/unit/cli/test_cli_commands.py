@@ -16,8 +16,10 @@ from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
 
-COMMANDS = ["demo", "deploy", "down", "fdl", "gpus", "jobs", "orchestrate", "plan", "rm", "run",
-            "status", "up"]  # fmt: skip
+COMMANDS = [
+    "demo", "deploy", "down", "fdl", "gpus", "jobs", "logs", "orchestrate", "plan", "rm", "run",
+    "status", "up",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +42,9 @@ def test_every_command_has_help_with_an_example_or_options(
         assert "Options:" in shown
 
 
-@pytest.mark.parametrize("name", ["demo", "down", "gpus", "jobs", "orchestrate", "run", "up"])
+@pytest.mark.parametrize(
+    "name", ["demo", "down", "gpus", "jobs", "logs", "orchestrate", "run", "up"]
+)
 def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status_of(name, "--help")
     assert f"Example:  orchgpu {name}" in capsys.readouterr().out
@@ -83,6 +87,20 @@ def test_down_without_a_system_is_no_failure(capsys: pytest.CaptureFixture[str])
     assert status_of("down") == 0
     assert status_of("down", "--json") == 0
     assert '"stopped": false' in capsys.readouterr().out
+
+
+def test_logs_show_the_last_lines_of_each_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ".orchgpu" / "logs"
+    folder.mkdir(parents=True)
+    assert status_of("logs") == EXIT_STATUS[ErrorCode.NOT_FOUND]
+    (folder / "cloud.log").write_text("a\nb\nc\n")
+    (folder / "gpu-a.log").write_bytes(b"\xff\n")
+    assert status_of("logs", "--lines", "2") == 0
+    assert capsys.readouterr().out == "cloud | b\ncloud | c\ngpu-a | \ufffd\n"
+    assert status_of("logs", "gpu-c") == EXIT_STATUS[ErrorCode.NOT_FOUND]
+    assert "cloud, gpu-a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", ["proteins", "=x", "proteins=", "proteins=/no/such/file"])

@@ -1,0 +1,107 @@
+"""What is said about a job: timeline, JSON, lines for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.result import Result
+from corekit.ids import JobId
+from gpu_scheduler.model import Record, Step
+from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.follow import Followed
+from orchgpu.cli.report import MOMENTS, job_json, say_outcome, say_progress, say_timeline, timeline
+from orchgpu.core.function import Function
+
+FUNCTION = Function(
+    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
+    input_bucket="in", input_prefix="a", input_suffixes=(".fa", ".fasta"),
+    intermediate_bucket="mid",
+)  # fmt: skip
+
+
+def followed(**fields: Any) -> Followed:
+    submitted = Submitted(
+        function=FUNCTION, file=Path("/x/q.fa"), key="a/q.fa", job_ids=("j1",), uploaded_s=100.0
+    )
+    return Followed(**{"submitted": submitted, "job_id": "j1", **fields})
+
+
+def ended(**fields: Any) -> Followed:
+    record = Record(
+        holder=JobId("j1"), revision=9, owner=None, attempt=1, step=Step.ENDED, strikes=0,
+        waiting_since_s=None, handle="", times={"RECEIVED": 100.5, "ENDED": 104.0},
+    )  # fmt: skip
+    given: dict[str, Any] = {
+        "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 1, "nonce": "n",
+        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.5},
+        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}], "log_tail": "",
+        "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
+    }  # fmt: skip
+    result = Result(**{**given, **fields})
+    return followed(record=record, result=result, state=result.state, reason=result.reason)
+
+
+def test_a_timeline_has_the_papers_moments_in_seconds() -> None:
+    times = timeline(ended())
+    assert [times[name] for name in MOMENTS] == [0.0, 0.5, 1.0, 3.0, 3.5, 4.0]
+    assert (times["RLat"], times["DLat"], times["ELat"]) == (4.0, 1.0, 2.0)
+    assert times["wall_clock"]["RStart"] == 100.0
+
+
+def test_moments_that_never_came_are_none() -> None:
+    times = timeline(followed())
+    assert [times[name] for name in MOMENTS] == [0.0, None, None, None, None, None]
+    assert (times["RLat"], times["DLat"], times["ELat"]) == (None, None, None)
+
+
+def test_a_failed_jobs_result_is_there_when_the_orchestrator_wrote_it() -> None:
+    job = ended(state="FAILED", reason="NOT_STARTED", times={}, ended_at_s=103.9)
+    assert timeline(job)["NEnd"] == pytest.approx(3.9)
+    assert timeline(job)["ELat"] is None
+
+
+def test_the_json_of_a_job_has_what_was_promised() -> None:
+    shown = json.loads(json.dumps(job_json(ended())))
+    assert {"job_id", "input", "state", "reason", "outputs", "device", "timeline"} <= set(shown)
+    assert shown["input"] == "in/a/q.fa"
+    assert shown["outputs"] == [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}]
+    assert shown["device"]["kind"] == "cpu"
+
+
+def test_the_json_of_a_job_without_a_result_is_whole_too() -> None:
+    shown = job_json(followed(state="REJECTED", reason="IMPOSSIBLE", sentence="too large"))
+    assert (shown["outputs"], shown["device"], shown["detail"]) == ([], {}, "too large")
+
+
+def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ended(
+        state="FAILED", reason="EXIT_NONZERO", exit_code=7, log_tail="going\nboom",
+        detail="the script exited with 7",
+    )  # fmt: skip
+    say_outcome(job)
+    say_timeline(job)
+    shown = capsys.readouterr().out
+    assert "FAILED (EXIT_NONZERO)" in shown
+    assert "  the script exited with 7\n  | going\n  | boom\n" in shown
+    assert "RLat 4.000 s" in shown
+
+
+def test_progress_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say_progress(followed(state="WAITING", reason="BUSY", sentence="2 of 2 are lent"))
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.split()) == (
+        "", ["q.fa", "WAITING", "BUSY", "2", "of", "2", "are", "lent"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["q.txt", "q", "fa"])
+def test_a_file_the_trigger_would_ignore_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("x")
+    with pytest.raises(Exception, match="would ignore it"):
+        JobCloud.check(FUNCTION, tmp_path / name)
+    with pytest.raises(Exception, match="there is no file"):
+        JobCloud.check(FUNCTION, tmp_path / "absent.fa")
