@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -183,3 +184,52 @@ def test_a_monitor_needs_exactly_one_source(programs: Any) -> None:
     )
     assert monitor.process.wait(timeout=20) == 2
     assert "exactly one of --inventory" in monitor.log.read_text()
+
+
+def test_events_are_told_as_they_happen(programs: Any, scheduler: str) -> None:
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "gpu_scheduler.client", "events", "--count", "2", "--json",
+         "--scheduler", scheduler],
+        env=programs.environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert watcher.stdout is not None
+        assert json.loads(watcher.stdout.readline())["event"] == "Connected"
+        # its `watch` may still be under way: lend and give back until both changes were seen
+        lines: list[dict[str, Any]] = []
+        while watcher.poll() is None:
+            taken = classic(programs, scheduler, "-alloc", "-g", "1")
+            lease = taken.stdout.split(";")[1].removeprefix("JOB=")
+            classic(programs, scheduler, "-dealloc", "-j", lease)
+        lines = [json.loads(line) for line in watcher.stdout.read().splitlines()]
+    finally:
+        watcher.kill()
+        watcher.wait()
+        assert watcher.stdout is not None
+        watcher.stdout.close()
+    assert [line["event"] for line in lines] == ["LeasePush", "LeasePush"]
+    assert {line["state"] for line in lines} == {"ACTIVE", "ENDED"}
+    assert lines[0]["device"].startswith("k80/")
+
+
+def test_a_waiting_request_over_http_is_asked_again_until_it_is_granted(programs: Any) -> None:
+    ready = programs.ssgmd().wait_ready()
+    programs.monitor(ready["socket"], "k80", programs.inventory("k.yaml", K80)).wait_ready()
+
+    def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://{ready['http']}/v1/{path}", data=data, method=method
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+
+    whole = {"sharing": "exclusive", "advisory": True}
+    held = ask("POST", "reserve", {"attempt": "a", "request": whole})[1]
+    wanted = {"attempt": "b", "request": whole, "wait": True}
+    status, value = ask("POST", "reserve", wanted)
+    assert (status, value["outcome"]) == (202, "waiting")
+    assert value["explanation"]["position"] == 1
+    ask("DELETE", f"leases/{held['granted']['lease']['id']}")
+    status, value = ask("POST", "reserve", wanted)
+    assert (status, value["outcome"]) == (200, "granted")
