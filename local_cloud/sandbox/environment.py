@@ -126,7 +126,7 @@ class ExecutionEnvironment:
     async def end(self, api: RuntimeApi) -> None:
         """Kill whatever is left, close the port, remove the scratch folder. Safe to repeat."""
         if self._process is not None:
-            kill_all(self._process.pid)
+            await asyncio.to_thread(kill_all, self._process.pid, self._scratch)
             assert self._exit is not None
             assert self._reader is not None
             await self._exit

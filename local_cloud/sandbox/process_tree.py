@@ -45,6 +45,19 @@ def session_members(session: int) -> list[int]:
     return found
 
 
+def processes_in(folder: Path) -> list[int]:
+    """Every process that works in `folder` or has it in its environment, whoever its parent is."""
+    needle = os.fsencode(folder)
+    found = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                inside = (entry / "cwd").readlink().is_relative_to(folder)
+                if inside or needle in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
 def signal_all(pid: int, number: signal.Signals) -> None:
     """Signal the group of `pid` and everything below it; who is gone is gone."""
     below = descendants(pid)
@@ -55,13 +68,18 @@ def signal_all(pid: int, number: signal.Signals) -> None:
             os.kill(child, number)
 
 
-def kill_all(pid: int) -> None:
-    """SIGKILL for the whole session of `pid` and everything below it.
+def kill_all(pid: int, folder: Path) -> None:
+    """SIGKILL for the session of `pid`, everything below it, and all that works in `folder`.
 
     Stopped first, so that nothing can fork away between looking and killing.
     """
     signal_all(pid, signal.SIGSTOP)
-    targets = dict.fromkeys([pid, *descendants(pid), *session_members(pid)])
-    for target in targets:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(target, signal.SIGKILL)
+    kill(pid, *descendants(pid), *session_members(pid), *processes_in(folder))
+
+
+def kill(*pids: int) -> None:
+    """SIGKILL for each; who is gone is gone. Never for ourselves."""
+    for pid in dict.fromkeys(pids):
+        if pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)

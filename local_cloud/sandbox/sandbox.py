@@ -15,6 +15,7 @@ from local_cloud.model.environments import Environment, EnvironmentPool
 from local_cloud.model.function import Outcome
 from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
 from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.process_tree import kill, processes_in
 from local_cloud.sandbox.runtime import RunSpec, Runtime, log_group
 from local_cloud.sandbox.runtime_api import RuntimeApi, Work
 
@@ -47,7 +48,7 @@ class Sandbox:
     ) -> None:
         self.pool = pool
         self.logs = logs
-        self._folder = folder
+        self._folder = folder.resolve()
         self._runtime = runtime
         self._clock = clock
         self._revisions = revisions
@@ -56,7 +57,9 @@ class Sandbox:
         self._live: dict[int, _Live] = {}
 
     async def __aenter__(self) -> Sandbox:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # A killed predecessor's environments died with it; their children may not have.
+        kill(*await asyncio.to_thread(processes_in, self._folder))
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         await self._api.start()
         await self._nursery.__aenter__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -50,7 +51,7 @@ class Options:
 async def running(options: Options) -> AsyncIterator[Context]:
     """A server that answers at `context.endpoint` until the block ends."""
     async with AsyncExitStack() as stack:
-        state = StateLog(options.state)
+        state = StateLog(options.state, asyncio.get_running_loop().call_soon)
         stack.callback(state.close)
         context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
         front = Front(context)

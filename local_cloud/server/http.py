@@ -14,6 +14,7 @@ from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server import logs, management, sqs
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
+from local_cloud.server.reading import read_whole
 from local_cloud.server.s3 import service as s3
 
 logger = logging.getLogger(__name__)
@@ -103,8 +104,9 @@ class Front:
 
     async def _query(self, request: web.BaseRequest) -> web.Response:
         """IAM and STS speak the form-encoded query protocol."""
-        form = {k: v[-1] for k, v in parse_qs((await request.read()).decode()).items()}
         try:
+            text = (await read_whole(request)).decode("utf-8", "replace")
+            form = {name: values[-1] for name, values in parse_qs(text).items()}
             if "Action" not in form:
                 raise not_implemented(f"{request.headers.get('X-Amz-Target', 'this POST')}")
             return management.handle(self._context, form)

@@ -11,6 +11,8 @@ from aiohttp import web
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.sandbox.log_store import LogEvent, LogStore
 from local_cloud.server.context import Context
+from local_cloud.server.reading import read_whole
+from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
 _PAGE_MAX = 10_000
@@ -22,11 +24,35 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
     if run is None:
         raise not_implemented(f"CloudWatch Logs {operation}")
     try:
-        answer = run(context.logs, json.loads(await request.read() or b"{}"))
+        answer = run(context.logs, _body(await read_whole(request)))
     except KeyError as error:
         raise refused("InvalidParameterException", f"{error.args[0]} is required") from None
     text = json.dumps(answer or {})
     return web.Response(text=text, content_type="application/x-amz-json-1.1")
+
+
+def _body(data: bytes) -> Body:
+    try:
+        return dict(fitted(json.loads(data or b"{}"), _SHAPE))
+    except ValueError:
+        raise refused("SerializationException", "The body is not JSON") from None
+    except WrongShape as error:
+        raise refused("InvalidParameterException", str(error)) from None
+
+
+_SHAPE = {
+    "endTime": int,
+    "filterPattern": str,
+    "limit": int,
+    "logGroupName": str,
+    "logGroupNamePrefix": str,
+    "logStreamName": str,
+    "logStreamNamePrefix": str,
+    "logStreamNames": [str],
+    "nextToken": str,
+    "retentionInDays": int,
+    "startTime": int,
+}
 
 
 def _create_group(logs: LogStore, body: Body) -> Any:
@@ -75,7 +101,7 @@ def _get_events(logs: LogStore, body: Body) -> Any:
     if events is None:
         raise refused("ResourceNotFoundException", "The specified log stream does not exist.")
     # A token is the number of the last event seen; the one given back does not change at the end.
-    after = int(str(body.get("nextToken", "f/0")).rpartition("/")[2])
+    after = _after(body)
     found = [e for e in _between(events, body) if e.number > after][: _limit(body)]
     last = found[-1].number if found else after
     return {
@@ -89,7 +115,7 @@ def _filter_events(logs: LogStore, body: Body) -> Any:
     wanted = body.get("filterPattern", "").strip('"')
     names = body.get("logStreamNames")
     prefix = body.get("logStreamNamePrefix", "")
-    after = int(body.get("nextToken", 0))
+    after = _after(body)
     found = [
         (event.number, name, event)
         for name, events in _streams(logs, body).items()
@@ -118,6 +144,14 @@ def _filter_events(logs: LogStore, body: Body) -> Any:
 def _between(events: Iterable[LogEvent], body: Body) -> Iterable[LogEvent]:
     start, end = body.get("startTime", 0), body.get("endTime", float("inf"))
     return (event for event in events if start <= event.at_ms <= end)
+
+
+def _after(body: Body) -> int:
+    """The number of the last event that a page before ended with."""
+    number = body.get("nextToken", "f/0").rpartition("/")[2]
+    if not number.isdecimal():
+        raise refused("InvalidParameterException", "The specified nextToken is invalid.")
+    return int(number)
 
 
 def _limit(body: Body) -> int:

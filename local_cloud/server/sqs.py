@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,9 +13,11 @@ from typing import Any
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.queue import BATCH_MAX, Message, Queue, Received
+from local_cloud.model.queue import BATCH_MAX, Queue, Received
 from local_cloud.model.queue_settings import QueueSettings
 from local_cloud.server.context import Context
+from local_cloud.server.reading import read_whole
+from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
 Operation = Callable[[Context, Body], Any]
@@ -34,11 +37,11 @@ _QUERY_CODES = {
 async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
     """Answer one SQS call; a refusal is raised as CloudError."""
     try:
-        body = json.loads(await request.read() or b"{}")
+        body = fitted(json.loads(await read_whole(request) or b"{}"), _SHAPE)
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
-    if not isinstance(body, dict):
-        raise refused("SerializationException", "The body is not a JSON object")
+    except WrongShape as error:
+        raise refused("InvalidParameterValue", str(error)) from None
     run = _OPERATIONS.get(operation)
     if run is None:
         raise not_implemented(f"SQS {operation}")
@@ -52,6 +55,38 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
         ) from None
     text = json.dumps(answer) if answer else "{}"
     return web.Response(text=text, content_type="application/x-amz-json-1.0")
+
+
+_ATTRIBUTES = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
+_ENTRY = {
+    "Id": str,
+    "MessageBody": str,
+    "ReceiptHandle": str,
+    "VisibilityTimeout": int,
+    "DelaySeconds": int,
+    "MessageAttributes": _ATTRIBUTES,
+}
+#: Every field that any operation reads.
+_SHAPE = {
+    **_ENTRY,
+    "AttributeNames": [str],
+    "Attributes": {"*": str},
+    "DestinationArn": str,
+    "Entries": [_ENTRY],
+    "MaxNumberOfMessages": int,
+    "MaxResults": int,
+    "MessageAttributeNames": [str],
+    "MessageSystemAttributeNames": [str],
+    "NextToken": str,
+    "QueueName": str,
+    "QueueNamePrefix": str,
+    "QueueUrl": str,
+    "SourceArn": str,
+    "TagKeys": [str],
+    "Tags": {"*": str},
+    "WaitTimeSeconds": int,
+    "tags": {"*": str},
+}
 
 
 def error_response(error: CloudError) -> web.Response:
@@ -194,6 +229,7 @@ def _list_message_move_tasks(context: Context, body: Body) -> Any:
 
 def _send_message(context: Context, body: Body) -> Any:
     queue = _queue(context, body)
+    digest = _digests(body)
     message = queue.send(
         context.now_s(),
         body["MessageBody"],
@@ -201,13 +237,18 @@ def _send_message(context: Context, body: Body) -> Any:
         attributes=body.get("MessageAttributes"),
     )
     context.pollers.touched(queue)
-    return _sent(message)
+    return {"MessageId": message.id, **digest}
 
 
-def _sent(message: Message) -> dict[str, str]:
-    answer = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body.encode())}
-    if message.attributes:
-        answer["MD5OfMessageAttributes"] = _md5_of_attributes(message.attributes)
+def _digests(body: Body) -> dict[str, str]:
+    try:
+        answer = {"MD5OfMessageBody": _md5(body["MessageBody"].encode())}
+        if body.get("MessageAttributes"):
+            answer["MD5OfMessageAttributes"] = _md5_of_attributes(body["MessageAttributes"])
+    except (UnicodeEncodeError, binascii.Error):
+        raise refused(
+            "InvalidMessageContents", "A body is not Unicode text, or a BinaryValue not base64."
+        ) from None
     return answer
 
 

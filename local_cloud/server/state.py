@@ -1,8 +1,9 @@
 """What the server keeps on disk: a log of (key, value) lines, the last value of a key wins.
 
-One write() per request, before its answer, without fsync: a killed server loses nothing that was
-answered, a machine that loses power may lose the last seconds. At start, and when the log is mostly
-history, it is written anew (temp file + os.replace). A half line at the end is cut off.
+One write() per request, before its answer, and one soon after whatever happens by itself; no fsync:
+a killed server loses nothing that was answered, a machine that loses power may lose the last
+seconds. At start, and when the log is mostly history, it is written anew (temp file + os.replace).
+A torn line (a full disk, a kill) is skipped when the log is read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ COMPACT_BYTES = 64 * 2**20
 class StateLog:
     """The log of one state directory, which it locks for as long as it is open."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, soon: Callable[[Callable[[], None]], object]) -> None:
+        """`soon(flush)` is called after a change, to write it even if no request does."""
+        self._soon = soon
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "cloud.jsonl"
         self._lock = _locked(folder / "lock")
         self._live = _read(self._path)
         self._live_bytes = sum(len(line) for line in self._live.values())
         self._pending: list[bytes] = []
+        self._torn = False  # the last write ended in the middle of a line
         self._file = -1
         self._written = 0
         self._rewrite()
@@ -42,22 +46,29 @@ class StateLog:
         line = json.dumps([key, value], separators=(",", ":")).encode() + b"\n"
         self._live_bytes += len(line) - len(self._live.get(key, b""))
         self._live[key] = line
-        self._pending.append(line)
+        self._append(line)
 
     def drop(self, key: str) -> None:
         """Forget `key`."""
         line = self._live.pop(key, None)
         if line is not None:
             self._live_bytes -= len(line)
-            self._pending.append(json.dumps([key]).encode() + b"\n")
+            self._append(json.dumps([key]).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        if not self._pending:
+            self._soon(self.flush)
+        self._pending.append(line)
 
     def flush(self) -> None:
-        """Hand what was put and dropped to the operating system."""
+        """Hand what was put and dropped to the operating system; after an OSError, repeat it."""
         if not self._pending:
             return
-        data = b"".join(self._pending)
-        self._pending.clear()
+        data = (b"\n" if self._torn else b"") + b"".join(self._pending)
+        self._torn = True
         _write_all(self._file, data)
+        self._torn = False
+        self._pending.clear()
         self._written += len(data)
         if self._written > max(COMPACT_BYTES, 4 * self._live_bytes):
             self._rewrite()
@@ -112,6 +123,8 @@ def _read(path: Path) -> dict[str, bytes]:
         return found
     with path.open("rb") as file:
         for line in file:
+            if line == b"\n":
+                continue
             try:
                 key, *value = json.loads(line)
             except ValueError:

@@ -20,7 +20,9 @@ from local_cloud.model.functions import LambdaFunction
 from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
-from local_cloud.server.functions.settings import bad, configuration
+from local_cloud.server.functions.settings import SHAPE, bad, configuration
+from local_cloud.server.reading import read_whole
+from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
 _PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|event-source-mappings|account-settings)\b")
@@ -42,12 +44,11 @@ class Call:
     def body(self) -> dict[str, Any]:
         """The JSON body, empty without one."""
         try:
-            found = json.loads(self.data or b"{}")
+            return dict(fitted(json.loads(self.data or b"{}"), SHAPE))
         except ValueError:
             raise refused("InvalidRequestContentException", "The body is not JSON") from None
-        if not isinstance(found, dict):
-            raise refused("InvalidRequestContentException", "The body is not a JSON object")
-        return found
+        except WrongShape as error:
+            raise refused("SerializationException", str(error)) from None
 
     @property
     def function(self) -> LambdaFunction:
@@ -75,21 +76,13 @@ async def handle(context: Context, request: web.BaseRequest) -> web.Response:
     operation = _OPERATIONS.get((request.method, kind, "name" if name else "", word))
     if operation is None:
         raise not_implemented(f"Lambda {request.method} {path}")
-    data = await _read(request)
+    data = await read_whole(request, _REQUEST_BYTES_MAX)
     call = Call(context=context, request=request, name=name, rest=rest, data=data)
-    answer = operation(call)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-async def _read(request: web.BaseRequest) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.content.iter_any():
-        size += len(piece)
-        if size > _REQUEST_BYTES_MAX:
-            raise refused("RequestEntityTooLargeException", "Request must be smaller.", 413)
-        pieces.append(piece)
-    return b"".join(pieces)
+    try:
+        answer = operation(call)
+        return await answer if isinstance(answer, Awaitable) else answer
+    except KeyError as error:
+        raise refused("ValidationException", f"{error.args[0]} is required") from None
 
 
 def error_response(error: CloudError) -> web.Response:
@@ -362,8 +355,8 @@ def _no_mappings(_call: Call) -> web.Response:
 async def _invoke(call: Call) -> web.Response:
     function = call.function
     kind = call.request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
-    payload = call.data.decode("utf-8", "strict") if call.data else "{}"
     try:
+        payload = call.data.decode("utf-8", "strict") if call.data else "{}"
         json.loads(payload)
     except ValueError:
         raise refused(

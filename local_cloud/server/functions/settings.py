@@ -28,6 +28,48 @@ _RESERVED = re.compile(
 CODE_BYTES_MAX = 256 * 2**20  #: of a zip from S3 (AWS: 250 MB unpacked)
 
 
+_DESTINATION = {"Destination": str}
+#: Every field of a Lambda request that is read.
+SHAPE = {
+    "Action": str,
+    "Architectures": [str],
+    "Code": {
+        "ImageUri": str,
+        "S3Bucket": str,
+        "S3Key": str,
+        "S3ObjectVersion": str,
+        "ZipFile": str,
+    },
+    "Description": str,
+    "DestinationConfig": {"OnFailure": _DESTINATION, "OnSuccess": _DESTINATION},
+    "DryRun": bool,
+    "Environment": {"Variables": {"*": str}},
+    "EphemeralStorage": {"Size": int},
+    "FunctionName": str,
+    "Handler": str,
+    "ImageConfig": {"Command": [str]},
+    "ImageUri": str,
+    "Layers": [str],
+    "MaximumEventAgeInSeconds": int,
+    "MaximumRetryAttempts": int,
+    "MemorySize": int,
+    "PackageType": str,
+    "Principal": str,
+    "ReservedConcurrentExecutions": int,
+    "Role": str,
+    "Runtime": str,
+    "S3Bucket": str,
+    "S3Key": str,
+    "S3ObjectVersion": str,
+    "SourceAccount": str,
+    "SourceArn": str,
+    "StatementId": str,
+    "Tags": {"*": str},
+    "Timeout": int,
+    "ZipFile": str,
+}
+
+
 def changes_of(body: Body) -> dict[str, Any]:
     """Fields of FunctionSettings that the body names. Raises InvalidParameterValueException."""
     plain = {

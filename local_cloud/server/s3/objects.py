@@ -259,6 +259,8 @@ def _headers(
         headers |= {f"x-amz-checksum-{n}": text for n, text in attributes.checksums.items()}
     for name, value in query.items():
         if name.startswith("response-"):
+            if not value.isprintable():
+                raise refused("InvalidArgument", f"{name} is not a header's value")
             headers[name.removeprefix("response-").title()] = value
     return headers
 

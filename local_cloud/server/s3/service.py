@@ -67,6 +67,8 @@ async def _upload(context: Context, target: Target, request: web.BaseRequest) ->
     method = request.method
     if "uploads" in target.query and method == "POST":
         return uploads.start(context, target, request)
+    if "uploadId" not in target.query:
+        raise _wrong_method()
     if method == "PUT":
         return await uploads.put_part(context, target, request)
     if method == "POST":

@@ -1,0 +1,22 @@
+"""Reading a whole request body that is known to be small."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from local_cloud.model.errors import refused
+
+JSON_BYTES_MAX = 8 * 2**20  #: a batch of 1 MiB, escaped
+
+
+async def read_whole(request: web.BaseRequest, bytes_max: int = JSON_BYTES_MAX) -> bytes:
+    """The body. Raises RequestEntityTooLargeException (413) above `bytes_max`."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.content.iter_any():
+        size += len(piece)
+        if size > bytes_max:
+            message = f"Request must be smaller than {bytes_max} bytes."
+            raise refused("RequestEntityTooLargeException", message, 413)
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,182 @@
+"""Whatever bytes come, the embedded cloud answers with a refusal of its own and lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from local_cloud.server.application import Options, running
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server in a thread of this process: thousands of requests, no process to start."""
+    folder: Path = tmp_path_factory.mktemp("fuzz")
+    found: list[str] = []
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with running(Options(state=folder / "state")) as context:
+            found.append(urlsplit(context.endpoint).netloc)
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(30)
+    with closing(http.client.HTTPConnection(found[0])) as connection:
+        for path in ("/bucket", "/bucket/key"):
+            connection.request("PUT", path, b"")
+            connection.getresponse().read()
+    yield found[0]
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def answer(address: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
+    with closing(http.client.HTTPConnection(address, timeout=20)) as connection:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+
+WORDS = st.sampled_from([
+    "", "bucket", "key", "acl", "uploads", "uploadId", "partNumber", "versionId", "versions",
+    "list-type", "max-keys", "continuation-token", "prefix", "delimiter", "tagging", "delete",
+    "notification", "versioning", "policy", "lifecycle", "encoding-type", "location",
+    "response-content-type", "1", "-1", "999999999999", "null", "url", "%00", "%ff", "\n", "ü/",
+])  # fmt: skip
+TEXT = st.one_of(WORDS, st.text(max_size=8))
+VALUE = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 50_000), TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=6,
+)
+SLOW = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+XML = st.sampled_from([
+    b"", b"<", b"\xff\xfe", b"{}", b"<!DOCTYPE x><Delete/>", b"<Delete/>", b"<Tagging/>",
+    b"<Delete><Object><Key/></Object></Delete>", b"<VersioningConfiguration/>",
+    b"<NotificationConfiguration><QueueConfiguration/></NotificationConfiguration>",
+    b"<CompleteMultipartUpload><Part><PartNumber>x</PartNumber></Part></CompleteMultipartUpload>",
+])  # fmt: skip
+HEADERS = st.dictionaries(
+    st.sampled_from([
+        "Range", "If-Match", "If-None-Match", "x-amz-copy-source", "x-amz-content-sha256",
+        "x-amz-checksum-crc32", "x-amz-decoded-content-length", "x-amz-tagging", "Content-MD5",
+        "x-amz-copy-source-range", "If-Modified-Since", "x-amz-metadata-directive",
+    ]),
+    st.sampled_from([
+        "", "*", "x", "bytes=-", "bytes=5-1", "bytes=0-99", "/bucket/key", "bucket", "%ff/%00",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "a=b&&c", "-1", "Thu, 99 Foo 2026 00:00:00 GMT",
+    ]),
+    max_size=3,
+)  # fmt: skip
+
+
+@SLOW
+@given(
+    method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "PATCH"]),
+    parts=st.lists(TEXT, max_size=3),
+    query=st.dictionaries(TEXT, TEXT, max_size=3),
+    body=XML,
+    headers=HEADERS,
+)
+@example("PUT", ["bucket", "key"], {"uploads": ""}, b"", {})
+@example("GET", ["bucket", "key"], {"response-content-type": "\n"}, b"", {})
+def test_s3_never_fails_by_itself(
+    address: str,
+    method: str,
+    parts: list[str],
+    query: dict[str, str],
+    body: bytes,
+    headers: dict[str, str],
+) -> None:
+    path = "/" + "/".join(_quoted(part) for part in parts)
+    given_query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in query.items())
+    status = answer(address, method, f"{path}?{given_query}", body, headers)
+    assert status < 500 or status == 501
+    assert answer(address, "GET", "/_local_cloud/health", b"", {}) == 200
+
+
+def _quoted(text: str) -> str:
+    return text if text.startswith("%") and text.isascii() else quote(text, errors="replace")
+
+
+SQS_FIELDS = st.dictionaries(
+    st.sampled_from([
+        "QueueUrl", "QueueName", "MessageBody", "ReceiptHandle", "VisibilityTimeout", "Entries",
+        "DelaySeconds", "MaxNumberOfMessages", "Attributes", "AttributeNames", "TagKeys", "Tags",
+        "MessageAttributes", "SourceArn", "MaxResults", "NextToken",
+    ]),
+    VALUE,
+    max_size=5,
+)  # fmt: skip
+
+
+@SLOW
+@given(
+    operation=st.sampled_from([
+        "CreateQueue", "GetQueueUrl", "ListQueues", "SendMessage", "SendMessageBatch",
+        "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibilityBatch", "SetQueueAttributes",
+        "GetQueueAttributes", "TagQueue", "StartMessageMoveTask", "Nonsense",
+    ]),
+    fields=SQS_FIELDS,
+    known=st.booleans(),
+)  # fmt: skip
+def test_sqs_never_fails_by_itself(
+    address: str, operation: str, fields: dict[str, object], known: bool
+) -> None:
+    target = {"X-Amz-Target": "AmazonSQS.CreateQueue"}
+    answer(address, "POST", "/", b'{"QueueName": "known"}', target)
+    if known:
+        fields = {**fields, "QueueUrl": "http://x/0/known"}
+    body = json.dumps(fields).encode("utf-8", "replace")
+    target = {"X-Amz-Target": f"AmazonSQS.{operation}"}
+    status = answer(address, "POST", "/", body, target)
+    assert status < 500 or status == 501
+
+
+@SLOW
+@given(
+    method=st.sampled_from(["GET", "PUT", "POST", "DELETE"]),
+    word=st.sampled_from(
+        ["", "/policy", "/code", "/configuration", "/invocations", "/event-invoke-config"]
+    ),
+    fields=st.dictionaries(
+        st.sampled_from([
+            "FunctionName", "Code", "Handler", "Runtime", "Role", "Timeout", "Environment",
+            "Tags", "PackageType", "MemorySize", "StatementId", "DestinationConfig",
+            "MaximumRetryAttempts", "Layers", "ImageConfig",
+        ]),
+        VALUE,
+        max_size=5,
+    ),
+)  # fmt: skip
+def test_lambda_never_fails_by_itself(
+    address: str, method: str, word: str, fields: dict[str, object]
+) -> None:
+    body = json.dumps(fields).encode("utf-8", "replace")
+    name = "/unknown" if word else ""
+    status = answer(address, method, f"/2015-03-31/functions{name}{word}", body, {})
+    assert status < 500 or status == 501
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"Action=", b"Action=GetRole", b"x" * 100])
+def test_other_posts_are_refused(address: str, body: bytes) -> None:
+    assert 400 <= answer(address, "POST", "/", body, {}) <= 501
+    for target in ("Logs_20140328.GetLogEvents", "AmazonSQS.SendMessage", "DynamoDB.PutItem"):
+        assert 400 <= answer(address, "POST", "/", body, {"X-Amz-Target": target}) <= 501
