@@ -196,6 +196,8 @@ class Session:
         for line in ready:
             with errors_as_refusals(line.where):
                 line.take()
+                while line.channel.buffered:  # two answers in one segment: take both
+                    line.take()
 
     def _check_silence(self) -> None:
         for line in self._lines:

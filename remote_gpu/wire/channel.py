@@ -42,6 +42,11 @@ class Channel:
         self._from = 0  # what was read and not yet taken is self._ahead[self._from:self._to]
         self._to = 0
 
+    @property
+    def buffered(self) -> bool:
+        """Something was read and not yet taken: a select on the socket would not tell of it."""
+        return self._from < self._to
+
     def send(
         self,
         meta: Mapping[str, Any],
