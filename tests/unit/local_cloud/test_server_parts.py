@@ -1,0 +1,287 @@
+"""The small parts of the server: chunked bodies, the state log, long polls, shapes, policies."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corekit.aio.vloop import run_virtual
+from corekit.errors import AppError
+from local_cloud.model.errors import CloudError
+from local_cloud.model.policy import Access, allows
+from local_cloud.model.queue import Queue
+from local_cloud.model.queues import Queues
+from local_cloud.server import state as state_module
+from local_cloud.server.polling import Pollers
+from local_cloud.server.s3.chunked import ChunkDecoder
+from local_cloud.server.shapes import WrongShape, fitted
+from local_cloud.server.state import StateLog
+
+# --- aws-chunked
+
+
+def chunked(pieces: list[bytes], trailers: dict[str, str], *, signed: bool) -> bytes:
+    signature = b";chunk-signature=" + b"0" * 64 if signed else b""
+    body = b"".join(b"%x%b\r\n%b\r\n" % (len(p), signature, p) for p in pieces if p)
+    ends = "".join(f"{name}:{value}\r\n" for name, value in trailers.items())
+    return body + b"0" + signature + b"\r\n" + ends.encode() + b"\r\n"
+
+
+@given(pieces=st.lists(st.binary(max_size=40), max_size=5), signed=st.booleans(), data=st.data())
+def test_a_chunked_body_may_be_cut_anywhere(
+    pieces: list[bytes], signed: bool, data: st.DataObject
+) -> None:
+    wire = chunked(pieces, {"x-amz-checksum-crc32": "AAAAAA=="}, signed=signed)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
+    decoder = ChunkDecoder()
+    found = b""
+    for start, stop in zip([0, *cuts], [*cuts, len(wire)], strict=True):
+        found += b"".join(decoder.feed(wire[start:stop]))
+    assert found == b"".join(pieces)
+    assert decoder.complete
+    assert decoder.trailers == {"x-amz-checksum-crc32": "AAAAAA=="}
+
+
+@pytest.mark.parametrize("wire", [b"zz\r\n", b"-5\r\n", b"3\r\nabcX\r\n", b"x" * 20_000])
+def test_what_is_not_chunked_is_refused(wire: bytes) -> None:
+    with pytest.raises(CloudError, match="InvalidRequest"):
+        ChunkDecoder().feed(wire)
+
+
+def test_a_cut_off_chunked_body_is_not_complete() -> None:
+    decoder = ChunkDecoder()
+    decoder.feed(chunked([b"abcdef"], {}, signed=False)[:8])
+    assert not decoder.complete
+
+
+# --- the state log
+
+
+def never(_flush: Callable[[], None]) -> None:
+    """The tests flush themselves."""
+
+
+def test_the_last_value_of_a_key_wins_and_lasts(tmp_path: Path) -> None:
+    log = StateLog(tmp_path, never)
+    for value in (1, 2):
+        log.put("queue/a%2Fb", value)
+    log.put("queue/gone", 3)
+    log.drop("queue/gone")
+    log.drop("queue/never was")
+    log.close()
+    again = StateLog(tmp_path, never)
+    assert list(again.items("queue")) == [(["a/b"], 2)]
+    assert again.get("queue/gone") is None
+    again.close()
+
+
+def test_a_torn_line_is_skipped(tmp_path: Path) -> None:
+    log = StateLog(tmp_path, never)
+    log.put("kind/a", "kept")
+    log.close()
+    with (tmp_path / "cloud.jsonl").open("ab") as file:
+        file.write(b'["kind/b", "to')
+    log = StateLog(tmp_path, never)
+    assert list(log.items("kind")) == [(["a"], "kept")]
+    log.close()
+
+
+def test_changes_without_a_request_are_written_soon(tmp_path: Path) -> None:
+    soon: list[Callable[[], None]] = []
+    log = StateLog(tmp_path, soon.append)
+    log.put("kind/a", 1)
+    log.put("kind/b", 2)
+    assert len(soon) == 1
+    soon[0]()
+    assert (tmp_path / "cloud.jsonl").read_bytes().count(b"\n") == 2
+    log.close()
+
+
+def test_a_full_disk_loses_nothing_that_fits_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = StateLog(tmp_path, never)
+    log.put("kind/a", "first")
+    real_write = os.write
+
+    def half(file: int, data: Any) -> int:
+        if len(data) < 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_write(file, bytes(data[:8]))
+
+    monkeypatch.setattr(state_module.os, "write", half)
+    with pytest.raises(OSError, match="No space"):
+        log.flush()
+    monkeypatch.undo()
+    log.put("kind/b", "second")
+    log.close()
+    again = StateLog(tmp_path, never)
+    assert {path[0]: value for path, value in again.items("kind")} == {
+        "a": "first",
+        "b": "second",
+    }
+    again.close()
+
+
+def test_the_log_is_rewritten_when_it_is_mostly_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "COMPACT_BYTES", 1000)
+    log = StateLog(tmp_path, never)
+    for number in range(200):
+        log.put("kind/a", number)
+        log.flush()
+        assert (tmp_path / "cloud.jsonl").stat().st_size < 1100
+    log.close()
+    again = StateLog(tmp_path, never)
+    assert again.get("kind/a") == 199
+    again.close()
+
+
+def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    log = StateLog(tmp_path, never)
+    with pytest.raises(AppError, match="in use by another"):
+        StateLog(tmp_path, never)
+    log.close()
+    StateLog(tmp_path, never).close()
+
+
+# --- long polls
+
+
+class World:
+    """One queue and its pollers on virtual time."""
+
+    def __init__(self) -> None:
+        self.now_s = asyncio.get_running_loop().time
+        self.pollers = Pollers(self.now_s)
+        self.queue: Queue = Queues().create(0.0, "q", {"VisibilityTimeout": "5"})
+
+    def send(self, delay_s: float = 0) -> None:
+        self.queue.send(self.now_s(), "x", delay_s=delay_s)
+        self.pollers.touched(self.queue)
+
+    async def receive(self, wait_s: float) -> tuple[float, int]:
+        """When, and how many receipts the message has had; 0 for none."""
+        ends_s = self.now_s() + wait_s
+        while True:
+            found = self.queue.receive(self.now_s())
+            if found or self.now_s() >= ends_s:
+                break
+            await self.pollers.wait(self.queue, ends_s - self.now_s())
+        if self.queue.has_visible(self.now_s()):
+            self.pollers.wake(self.queue)
+        return round(self.now_s(), 2), found[0].receives if found else 0
+
+
+def test_a_poller_is_woken_by_a_message_a_delay_and_a_passed_visibility() -> None:
+    async def main() -> list[tuple[float, int]]:
+        world = World()
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.0, world.send)
+        loop.call_later(1.0, world.send, 3.0)
+        return [await world.receive(20.0) for _ in range(4)]
+
+    assert run_virtual(main()) == [(1.0, 1), (4.0, 1), (6.0, 2), (9.0, 2)]
+
+
+def test_an_empty_poll_takes_exactly_its_time() -> None:
+    async def main() -> tuple[float, int]:
+        return await World().receive(20.0)
+
+    assert run_virtual(main()) == (20.0, 0)
+
+
+def test_each_message_wakes_one_poller_and_a_cancelled_one_passes_it_on() -> None:
+    async def main() -> list[tuple[float, int]]:
+        world = World()
+        pollers = [asyncio.ensure_future(world.receive(20.0)) for _ in range(3)]
+        await asyncio.sleep(1)
+        world.send()
+        pollers[0].cancel()  # woken, and gone before it could receive
+        world.send()
+        await asyncio.wait([pollers[0]])
+        return [await poller for poller in pollers[1:]]
+
+    assert run_virtual(main()) == [(1.0, 1), (1.0, 1)]
+
+
+# --- shapes
+
+
+SHAPE = {"Name": str, "Count": int, "Flags": [bool], "Tags": {"*": str}, "Inner": {"A": str}}
+
+
+def test_nulls_vanish_and_unknown_fields_pass() -> None:
+    given = {"Name": "n", "Count": None, "Inner": {"A": None, "B": [1]}, "Other": 5}
+    assert fitted(given, SHAPE) == {"Name": "n", "Inner": {"B": [1]}, "Other": 5}
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ([], "the body"),
+        ({"Name": 1}, "Name"),
+        ({"Count": True}, "Count"),
+        ({"Count": "1"}, "Count"),
+        ({"Flags": {}}, "Flags"),
+        ({"Flags": [True, 0]}, "Flags[1]"),
+        ({"Tags": {"a": 1}}, "Tags.a"),
+        ({"Inner": {"A": []}}, "Inner.A"),
+    ],
+)
+def test_a_wrong_type_is_named(body: Any, named: str) -> None:
+    with pytest.raises(WrongShape) as error:
+        fitted(body, SHAPE)
+    assert str(error.value).startswith(named + " is not")
+
+
+# --- policies
+
+ACCESS = Access(
+    service="s3.amazonaws.com", action="sqs:SendMessage", resource="arn:aws:sqs:r:1:q",
+    source_arn="arn:aws:s3:::bucket", source_account="1",
+)  # fmt: skip
+STATEMENT: dict[str, Any] = {
+    "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
+    "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:r:1:q",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({}, True),
+        ({"Principal": "*"}, True),
+        ({"Principal": {"AWS": "*"}}, True),
+        ({"Principal": {"Service": "sns.amazonaws.com"}}, False),
+        ({"Action": ["sqs:Receive*", "SQS:*"]}, True),
+        ({"Action": "sqs:ReceiveMessage"}, False),
+        ({"Resource": "arn:aws:sqs:*:*:q"}, True),
+        ({"Resource": "arn:aws:sqs:r:1:other"}, False),
+        ({"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:s3:*:*:buck*"}}}, True),
+        ({"Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:s3:::other"}}}, False),
+        ({"Condition": {"StringEquals": {"aws:SourceAccount": ["2", "1"]}}}, True),
+        ({"Condition": {"Bool": {"aws:SecureTransport": "true"}}}, False),
+        ({"Effect": "Deny"}, False),
+    ],
+)
+def test_policies(change: dict[str, Any], allowed: bool) -> None:
+    policy = json.dumps({"Statement": {**STATEMENT, **change}})
+    assert allows(policy, ACCESS) is allowed
+    denied = json.dumps({"Statement": [{**STATEMENT, **change}, {**STATEMENT, "Effect": "Deny"}]})
+    assert not allows(denied, ACCESS)
+
+
+@pytest.mark.parametrize("policy", ["", "{", "[]", "{}", '{"Statement": "x"}'])
+def test_a_policy_that_is_none_allows_nothing(policy: str) -> None:
+    assert not allows(policy, ACCESS)
