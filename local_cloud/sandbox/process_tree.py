@@ -47,15 +47,20 @@ def session_members(session: int) -> list[int]:
 
 def processes_in(folder: Path) -> list[int]:
     """Every process that works in `folder` or has it in its environment, whoever its parent is."""
-    needle = os.fsencode(folder)
+    name = os.fsencode(folder)
+    values = (name + b"/", name + b"\0")  # `…/1` is not in `…/10`
     found = []
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 inside = (entry / "cwd").readlink().is_relative_to(folder)
-                if inside or needle in (entry / "environ").read_bytes():
+                if inside or _has_any((entry / "environ").read_bytes(), values):
                     found.append(int(entry.name))
     return found
+
+
+def _has_any(data: bytes, values: tuple[bytes, ...]) -> bool:
+    return any(value in data for value in values)
 
 
 def signal_all(pid: int, number: signal.Signals) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import kill, processes_in
 from local_cloud.sandbox.runtime import RunSpec, Runtime, log_group
-from local_cloud.sandbox.runtime_api import RuntimeApi, Work
+from local_cloud.sandbox.runtime_api import RuntimeApi, Work, error_payload
+
+logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 100
 _SWEEP_S = 5.0  #: how often idle environments are looked through
@@ -87,6 +90,10 @@ class Sandbox:
             keep = True
         except Crashed as crash:
             outcome = crash.outcome
+        except OSError as error:  # no process, port or folder is to be had
+            logger.exception("%s cannot be run", spec.name, extra={"event": "sandbox_failed"})
+            payload = error_payload("Sandbox.Failure", f"{spec.name} could not be started: {error}")
+            outcome = Outcome(payload=payload, error="Unhandled")
         finally:
             # Answering need not wait until the environment is idle again, or gone.
             after = self._rest(environment.id) if keep else self._discard(environment.id)

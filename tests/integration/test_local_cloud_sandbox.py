@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +17,7 @@ from corekit.aio.clock import SystemClock
 from local_cloud.model.environments import EnvironmentPool
 from local_cloud.model.function import Outcome
 from local_cloud.sandbox.log_store import LogStore
+from local_cloud.sandbox.process_tree import processes_in
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.sandbox import Sandbox
 
@@ -221,10 +222,51 @@ async def test_new_code_gets_a_new_environment_and_the_old_one_ends(tmp_path: Pa
 
 
 @pytest.mark.asyncio
+async def test_a_machine_that_cannot_start_it_is_an_error_of_the_invocation(tmp_path: Path) -> None:
+    async with sandbox(tmp_path) as box:
+        gone = spec(tmp_path, PID, code=tmp_path / "removed")
+        error = await fail(box, gone)
+        assert error["errorType"] == "Sandbox.Failure"
+        assert "removed" in error["errorMessage"]
+        assert await run(box, spec(tmp_path, PID))
+
+
+def test_processes_are_found_by_their_folder_and_no_other(tmp_path: Path) -> None:
+    def sleeper(folder: Path, cwd: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sleep", "60"], env={"TMPDIR": str(folder)}, cwd=cwd)
+
+    folder, inside = tmp_path / "1", tmp_path / "1" / "deep"
+    inside.mkdir(parents=True)
+    ours = [sleeper(folder, tmp_path), sleeper(inside, tmp_path), sleeper(tmp_path, inside)]
+    others = [sleeper(tmp_path / "10", tmp_path), sleeper(tmp_path, tmp_path)]
+    try:
+        assert set(processes_in(folder)) == {process.pid for process in ours}
+    finally:
+        for process in [*ours, *others]:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_child_that_left_everything_behind_ends_with_its_environment(
+    tmp_path: Path,
+) -> None:
+    source = """
+import subprocess
+def handle(event, context):
+    script = "setsid sleep 600 >/dev/null 2>&1 & echo $!"
+    return int(subprocess.run(["/bin/sh", "-c", script], capture_output=True).stdout)
+"""
+    async with sandbox(tmp_path) as box:
+        pid = await run(box, spec(tmp_path, source))
+        assert state_of(pid) != "gone"
+    await until(lambda: state_of(pid) in ("gone", "Z"))
+
+
+@pytest.mark.asyncio
 async def test_the_context_says_how_much_time_is_left(tmp_path: Path) -> None:
     source = "def handle(e, c): return [c.get_remaining_time_in_millis(), c.invoked_function_arn]"
     async with sandbox(tmp_path) as box:
         left_ms, arn = await run(box, spec(tmp_path, source))
     assert 8_000 < left_ms <= 10_000
     assert arn == ARN
-    assert os.listdir(tmp_path / "code")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from corekit.aio.supervise import Nursery
+from corekit.errors import AppError
 from local_cloud.model.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions import LambdaFunction
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
+from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
@@ -44,12 +46,17 @@ class Runner:
     ) -> tuple[Outcome, str]:
         """One run, now; the outcome and the end of its log."""
         settings = function.settings
+        try:
+            code = self.code.folder(settings.code_sha256)
+        except (AppError, OSError) as error:
+            payload = error_payload("Sandbox.NoCode", f"the code of {function.name}: {error}")
+            return Outcome(payload=payload, error="Unhandled"), ""
         spec = RunSpec(
             name=function.name,
             arn=function.arn,
             revision=function.revision,
             handler=settings.handler,
-            code=self.code.folder(settings.code_sha256),
+            code=code,
             timeout_s=settings.timeout_s,
             memory_mib=settings.memory_mib,
             variables=settings.variables,
