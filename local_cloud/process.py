@@ -1,38 +1,12 @@
-"""What both programs of this package do as processes: logs, addresses, the ready file, signals."""
+"""What both programs of this package do as processes: addresses and signals."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import os
 import signal
-import sys
-from pathlib import Path
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode, invalid
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "event": getattr(record, "event", ""),
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
-
-
-def log_as_json_lines(level: int = logging.INFO) -> None:
-    """Send everything that is logged to stderr, one JSON object a line."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -41,13 +15,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or int(port) > 65535:
         raise invalid(f"{text!r} is not an address; write host:port, for example 127.0.0.1:0")
     return host, int(port)
-
-
-def write_ready(path: Path, addresses: dict[str, str]) -> None:
-    """Tell whoever started us that we serve: one JSON object, written atomically."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fresh.write_text(json.dumps({"pid": os.getpid(), **addresses}) + "\n")
-    fresh.replace(path)
 
 
 def stop_signal() -> asyncio.Event:

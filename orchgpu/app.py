@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import socket
-from pathlib import Path
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, write_ready
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import IdSource
@@ -19,7 +18,6 @@ from orchgpu.adapters.aws.clients import AwsClients, aws_clients
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.logs import log_to_stderr
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
@@ -30,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 def run(settings: OrchestratorSettings) -> None:
     """Serve until SIGTERM or SIGINT; returns after the drain. Raises AppError at start-up."""
-    log_to_stderr()
+    log_as_json()
     asyncio.run(serve(settings, budget_from_environment()))
 
 
@@ -53,7 +51,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     ):
         shell = build(aws, scheduler, settings, budget, nursery)
         await shell.start()
-        announce(settings.ready_file, replica)
+        write_ready(settings.ready_file, {"replica": replica})
         await _until(stop, nursery)
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
@@ -94,12 +92,3 @@ async def _until(stop: asyncio.Event, nursery: Nursery) -> None:
     finally:
         stopping.cancel()
         failing.cancel()
-
-
-def announce(ready_file: Path | None, replica: str) -> None:
-    """Write the ready file, whole or not at all."""
-    if ready_file is None:
-        return
-    temporary = ready_file.with_name(ready_file.name + ".new")
-    temporary.write_text(json.dumps({"pid": os.getpid(), "replica": replica}))
-    temporary.replace(ready_file)

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, run_program, write_ready
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.monitor.probes import FileProbe
-from gpu_scheduler.process import log_as_json, run_program, write_ready
 
 
 @click.command()

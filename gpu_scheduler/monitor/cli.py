@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, run_program, write_ready
 from corekit.errors import invalid
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import FileProbe, probe_of
-from gpu_scheduler.process import log_as_json, run_program, write_ready
 from gpu_scheduler.protocol.host import Install
 
 logger = logging.getLogger(__name__)

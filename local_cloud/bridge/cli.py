@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from corekit.aio.clock import SystemClock
+from corekit.aio.process import log_as_json, write_ready
 from corekit.aio.supervise import Nursery
 from corekit.errors import EXIT_STATUS, AppError
 from local_cloud.bridge.bridge import Bridge
 from local_cloud.bridge.moto import Moto
 from local_cloud.clock import CloudClock
 from local_cloud.model.environments import EnvironmentPool
-from local_cloud.process import log_as_json_lines, stop_signal, until_stopped, write_ready
+from local_cloud.process import stop_signal, until_stopped
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
@@ -33,7 +34,7 @@ def main(
     endpoint: str, state: Path, ready_file: Path | None, region: str, concurrency: int
 ) -> None:
     """Run the functions that a moto server only holds."""
-    log_as_json_lines()
+    log_as_json()
     try:
         asyncio.run(_serve(Moto(endpoint.rstrip("/"), region), state, ready_file, concurrency))
     except AppError as error:
@@ -57,8 +58,7 @@ async def _serve(moto: Moto, state: Path, ready_file: Path | None, concurrency: 
             bridge = Bridge(moto, sandbox, state, nursery, CloudClock(SystemClock()))
             bridges.append(bridge)
             await bridge.start()
-            if ready_file is not None:
-                write_ready(ready_file, {"endpoint": moto.endpoint})
+            write_ready(ready_file, {"endpoint": moto.endpoint})
             try:
                 await until_stopped(stop, nursery)
             finally:

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import click
 
+from corekit.aio.process import log_as_json, write_ready
 from corekit.errors import EXIT_STATUS, AppError
-from local_cloud.process import (
-    log_as_json_lines,
-    parse_address,
-    stop_signal,
-    until_stopped,
-    write_ready,
-)
+from local_cloud.process import parse_address, stop_signal, until_stopped
 from local_cloud.server.application import Options, running
 
 
@@ -27,7 +22,7 @@ from local_cloud.server.application import Options, running
 @click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
 def main(listen: str, state: Path, ready_file: Path | None, region: str, concurrency: int) -> None:
     """S3, SQS and Lambda on this machine, under the AWS protocols."""
-    log_as_json_lines()
+    log_as_json()
     try:
         host, port = parse_address(listen)
         options = Options(
@@ -42,6 +37,5 @@ def main(listen: str, state: Path, ready_file: Path | None, region: str, concurr
 async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = stop_signal()
     async with running(options) as context:
-        if ready_file is not None:
-            write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region})
+        write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region})
         await until_stopped(stop, context.nursery)

@@ -7,11 +7,11 @@ ephemeral port nor tell which one it got. Functions are not run by it: the bridg
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import signal
 import sys
 from pathlib import Path
+
+from corekit.aio.process import write_ready
 
 
 def main() -> None:
@@ -32,16 +32,9 @@ def main() -> None:
     server = ThreadedMotoServer(address, int(port), verbose=False)
     server.start()
     host, bound = server.get_host_and_port()
-    write_ready(arguments.ready_file, {"pid": os.getpid(), "endpoint": f"http://{host}:{bound}"})
+    write_ready(arguments.ready_file, {"endpoint": f"http://{host}:{bound}"})
     signal.sigwait(signals)
     server.stop()
-
-
-def write_ready(path: Path, value: dict[str, object]) -> None:
-    """Atomically, as every program does: who sees the file sees all of it."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(value))
-    fresh.replace(path)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -14,6 +12,7 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, write_ready
 from corekit.errors import EXIT_STATUS, AppError, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
@@ -22,7 +21,6 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import NvmlProbe
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
-from remote_gpu.host.logs import log_to_stderr
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
 
 logger = logging.getLogger(__name__)
@@ -57,7 +55,7 @@ def main(
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
     """
-    log_to_stderr()
+    log_as_json()
     try:
         parse_address(scheduler)  # before anything is started
         address, port = _listen(listen)
@@ -114,8 +112,7 @@ async def _until_stopped(
 
     async def announce() -> None:
         await link.registered()
-        if ready_file is not None:
-            write_ready_file(ready_file, {"pid": os.getpid(), "gateway": host.gateway})
+        write_ready(ready_file, {"gateway": host.gateway})
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
 
     host.nursery.start(announce(), "announce")
@@ -132,13 +129,6 @@ async def _until_stopped(
         for task in waits:
             task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-
-
-def write_ready_file(path: Path, content: dict[str, object]) -> None:
-    """Whole or absent: a reader never sees a part of it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    temporary.replace(path)
 
 
 async def _nvml() -> tuple[Probe, ...]:

@@ -1,4 +1,4 @@
-"""What `ssgmd` and `ssgm-monitor` share as processes: logs, ready file, signals, exit status."""
+"""What every daemon shares as a process: logs, ready file, signals, exit status."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-
 from corekit.errors import EXIT_STATUS, AppError
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -26,14 +24,16 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname.lower(), "logger": record.name,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
             "message": record.getMessage(),
-        }  # fmt: skip
+        }
         line.update((k, v) for k, v in vars(record).items() if k not in _PLAIN)
         if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def log_as_json(level: int = logging.INFO) -> None:
@@ -41,7 +41,8 @@ def log_as_json(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for chatty in ("aiohttp.access", "botocore", "aiobotocore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:
@@ -89,5 +90,5 @@ def exiting_by_code() -> Iterator[None]:
     try:
         yield
     except AppError as error:
-        click.echo(f"error: {error.message}", err=True)
+        sys.stderr.write(f"error: {error.message}\n")
         sys.exit(EXIT_STATUS[error.code])
