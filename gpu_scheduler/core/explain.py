@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_scheduler.core.fits import Shape, fits
 from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.core.placement import devices_ever
+from gpu_scheduler.core.placement import devices_ever, place
 from gpu_scheduler.model import Explanation, NoFit, Placement, Request, Sharing
 
 
@@ -18,16 +18,11 @@ def explain(
     position: int | None = None,
 ) -> Explanation:  # fmt: skip
     """Judge every known device once and say what stands in the way."""
-    counts: dict[NoFit, int] = {}
-    fitting = 0
-    for shape, devices in inventory.shapes.items():
-        reason = fits(request, shape, attempt)
-        if reason is None:
-            fitting += len(devices)
-        else:
-            counts[reason] = counts.get(reason, 0) + len(devices)
-    if fitting >= request.count and request.placement is Placement.SAME_HOST:
-        counts[NoFit.SAME_HOST] = fitting  # the machine asks only when placing failed
+    judged = _judged(request, inventory, attempt)
+    fitting = judged.get(None, 0)
+    counts = {reason: judged[reason] for reason in NoFit if reason in judged}
+    if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
+        counts[NoFit.SAME_HOST] = fitting
     largest = largest_fit(request, inventory)
     return Explanation(
         devices_known=len(inventory.devices),
@@ -37,6 +32,22 @@ def explain(
         largest_fit=largest,
         sentence=_sentence(request, inventory, fitting, counts, position, largest),
     )
+
+
+def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict[NoFit | None, int]:
+    """How many devices give each answer. Only free memory differs within a family."""
+    counts: dict[NoFit | None, int] = {}
+    for name, family in inventory.families.items():
+        least = fits(request, name._replace(free_mib=family.free_mib[0]), attempt)
+        most = fits(request, name._replace(free_mib=family.free_mib[-1]), attempt)
+        if least is most:
+            counts[most] = counts.get(most, 0) + family.devices
+            continue
+        for free_mib in family.free_mib:
+            shape = name._replace(free_mib=free_mib)
+            reason = fits(request, shape, attempt)
+            counts[reason] = counts.get(reason, 0) + len(inventory.shapes[shape])
+    return counts
 
 
 def wanted(request: Request) -> str:
@@ -55,12 +66,12 @@ def wanted(request: Request) -> str:
 
 def largest_fit(request: Request, inventory: Inventory) -> str:
     """The most one device of the wanted kinds could ever give; of any kind when none has those."""
-    known = [*inventory.shapes, *inventory.declared_shapes()]
+    known = [*inventory.families, *inventory.declared_shapes()]
     if not known:
         return "no device is known"
     of_kind = [s for s in known if not request.kinds or s.kind in request.kinds] or known
     best = max(of_kind, key=lambda s: s.memory_mib)
-    count = sum(len(inventory.shapes.get(s, ())) for s in inventory.shapes if _alike(s, best))
+    count = sum(f.devices for name, f in inventory.families.items() if _alike(name, best))
     return f"{max(1, count)} × {best.kind.value} with {best.memory_mib} MiB, 100 %"
 
 

@@ -29,6 +29,11 @@ class Shape(NamedTuple):
     shared: bool  #: lent in shares
     kept_for: str | None  #: attempt of the head of the queue it is kept for
 
+    @property
+    def family(self) -> Shape:
+        """Shapes that differ in free memory only are one family; this is its name."""
+        return self._replace(free_mib=0)
+
     def emptied(self) -> Shape:
         """The same device on its best day: up, healthy, nothing lent."""
         return self._replace(

@@ -17,7 +17,8 @@ _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 def check(state: State) -> list[str]:
     """Every violation as one sentence."""
     return [
-        *_devices(state), *_leases(state), *_records(state), *_queue(state), *_hosts(state),
+        *_devices(state), *_families(state), *_leases(state), *_records(state), *_queue(state),
+        *_hosts(state),
     ]  # fmt: skip
 
 
@@ -37,6 +38,21 @@ def _devices(state: State) -> Iterator[str]:
             yield f"{name}: indexed under an old shape"
         elif entry.device.id not in state.inventory.shapes.get(state.inventory.shape_of(name), {}):
             yield f"{name}: not in the index of shapes"
+
+
+def _families(state: State) -> Iterator[str]:
+    inventory = state.inventory
+    shapes = [
+        name._replace(free_mib=free_mib)
+        for name, family in inventory.families.items()
+        for free_mib in family.free_mib
+    ]
+    if sorted(shapes, key=repr) != sorted(inventory.shapes, key=repr):
+        yield "shapes and their families disagree"
+    for name, family in inventory.families.items():
+        alike = [d for s, devices in inventory.shapes.items() if s.family == name for d in devices]
+        if family.free_mib != sorted(family.free_mib) or family.devices != len(alike):
+            yield f"a family of {len(alike)} devices is not counted or sorted as it should be"
 
 
 def _exclusivity(entry: DeviceEntry) -> Iterator[str]:

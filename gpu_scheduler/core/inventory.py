@@ -1,7 +1,13 @@
-"""Hosts and devices as the scheduler knows them, with one index: shape → devices of that shape."""
+"""Hosts and devices as the scheduler knows them, indexed by what `fits` sees of them.
+
+Devices that look alike share a shape; shapes that differ in free memory only share a family. Memory
+is what fragments, and within a family feasibility and fit are monotonic in it: one shape of each
+family is all that placing has to look at.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -45,6 +51,14 @@ class HostEntry:
         return HostState.DRAINED if self.drained and self.state is HostState.UP else self.state
 
 
+@dataclass(slots=True)
+class Family:
+    """Devices whose shapes differ in free memory only."""
+
+    free_mib: list[int] = field(default_factory=list)  #: of its shapes, ascending
+    devices: int = 0
+
+
 class Inventory:
     """All known hosts; every change keeps the indexes true."""
 
@@ -53,6 +67,7 @@ class Inventory:
         self.devices: dict[DeviceId, DeviceEntry] = {}
         self.declared: tuple[Device, ...] = ()
         self.shapes: dict[Shape, dict[DeviceId, None]] = {}
+        self.families: dict[Shape, Family] = {}
         self._warm: dict[str, dict[DeviceId, None]] = {}
 
     # ------------------------------------------------------------------ reading
@@ -61,6 +76,16 @@ class Inventory:
         shape = self.devices[device].shape
         assert shape is not None, "every known device is indexed"
         return shape
+
+    def candidates(self, memory_mib: int, *, loosest: bool) -> Iterator[Shape]:
+        """One shape of every family: the tightest with that much free, or the loosest of all.
+
+        Families with less free give nothing.
+        """
+        for name, family in self.families.items():
+            index = bisect_left(family.free_mib, memory_mib)
+            if index < len(family.free_mib):
+                yield name._replace(free_mib=family.free_mib[-1 if loosest else index])
 
     def warm(self, key: str) -> Iterable[DeviceId]:
         """Devices that hold this warm key."""
@@ -155,15 +180,24 @@ class Inventory:
             return
         self._unindex(entry)
         entry.shape = shape
-        self.shapes.setdefault(shape, {})[entry.device.id] = None
+        family = self.families.setdefault(shape.family, Family())
+        family.devices += 1
+        if shape not in self.shapes:
+            self.shapes[shape] = {}
+            insort(family.free_mib, shape.free_mib)
+        self.shapes[shape][entry.device.id] = None
 
     def _unindex(self, entry: DeviceEntry) -> None:
         if entry.shape is None:
             return
-        alike = self.shapes[entry.shape]
+        alike, family = self.shapes[entry.shape], self.families[entry.shape.family]
         del alike[entry.device.id]
+        family.devices -= 1
         if not alike:
             del self.shapes[entry.shape]
+            del family.free_mib[bisect_left(family.free_mib, entry.shape.free_mib)]
+        if not family.devices:
+            del self.families[entry.shape.family]
 
     def _set_warm(self, entry: DeviceEntry, keys: tuple[str, ...]) -> None:
         if keys == entry.resident:

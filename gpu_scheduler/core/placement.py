@@ -1,7 +1,7 @@
 """Which devices serve a request: best fit over memory and compute, by preference and placement.
 
-Pure and complete: all devices of a request or none. Looks at shapes, and at single devices only for
-warm keys and for requests of more than one.
+All devices of a request or none. A single device costs one look per family of shapes; single
+devices are looked at only for warm keys and for requests of more than one.
 """
 
 from __future__ import annotations
@@ -40,27 +40,35 @@ def place(
     request: Request, inventory: Inventory, attempt: str | None = None
 ) -> tuple[DeviceId, ...] | None:
     """The devices that serve `request` best right now; None when they do not all fit."""
-    fitting = [shape for shape in inventory.shapes if fits(request, shape, attempt) is None]
+    if request.count > 1:
+        return _gang(request, inventory, attempt)
+    device = _warm(request, inventory, attempt) or _one(request, inventory, attempt)
+    return None if device is None else (device,)
+
+
+def _one(request: Request, inventory: Inventory, attempt: str | None) -> DeviceId | None:
+    loosest = request.placement is Placement.SPREAD
+    shapes = inventory.candidates(request.memory_mib, loosest=loosest)
+    fitting = [shape for shape in shapes if fits(request, shape, attempt) is None]
     if not fitting:
         return None
-    if request.count == 1:
-        return (_one(request, inventory, fitting),)
-    return _gang(request, inventory, fitting)
-
-
-def _one(request: Request, inventory: Inventory, fitting: list[Shape]) -> DeviceId:
-    if request.warm_key is not None:
-        wanted = frozenset(fitting)  # asked for membership only
-        warm = [d for d in inventory.warm(request.warm_key) if inventory.shape_of(d) in wanted]
-        if warm:
-            return min(warm, key=lambda d: score(request, inventory.shape_of(d)))
     best = min(fitting, key=lambda shape: score(request, shape))
     return next(iter(inventory.shapes[best]))
 
 
+def _warm(request: Request, inventory: Inventory, attempt: str | None) -> DeviceId | None:
+    """The best of the devices that hold the warm key."""
+    if request.warm_key is None:
+        return None
+    shapes = ((d, inventory.shape_of(d)) for d in inventory.warm(request.warm_key))
+    fitting = [(d, shape) for d, shape in shapes if fits(request, shape, attempt) is None]
+    return min(fitting, key=lambda pair: score(request, pair[1]))[0] if fitting else None
+
+
 def _gang(
-    request: Request, inventory: Inventory, fitting: list[Shape]
+    request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
+    fitting = [shape for shape in inventory.shapes if fits(request, shape, attempt) is None]
     ranked = _ranked(request, inventory, fitting)
     if len(ranked) < request.count:
         return None
@@ -114,10 +122,11 @@ def devices_ever(request: Request, inventory: Inventory) -> int:
     Known: registered and not forgotten (silent, drained and unhealthy ones too), and declared. For
     SAME_HOST the most that one host has; declared devices may all be on one host.
     """
-    shapes = [shape for shape in inventory.shapes if fits_ever(request, shape)]
     declared = sum(fits_ever(request, shape) for shape in inventory.declared_shapes())
     if request.placement is not Placement.SAME_HOST or request.count == 1:
-        return declared + sum(len(inventory.shapes[shape]) for shape in shapes)
+        families = inventory.families.items()
+        return declared + sum(f.devices for name, f in families if fits_ever(request, name))
+    shapes = [shape for shape in inventory.shapes if fits_ever(request, shape)]
     devices = [device for shape in shapes for device in inventory.shapes[shape]]
     hosts = _by_host(inventory, devices)
     return declared + max((len(theirs) for theirs in hosts.values()), default=0)

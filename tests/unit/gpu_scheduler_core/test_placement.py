@@ -1,9 +1,17 @@
 """Where requests go: best fit, preferences, gangs, warm keys."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from corekit.ids import HostId, LeaseId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.core.explain import explain
+from gpu_scheduler.core.fits import fits, share_of
+from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.placement import place as place_in
+from gpu_scheduler.core.placement import score
+from gpu_scheduler.model import Device, DeviceKind, HostState, Placement, Request, Sharing
 
 
 def devices_of(answer):
@@ -132,3 +140,56 @@ def test_advisory_hosts_only_for_those_who_accept_them(world, device):
     answer = world.reserve("2", Request(advisory=True))
     assert answer.outcome is do.Outcome.GRANTED
     assert answer.granted.gateways == {}
+
+
+any_request = st.builds(
+    Request,
+    kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
+    memory_mib=st.integers(0, 1200),
+    compute_guarantee_pct=st.sampled_from([0, 10, 60]),
+    sharing=st.sampled_from(Sharing),
+    placement=st.sampled_from([Placement.PACK, Placement.SPREAD]),
+)
+
+
+@given(
+    lent=st.lists(st.tuples(st.integers(0, 7), any_request), max_size=20),
+    down=st.sampled_from([None, "h0", "h1"]), wanted=any_request,
+)  # fmt: skip
+def test_the_index_finds_what_looking_at_everything_finds(lent, down, wanted):
+    inventory = Inventory()
+    for host in ("h0", "h1"):
+        devices = [
+            Device(
+                id=f"{host}/{i}", index=i, kind=(DeviceKind.CUDA, DeviceKind.CPU)[i % 2],
+                model="M", memory_mib=(800, 1000)[i // 2],
+            )
+            for i in range(4)
+        ]  # fmt: skip
+        inventory.register(HostId(host), "one", "g", devices)
+        if host != down:
+            inventory.set_state(inventory.hosts[HostId(host)], HostState.UP)
+    entries = list(inventory.devices.values())
+    for n, (index, request) in enumerate(lent):
+        entry = entries[index]
+        if fits(request, inventory.shape_of(entry.device.id)) is None:
+            inventory.promise(LeaseId(f"l{n}"), share_of(request, entry.device, entry.host))
+    shapes = [inventory.shape_of(entry.device.id) for entry in entries]
+    answers = [fits(wanted, shape) for shape in shapes]
+    scores = [score(wanted, s) for s, why in zip(shapes, answers, strict=True) if why is None]
+    got = place_in(wanted, inventory)
+    assert (got is None) is (not scores)
+    if got is not None:
+        assert score(wanted, inventory.shape_of(got[0])) == min(scores)
+    reason = explain(wanted, inventory)
+    assert reason.devices_fitting == len(scores)
+    assert sum(reason.counts.values()) == len(answers) - len(scores)
+    for why, count in reason.counts.items():
+        assert answers.count(why) == count
+
+
+def test_a_same_host_gang_that_fits_is_explained_so(cluster):
+    gang = Request(count=3, placement=Placement.SAME_HOST)
+    inventory = cluster.machine.state.inventory
+    assert explain(gang, inventory).counts == {}
+    assert explain(gang, inventory).sentence == "3 × device on one host fits now"
