@@ -16,6 +16,8 @@ from corekit.ids import DeviceId, HostId, JobId, LeaseId
 
 #: A block is a note, not a store: records of 100,000 jobs must stay small.
 BLOCK_BYTES_MAX = 4096
+PREFERENCES_MAX = 64  #: kinds and models of one request
+WORD_CHARS_MAX = 256  #: of a model, a tenant, a warm key: they are kept in the journal
 COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
 
 
@@ -84,6 +86,11 @@ class Request:
             (self.compute_guarantee_pct <= self.compute_limit_pct,
              "compute_guarantee_pct must not exceed compute_limit_pct"),
             (-100 <= self.priority <= 100, "priority must lie in -100…100"),
+            (len(self.kinds) + len(self.models) <= PREFERENCES_MAX,
+             f"kinds and models together name at most {PREFERENCES_MAX}"),
+            (all(len(word) <= WORD_CHARS_MAX
+                 for word in (*self.models, self.tenant, self.warm_key or "")),
+             f"a model, tenant or warm key has at most {WORD_CHARS_MAX} characters"),
             (self.max_wait_s is None or self.max_wait_s >= 0, "max_wait_s must be 0 or more"),
         )  # fmt: skip
         for holds, message in checks:

@@ -121,15 +121,22 @@ def lease_moved(job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
 
 
 def look_for_result(job: Job) -> Iterable[do.Action]:
-    if job.phase is not Phase.RUNNING:
-        return ()
+    return read_result(job) if job.phase is Phase.RUNNING else ()
+
+
+def read_result(job: Job) -> list[do.Action]:
+    """One read at a time: the notice of a result and the end of its lease come close together."""
+    if job.looking:
+        job.look_again = True
+        return []
+    job.looking, job.look_again = True, False
     return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
 
 
 def recheck(job: Job) -> Iterable[do.Action]:
     """The last look before attempt n+1: an earlier one may have committed after all."""
     job.phase = Phase.RECHECKING
-    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+    return read_result(job)
 
 
 def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]:

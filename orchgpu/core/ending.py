@@ -34,6 +34,7 @@ _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReas
 _BURIED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
 
+_DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
 _AFTER_STAGING = (Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
 
@@ -48,12 +49,17 @@ def lease_ended(
         return ()
     job.end_reason, job.end_detail = reason, detail
     job.phase = Phase.CHECKING
-    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+    return attempt.read_result(job)
 
 
 def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
+    job.looking = False
+    if job.phase in _DECIDED:
+        return ()
     if event.result is not None and not _is_replaced_failure(job, event):
         return finish_as(job, event.result)
+    if job.look_again:
+        return attempt.read_result(job)
     if job.phase is Phase.CHECKING:
         job.phase = Phase.EXPLAINING
         bucket = job.function.intermediate_bucket

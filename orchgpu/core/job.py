@@ -76,6 +76,10 @@ class Job:
     input_known: bool = False
     result_known: bool = False
     result: Result | None = None
+    looking: bool = False  #: a read of the result is under way
+    look_again: bool = (
+        False  #: something happened since it began: its "absent" is not the last word
+    )
     replace_etag: str | None = None  #: of the failed result that a redriven job may replace
     end_reason: EndReason | None = None  #: of the current attempt's lease
     end_detail: str = ""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 from contract.keys import job_id
@@ -203,10 +204,11 @@ class OrchestratorMachine:
     def _identify(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
     ) -> Iterable[do.Action]:
-        """An object of an unversioned bucket is known by etag and LastModified of one read."""
+        """An event without a version: one read knows it, or else etag and LastModified do."""
         version = f"{job.input.etag}@{job.input.event_time}"
         if isinstance(event, on.InputRead):
-            version = f"{event.etag}@{event.last_modified}"
+            version = event.version_id or f"{event.etag}@{event.last_modified}"
+            job.input = replace(job.input, version_id=event.version_id)
         token, name = job.id, job_id(job.input.bucket, job.input.key, version, job.function.name)
         del self.jobs[token]
         known = self.jobs.get(name)

@@ -27,6 +27,8 @@ _VALIDATION_TRIES = 8
 _VALIDATION_PAUSE_S = 2.0
 #: Somebody else may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
+#: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
+_MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
 
 class Buckets:
@@ -91,12 +93,13 @@ class Notifications:
         self._s3 = s3
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
-        """Every rule of a bucket."""
+        """Every rule of a bucket that is somebody's wish: a bridge's mirrors repeat what stands."""
         configuration = self._get(bucket)
         return tuple(
             _rule(bucket, item, item[arn])
             for target, arn in _TARGETS.items()
             for item in configuration.get(target, ())
+            if not str(item.get("Id", "")).startswith(_MIRROR_ID_PREFIX)
         )
 
     def put(self, rule: Notification) -> None:

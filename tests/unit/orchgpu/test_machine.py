@@ -429,3 +429,15 @@ def test_lambdas_failure_record_is_stored_for_whoever_owns_the_job(bench: Bench)
     bench.tell(failed)
     action = bench.one(do.RecordFunctionFailure)
     assert (action.function, action.attempt) == (FUNCTION, 2)
+
+
+def test_an_event_without_a_version_on_a_versioned_bucket_is_known_by_the_version_read(
+    bench: Bench,
+) -> None:
+    """moto's events carry no versionId: the job is the same as the one AWS would name."""
+    bench.tell(message(body(s3_record(version=None))))
+    bench.tell(
+        on.InputRead(**NOW, job="m1", etag="e1", version_id="v1", last_modified="t1", size=1)
+    )
+    assert list(bench.machine.jobs) == [JOB]
+    assert bench.machine.jobs[JOB].input.version_id == "v1"
