@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.floor import Floor, deploy_floor, running_floor
+from benchmarks.floor import LOOK_EVERY_S, Floor, deploy_floor, running_floor
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
@@ -93,22 +93,24 @@ async def _own_one(s3: Any, scheduler: SchedulerClient, key: str, times: Times) 
 
 
 async def _finished(scheduler: SchedulerClient, job: str) -> Record:
-    while True:
+    """The record of a job once it has ended."""
+    give_up_s = time.monotonic() + 60.0
+    while time.monotonic() < give_up_s:
         record = await scheduler.record(job)
         if record is not None and record.outcome is not None:
             if record.outcome != "SUCCEEDED":
                 raise RuntimeError(f"{job}: {record.outcome} {record.reason}")
             return record
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise TimeoutError(f"{job} is not finished after a minute")
 
 
 async def _floor_one(s3: Any, floor: Floor, key: str, times: Times) -> None:
     put_s = time.time()
     await asyncio.to_thread(s3.put_object, Bucket="floor-in", Key=key, Body=b"x" * 1024)
-    while key not in floor.finished:
-        await asyncio.sleep(0.002)
+    finished_s = await floor.wait(key)
     times.start.append(await floor.started_at(key) - put_s)
-    times.finished.append(floor.finished[key] - put_s)
+    times.finished.append(finished_s - put_s)
 
 
 def _put_many(system: System, bucket: str, names: list[str]) -> list[str]:
@@ -137,9 +139,7 @@ async def _floor_many(system: System, floor: Floor, count: int, prefix: str) -> 
     names = [f"{prefix}-{n}" for n in range(count)]
     started_s = time.time()
     await asyncio.to_thread(_put_many, system, "floor-in", names)
-    while any(name not in floor.finished for name in names):
-        await asyncio.sleep(0.02)
-    return max(floor.finished[name] for name in names) - started_s
+    return max([await floor.wait(name) for name in names]) - started_s
 
 
 def _own_times(system: System, mark: int) -> list[float]:

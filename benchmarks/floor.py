@@ -22,8 +22,10 @@ import aioboto3
 from botocore.config import Config
 
 from benchmarks.system import System
+from corekit.aio.supervise import Nursery
 
 NAME = "floor"
+LOOK_EVERY_S = 0.01  #: for what has happened; the times themselves are taken where it does
 HANDLER = """
 import io, json, subprocess, time, urllib.parse, zipfile
 import boto3
@@ -63,9 +65,10 @@ class Floor:
                 answer = await self.sqs.receive_message(
                     QueueUrl=self.jobs_url, MaxNumberOfMessages=1, WaitTimeSeconds=20
                 )
-                if not answer.get("Messages"):
+                messages = [m for m in answer.get("Messages", ()) if "Records" in m["Body"]]
+                if not messages:  # nobody came, or s3:TestEvent did
                     self.limit.release()
-                for message in answer.get("Messages", ()):
+                for message in messages:
                     group.create_task(self._stage(message))
 
     async def _stage(self, message: Any) -> None:
@@ -101,6 +104,13 @@ class Floor:
                 await self.sqs.delete_message(
                     QueueUrl=self.done_url, ReceiptHandle=message["ReceiptHandle"]
                 )
+
+    async def wait(self, key: str) -> float:
+        """When the job of `key` was finished, wall clock. Raises TimeoutError after a minute."""
+        async with asyncio.timeout(60.0):
+            while key not in self.finished:
+                await asyncio.sleep(LOOK_EVERY_S)
+        return self.finished[key]
 
     async def started_at(self, key: str) -> float:
         found = await self.s3.get_object(Bucket="floor-mid", Key=f"results/{key}")
@@ -174,10 +184,7 @@ async def running_floor(system: System, concurrency: int) -> AsyncIterator[Floor
             for queue in ("jobs", "done")
         ]
         floor = Floor(s3, sqs, urls[0], urls[1], asyncio.Semaphore(concurrency))
-        tasks = [asyncio.ensure_future(t) for t in (floor.take_jobs(), floor.take_results())]
-        try:
+        async with Nursery("floor") as nursery:
+            nursery.start_eternal(floor.take_jobs(), "jobs")
+            nursery.start_eternal(floor.take_results(), "results")
             yield floor
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)

@@ -54,6 +54,8 @@ class PublishedLoop:
                     await asyncio.sleep(EMPTY_PAUSE_S)
                     continue
                 message = answer["Messages"][0]
+                if "Records" not in message["Body"]:  # s3:TestEvent
+                    continue
                 while (lease := await self.allocate()) is None:
                     await asyncio.sleep(BUSY_PAUSE_S)
                 group.create_task(self._process(message, lease, time.monotonic()))

@@ -21,7 +21,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import InvocationFailed, read_completion
+from orchgpu.core.completion import InvocationFailed, Notice, read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -181,20 +181,20 @@ class Replica:
     async def _complete(self, function: Function) -> None:
         while True:
             messages = await self._poll(function.completion_url, 10)
-            for message in messages:
-                for notice in read_completion(message.body):
-                    about = {**self._now(), "job": notice.job}
-                    if isinstance(notice, InvocationFailed):
-                        self._driver.submit(
-                            on.FunctionFailed(
-                                **about, function=function.name, attempt=notice.attempt,
-                                reason=notice.reason, detail=notice.detail,
-                            )
-                        )  # fmt: skip
-                    else:
-                        self._driver.submit(on.ResultNoticed(**about))
+            for notice in [n for m in messages for n in read_completion(m.body)]:
+                event = self._noticed(function, notice)
+                self._note_end(event)
+                self._driver.submit(event)
             if messages:
                 await self._forget_notices(function, [m.handle for m in messages])
+
+    def _noticed(self, function: Function, notice: Notice) -> on.Event:
+        if isinstance(notice, InvocationFailed):
+            return on.FunctionFailed(
+                **self._now(), job=notice.job, function=function.name, attempt=notice.attempt,
+                reason=notice.reason, detail=notice.detail,
+            )  # fmt: skip
+        return on.ResultNoticed(**self._now(), job=notice.job)
 
     async def _forget_notices(self, function: Function, handles: list[str]) -> None:
         try:
@@ -258,9 +258,12 @@ class Replica:
     # ------------------------------------------------------------------ what people read
 
     def _note_end(self, event: on.Event) -> None:
-        if isinstance(event, on.LeaseChanged) and event.state == "ENDED":
+        """Whichever comes first, the result's notice or its lease's end, is our turn again."""
+        if isinstance(event, on.ResultNoticed) or (
+            isinstance(event, on.LeaseChanged) and event.state == "ENDED"
+        ):
             story = self._stories.get(event.job)
-            if story is not None:
+            if story is not None and story.ended_s is None:
                 story.ended_s = event.at_s
 
     def _note_call(self, action: do.Action, event: on.Event | None, started_s: float) -> None:

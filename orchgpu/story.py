@@ -13,7 +13,7 @@ class Story:
 
     received_s: float
     staged_s: float | None = None  #: the scheduler knows the envelope is there
-    ended_s: float | None = None  #: the lease's end was noticed
+    ended_s: float | None = None  #: the result or the lease's end was noticed
     aws_calls: list[Interval] = field(default_factory=list)
 
     def own_s(self, done_s: float) -> float:

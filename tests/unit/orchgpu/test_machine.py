@@ -224,6 +224,27 @@ def test_pushes_about_an_earlier_attempt_change_nothing(bench: Bench) -> None:
     assert bench.ended(EndReason.SESSION_LOST).actions == ()
 
 
+def test_notice_and_lease_end_together_read_once_and_decide_once(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    assert bench.kinds() == ["ReadResult"]
+    bench.ended(EndReason.DONE)
+    assert bench.kinds() == []
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    assert bench.kinds() == ["FinishJob"]
+    assert bench.tell(on.ResultRead(**NOW, job=JOB, result=result())) == ()
+
+
+def test_a_read_that_began_before_the_lease_ended_is_not_the_last_word(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    bench.ended(EndReason.DONE)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.kinds() == ["ReadResult"]
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.kinds() == ["ReadReport"]
+
+
 def test_a_duplicate_event_adds_its_message_and_no_second_run(bench: Bench) -> None:
     bench.running()
     assert bench.tell(message(message_id="m2", handle="h2")) == ()
