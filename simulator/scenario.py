@@ -59,19 +59,15 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """The scenario of a seed. About a third of them are harsh: everything breaks, and often."""
     stream = random.Random(f"{seed}/scenario")
     sometimes = stream.random
-    fates = [(fate, stream.uniform(0.0, 0.2)) for fate in Fate
-             if fate is not Fate.SUCCEEDS and sometimes() < 0.5]  # fmt: skip
-    kinds = [kind for kind in FAULTS if sometimes() < 0.5]
-    faults = [
-        Fault(
-            kind=stream.choice(kinds), at_s=stream.uniform(1.0, 300.0), target=stream.randrange(8),
-            lasts_s=stream.choice((0.5, 5.0, 15.0, 60.0)),
-        )
-        for _ in range(stream.randrange(8) if kinds else 0)
-    ]  # fmt: skip
+    harsh = sometimes() < 0.35
+    fates = [
+        (fate, stream.uniform(0.0, 0.18))
+        for fate in Fate
+        if fate is not Fate.SUCCEEDS and sometimes() < (1.0 if harsh else 0.5)
+    ]
     return Scenario(
         jobs=stream.randrange(5, 30),
         replicas=stream.randrange(1, 4),
@@ -82,10 +78,22 @@ def draw(seed: int) -> Scenario:
         upload_pause_s_max=stream.choice((0.1, 5.0, 20.0)),
         duplicate_event_rate=stream.choice((0.0, 0.3)),
         wire_delay_s_max=stream.choice((0.001, 0.5)),
-        wire_loss_rate=stream.choice((0.0, 0.05)),
+        wire_loss_rate=0.1 if harsh else stream.choice((0.0, 0.05)),
         cloud_delay_s_max=stream.choice((0.01, 1.0)),
-        cloud_fault_rate=stream.choice((0.0, 0.05)),
+        cloud_fault_rate=0.1 if harsh else stream.choice((0.0, 0.05)),
         fates=tuple(fates),
         lambda_duplicate_rate=stream.choice((0.0, 0.3)),
-        faults=tuple(sorted(faults, key=lambda f: f.at_s)),
+        faults=_draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
     )
+
+
+def _draw_faults(stream: random.Random, count: int) -> tuple[Fault, ...]:
+    kinds = [kind for kind in FAULTS if stream.random() < 0.6] or list(FAULTS)
+    faults = [
+        Fault(
+            kind=stream.choice(kinds), at_s=stream.uniform(1.0, 300.0), target=stream.randrange(8),
+            lasts_s=stream.choice((0.5, 5.0, 15.0, 60.0)),
+        )
+        for _ in range(count)
+    ]  # fmt: skip
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))
