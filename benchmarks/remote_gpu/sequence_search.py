@@ -94,12 +94,12 @@ def figures(equal: int, compared: int, scan: float, whole: float, pairs: float) 
     return [
         Figure(
             metric="scores_equal", value=equal / compared, unit=f"of {compared}",
-            baseline="parasail", baseline_value=1.0, target=">= 1", met=equal == compared,
+            baseline="parasail", baseline_value=1.0, target=">= 1", met=bool(equal == compared),
         ),
         Figure(
             metric="search_rate", value=whole / 1e9, unit="GCUPS",
             baseline="bare pyopal scan, no positions", baseline_value=scan / 1e9,
-            ratio=whole / scan, target=">= 0.8", met=whole / scan >= 0.8,
+            ratio=whole / scan, target=">= 0.8", met=bool(whole / scan >= 0.8),
         ),
         Figure(
             metric="search_rate_vs_parasail", value=whole / pairs, unit="x",

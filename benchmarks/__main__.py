@@ -1,0 +1,116 @@
+"""The short benchmarks, one after the other; their figures are written to docs/benchmarks.md.
+
+`python -m benchmarks [--output FILE] [NAME …]`, some five minutes; exits with 1 when one of them
+failed. A missed target is a figure like any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import ROOT, commit, machine
+
+OUTPUT = ROOT / "docs" / "benchmarks.md"
+#: What each of them is asked, so that all are done in a few minutes on two cores.
+SHORT: dict[str, tuple[str, ...]] = {
+    "dispatch": ("--jobs", "60", "--burst", "200"),
+    "release_latency": ("--jobs", "10", "--published-jobs", "2"),
+    "scheduler.cycles": ("--rounds", "3"),
+    "remote_gpu.transport": ("--rounds", "3"),
+    "remote_gpu.sequence_search": (),
+}
+LIMIT_S = 900.0  #: one benchmark; it hangs if it takes longer
+_HEAD = """\
+# Figures
+
+Written by `{command}` at commit `{commit}` on {date}:
+{cpu}, {cores} cores; {system}; Python {python}.
+
+Each figure is held against a floor or a baseline measured in the same run on the same machine.
+Times depend on what else the machine does, ratios much less.
+"""
+
+
+def main() -> int:
+    """Run, tell, write; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SHORT))
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in SHORT]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(SHORT)}")
+    chosen = options.names or list(SHORT)
+    head, sections, failed = _head(), [], []
+    for number, name in enumerate(chosen, 1):
+        print(f"[{number}/{len(chosen)}] {name} …", flush=True)
+        answer = _run(name)
+        if isinstance(answer, str):
+            failed.append(name)
+            print(f"    failed: {answer}", flush=True)
+        else:
+            for figure in answer["results"]:
+                print("    " + " | ".join(_row(figure)), flush=True)
+        sections.append(_section(name, answer))
+    options.output.write_text("\n".join([head, *sections]))
+    print(f"written to {options.output}")
+    return 1 if failed else 0
+
+
+def _command(name: str) -> list[str]:
+    return [sys.executable, "-m", f"benchmarks.{name}", "--json", *SHORT[name]]
+
+
+def _run(name: str) -> dict[str, Any] | str:
+    """The benchmark's answer, or why there is none."""
+    try:
+        done = subprocess.run(
+            _command(name), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        return f"{type(error).__name__}: {error}"
+    if not isinstance(answer, dict):
+        return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return answer
+
+
+def _head() -> str:
+    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+    date = datetime.now(UTC).date().isoformat()
+    return _HEAD.format(command=command, commit=commit(), date=date, **machine())
+
+
+def _section(name: str, answer: dict[str, Any] | str) -> str:
+    command = shlex.join(["python", "-m", f"benchmarks.{name}", *SHORT[name]])
+    lines = ["", f"## {name}", "", f"`{command}`", ""]
+    if isinstance(answer, str):
+        return "\n".join([*lines, f"Failed: {answer}", ""])
+    lines += ["| metric | value | baseline | ratio | target | met |", "| --- " * 6 + "|"]
+    lines += ["| " + " | ".join(_row(figure)) + " |" for figure in answer["results"]]
+    return "\n".join([*lines, ""])
+
+
+def _row(figure: dict[str, Any]) -> list[str]:
+    """The cells of one figure."""
+    baseline = figure.get("baseline", "")
+    if baseline and "baseline_value" in figure:
+        baseline = f"{baseline}: {figure['baseline_value']:.4g}"
+    ratio = f"{figure['ratio']:.3g}" if "ratio" in figure else ""
+    met = "" if figure.get("met") is None else "yes" if figure["met"] else "no"
+    unit = "" if figure["unit"] == "ratio" else f" {figure['unit']}"
+    return [
+        figure["metric"], f"{figure['value']:.4g}{unit}", baseline, ratio,
+        figure.get("target", ""), met,
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
