@@ -143,7 +143,12 @@ class Gpud:
             env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
             stderr=self._log,
         )
-        until(self._ready.exists)
+        try:
+            until(lambda: self._ready.exists() or self.process.poll() is not None)
+            assert self.process.poll() is None, (folder / "gpud.log").read_text()[-3000:]
+        except BaseException:
+            self.close()
+            raise
         self.gateway = json.loads(self._ready.read_text())["gateway"]
         self.device = self.scheduler.hellos.get(timeout=WAIT_S)["devices"][0]
 
@@ -194,6 +199,10 @@ class Gpud:
         """All processes below gpud: the spawner and the workers."""
         return descendants(self.process.pid)
 
+    def survivors(self, pids: list[int]) -> list[int]:
+        """Which of these processes still live."""
+        return [pid for pid in pids if lives(pid)]
+
     def check_log(self) -> None:
         lines = (self.state / "leases.jsonl").read_text().splitlines()
         assert read_overlaps(lines, {self.device["id"]: MEMORY_MIB}) == []
@@ -205,13 +214,22 @@ class Gpud:
                 self.process.send_signal(signal.SIGCONT)
                 below = self.workers()
                 self.process.terminate()
-                assert self.process.wait(WAIT_S) == 0
-                until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+                assert self.process.wait(WAIT_S) == 0, Path(self._log.name).read_text()[-3000:]
+                until(lambda: not any(map(lives, below)))
         finally:
             self.process.kill()
             self.process.wait()
             self.scheduler.close()
             self._log.close()
+
+
+def lives(pid: int) -> bool:
+    """A process that only waits for its new parent to notice its end does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def descendants(pid: int) -> list[int]:

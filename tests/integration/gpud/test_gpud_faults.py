@@ -151,7 +151,7 @@ def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
     below = own_gpud.workers()
     assert len(below) >= 2
     own_gpud.process.kill()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), 2)
+    until(lambda: not own_gpud.survivors(below), 5)
     until(lambda: not session.alive)
     with pytest.raises(Refused):
         device.op("noop")

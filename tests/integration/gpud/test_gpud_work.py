@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -17,7 +18,7 @@ from remote_gpu.client import Local, OpFailed, Refused, connect
 
 @pytest.fixture
 def device(shared_gpud, nothing_left):
-    install = shared_gpud.install(memory_mib=512)
+    install = shared_gpud.install(memory_mib=128)
     with shared_gpud.open(install) as session, connect(session.environment()) as lane:
         lane.session = session
         yield lane
@@ -138,28 +139,28 @@ def test_the_quota_is_checked_before_anything_is_allocated(device) -> None:
     with pytest.raises(OpFailed) as failed:
         device.buffer(1 << 40)
     assert failed.value.code == "ENOMEM"
-    first = device.buffer(300 << 20)
+    first = device.buffer(75 << 20)
     with pytest.raises(OpFailed, match="ENOMEM"):
-        device.buffer(300 << 20)
+        device.buffer(75 << 20)
     with pytest.raises(OpFailed, match="ENOMEM"):  # what it would receive counts as well
-        device.op("noop", bytearray(300 << 20))
+        device.op("noop", bytearray(75 << 20))
     first.free()
-    device.buffer(300 << 20).free()
+    device.buffer(75 << 20).free()
     with connect(device.session.environment()) as other:
-        held = device.buffer(300 << 20)
+        held = device.buffer(75 << 20)
         with pytest.raises(OpFailed, match="ENOMEM"):  # the lease's, not the lane's
-            other.buffer(300 << 20)
+            other.buffer(75 << 20)
         held.free()
 
 
 def test_a_closed_lane_gives_its_memory_back(device) -> None:
     for _ in range(3):
         with connect(device.session.environment()) as other:
-            other.buffer(400 << 20)
+            other.buffer(100 << 20)
         deadline_s = time.monotonic() + 5
         while True:
             try:
-                device.buffer(400 << 20).free()
+                device.buffer(100 << 20).free()
                 break
             except OpFailed:
                 assert time.monotonic() < deadline_s
@@ -198,8 +199,9 @@ def worker_of(gpud, lane) -> int:
     inode = next(fields[9] for fields in lines if fields[2].endswith(port))
     for pid in gpud.workers():
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            if str(entry.readlink()) == f"socket:[{inode}]":
-                return pid
+            with contextlib.suppress(OSError):  # descriptors come and go
+                if str(entry.readlink()) == f"socket:[{inode}]":
+                    return pid
     raise AssertionError("no worker holds the lane")
 
 
@@ -215,7 +217,7 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
         kept.write(b"safe")
         os.kill(worker_of(shared_gpud, device), signal.SIGSEGV)
         with pytest.raises(Refused, match="ENDED"):
-            device.op("noop")
+            device.op("burn", ms=60_000)  # the signal may need a moment
         device.close()
         assert bytes(kept.read()) == b"safe"
         with connect(session.environment()) as again:  # a new worker, the same lease
