@@ -288,7 +288,11 @@ def reopen(turn: Turn, event: on.ReopenAsked) -> None:
     if record is None:
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.holder}")
         return
-    repeated = record.owner == event.session and record.revision == event.revision + 1
+    repeated = (
+        record.owner == event.session
+        and record.step is Step.RECEIVED
+        and record.revision == event.revision + 1
+    )
     ended = record.step is Step.ENDED and record.outcome != "SUCCEEDED"
     if not repeated and not (ended and record.revision == event.revision):
         turn.conflict(event.reply_to, record, f"{event.holder} cannot be reopened as it stands")

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, LeaseState, Placement, Request, Sharing, Step
+from gpu_scheduler.model import EndReason, Hold, LeaseState, Placement, Request, Sharing, Step
 
 
 def grants(world):
@@ -130,6 +130,38 @@ def test_patience(one, whole):
     assert queue_of(one) == []
 
 
+def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
+    one.alive["s9"] = None
+    lease = one.reserve("filler", whole, session="s9").granted.lease
+    one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=7.0), session="s2")
+    one.reserve("next", whole, session="s9", hold=Hold.DEADLINE, lease_s=900.0)
+    one.release(lease, "s9")
+    one.advance(one.budget.accept_s)  # silent: its grant passes by
+    one.renew(one.machine.state.leases[one.leases[0].id].lease, "s9")
+    one.alive["s2"] = None
+    one.advance(6.9)
+    assert one.record().step is Step.WAITING
+    one.advance(0.2)
+    assert [p.attempt for p in one.pushes(do.BusyPush, "s2")] == ["job:1"]
+
+
+def test_nobody_loses_patience_while_parked(one, whole):
+    one.alive["s1"] = None
+    one.reserve("filler", whole, hold=Hold.DEADLINE, lease_s=900.0)
+    request = Request(sharing=Sharing.EXCLUSIVE, max_wait_s=15.0)
+    one.attempt(request=request, session="doomed")
+    one.advance(one.budget.client_gone_s)
+    assert one.record().owner is None
+    one.advance(10.0)
+    assert one.record().step is Step.WAITING
+    record = one.record()
+    one.ask(on.AdoptAsked, "s1", holder="job", revision=record.revision, handle=None)
+    one.advance(14.0)
+    assert one.record().step is Step.WAITING
+    one.advance(1.0)
+    assert [p.attempt for p in one.pushes(do.BusyPush, "s1")] == ["job:1"]
+
+
 def test_forgetting_a_host_tells_who_became_impossible(world, device, code):
     world.alive["s1"] = None
     world.host("small", device("a", 500))
@@ -141,6 +173,8 @@ def test_forgetting_a_host_tells_who_became_impossible(world, device, code):
     world.hosts.pop("big")
     world.ask(on.ForgetAsked, host="big")
     assert world.answer().code is code.CONFLICT  # still up
+    world.ask(on.ForgetAsked, host="nowhere")
+    assert world.answer().code is code.NOT_FOUND
     world.advance(world.budget.host_stale_s)
     world.ask(on.ForgetAsked, host="big")
     [push] = world.pushes(do.ImpossiblePush, "s1")

@@ -342,6 +342,7 @@ def test_finish_ends_everything_in_one_entry(one):
     ended = finish(one)
     assert len(one.journal) == before + 1
     assert (ended.step, ended.outcome, ended.owner) == (Step.ENDED, "SUCCEEDED", None)
+    assert ended.revision == answer.record.revision + 1
     assert one.leases == []
     assert one.pushes(do.LeasePush, "s1")[0].state is LeaseState.ENDED
     assert finish(one) == ended
@@ -382,6 +383,11 @@ def test_reopening_a_failed_job(one, code):
     one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
     reopened = one.answer().record
     assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
+    assert reopened.revision == ended.revision + 1
+    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision - 1, handle="h9")
+    assert one.answer().code is code.CONFLICT
+    one.ask(on.ReopenAsked, "s3", holder="job", revision=ended.revision, handle="h9")
+    assert one.answer().code is code.CONFLICT
     one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
     assert one.answer().record == reopened
     again = one.attempt(n=2, revision=reopened.revision, session="s2")

@@ -1,0 +1,48 @@
+"""Deadlines by key: the earliest first, the newest of a key counts, garbage stays bounded."""
+
+from gpu_scheduler.core.timers import TimerKind, Timers
+
+
+def drain(timers, now_s):
+    due = []
+    while (key := timers.pop_due(now_s)) is not None:
+        due.append(key[1])
+    return due
+
+
+def test_due_in_order_of_time():
+    timers = Timers()
+    for name, at_s in (("b", 2.0), ("a", 1.0), ("c", 3.0)):
+        timers.arm(TimerKind.LEASE, name, at_s)
+    assert timers.next_s() == 1.0
+    assert drain(timers, 2.0) == ["a", "b"]
+    assert timers.next_s() == 3.0
+
+
+def test_the_newest_deadline_of_a_key_counts():
+    timers = Timers()
+    timers.arm(TimerKind.LEASE, "a", 1.0)
+    timers.arm(TimerKind.LEASE, "a", 5.0)
+    assert drain(timers, 4.0) == []
+    timers.arm(TimerKind.LEASE, "a", 2.0)
+    assert drain(timers, 4.0) == ["a"]
+    assert timers.next_s() is None
+
+
+def test_cancelled_is_gone_and_other_kinds_are_others():
+    timers = Timers()
+    timers.arm(TimerKind.LEASE, "a", 1.0)
+    timers.arm(TimerKind.WAIT, "a", 2.0)
+    timers.cancel(TimerKind.LEASE, "a")
+    timers.cancel(TimerKind.HOST, "never armed")
+    assert drain(timers, 9.0) == ["a"]
+
+
+def test_garbage_is_bounded():
+    timers = Timers()
+    for at_s in range(10_000):
+        timers.arm(TimerKind.LEASE, "a", float(at_s))
+        timers.arm(TimerKind.LEASE, "b", 0.5)
+    assert len(timers._heap) < 100
+    assert drain(timers, 1.0) == ["b"]
+    assert drain(timers, 9_999.0) == ["a"]
