@@ -119,7 +119,8 @@ class Floor:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
             def exchange() -> None:
-                stream.sendall(_CALL.pack(there, back) + bytes(memory[:there]))
+                sent = stream.sendmsg([_CALL.pack(there, back), memory[:there]]) - _CALL.size
+                stream.sendall(memory[sent:there])
                 done = 0
                 while done < back:
                     done += stream.recv_into(memory[done:back])
