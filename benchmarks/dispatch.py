@@ -24,7 +24,7 @@ from gpu_scheduler.model import Record
 NAME = "noop"
 SLOTS = 8
 SCRIPT = "#!/bin/sh\n: > $TMP_OUTPUT_DIR/done\n"
-WARM_UP = 5
+WARM_UP = 80  #: jobs at once: as many sandboxes as a burst needs are warm then
 
 
 @dataclass
@@ -48,8 +48,8 @@ async def main() -> None:
             SchedulerClient(system.scheduler) as scheduler,
             running_floor(system, SLOTS) as floor,
         ):
-            await _own_many(system, scheduler, WARM_UP * 4, "warm")
-            await _floor_many(system, floor, WARM_UP * 4, "warm")
+            await _own_many(system, scheduler, WARM_UP, "warm")
+            await _floor_many(system, floor, WARM_UP, "warm")
             mark = system.orchestrator_log.stat().st_size
             ours, bare = await _turns(system, scheduler, floor, options.jobs)
             own_ms = _own_times(system, mark)

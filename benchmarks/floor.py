@@ -25,7 +25,7 @@ from benchmarks.system import System
 from corekit.aio.supervise import Nursery
 
 NAME = "floor"
-LOOK_EVERY_S = 0.01  #: for what has happened; the times themselves are taken where it does
+LOOK_EVERY_S = 0.05  #: for what has happened; the times themselves are taken where it does
 HANDLER = """
 import io, json, subprocess, time, urllib.parse, zipfile
 import boto3

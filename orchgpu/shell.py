@@ -37,6 +37,10 @@ WINDOW_PER_DEVICE = 2
 WINDOW_MIN = 2
 WINDOW_MAX = 1000
 ORPHANS_PER_LOOK = 100
+#: After events were handed in, before the next poll: the calls they lead to are sent first.
+AFTER_EVENTS_S = 0.001
+#: Notices are deleted this much later, many at once; what they told comes first.
+FORGET_NOTICES_S = 0.1
 #: Phases that a drain waits for: they end by themselves, in moments.
 _SOON_OVER = frozenset({
     Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING, Phase.FAILING,
@@ -78,6 +82,7 @@ class Replica:
         self._windows: dict[str, int] = {}
         self._progress = asyncio.Event()  #: set whenever a job may have made room
         self._stories: dict[str, Story] = {}
+        self._spent: dict[str, list[str]] = {}  #: function → handles of notices that were read
 
     # ------------------------------------------------------------------ life
 
@@ -156,6 +161,7 @@ class Replica:
                 continue
             for message in await self._poll(function.queue_url, room):
                 self._submit_message(function, message)
+            await asyncio.sleep(AFTER_EVENTS_S)
 
     async def _poll(self, queue_url: str, count_max: int) -> tuple[Message, ...]:
         try:
@@ -186,7 +192,8 @@ class Replica:
                 self._note_end(event)
                 self._driver.submit(event)
             if messages:
-                await self._forget_notices(function, [m.handle for m in messages])
+                self._forget_soon(function, [m.handle for m in messages])
+            await asyncio.sleep(AFTER_EVENTS_S)
 
     def _noticed(self, function: Function, notice: Notice) -> on.Event:
         if isinstance(notice, InvocationFailed):
@@ -196,7 +203,16 @@ class Replica:
             )  # fmt: skip
         return on.ResultNoticed(**self._now(), job=notice.job)
 
-    async def _forget_notices(self, function: Function, handles: list[str]) -> None:
+    def _forget_soon(self, function: Function, handles: list[str]) -> None:
+        spent = self._spent.get(function.name)
+        if spent is None:
+            spent = self._spent[function.name] = []
+            self._nursery.start(self._forget_notices(function), f"forget/{function.name}")
+        spent.extend(handles)
+
+    async def _forget_notices(self, function: Function) -> None:
+        await asyncio.sleep(FORGET_NOTICES_S)
+        handles = self._spent.pop(function.name)
         try:
             await self._queue.delete(function.completion_url, handles)
         except AppError as error:  # they come again and say nothing new
