@@ -33,6 +33,7 @@ def make_client() -> S3:
         connect_timeout=5,
         read_timeout=30,
         tcp_keepalive=True,
+        user_agent="orchgpu-runner",  # botocore's own is put together anew for every call
         s3={"addressing_style": "path" if emulated else "auto"},
     )
     return boto3.client("s3", config=config)

@@ -16,12 +16,14 @@ from remote_gpu.wire.frames import HEADER_BYTES, Limits, pack, parse_header, par
 
 async def send_frame(stream: socket.socket, meta: Mapping[str, Any], wait_s: float) -> None:
     """Send one small frame. Raises OSError, TimeoutError."""
-    await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(stream, pack(meta)), wait_s)
+    async with asyncio.timeout(wait_s):  # wait_for would make a task of it
+        await asyncio.get_running_loop().sock_sendall(stream, pack(meta))
 
 
 async def receive_frame(stream: socket.socket, limits: Limits, wait_s: float) -> dict[str, Any]:
     """The next meta. Raises WireError (also at the end), OSError, TimeoutError."""
-    return await asyncio.wait_for(_receive(stream, limits), wait_s)
+    async with asyncio.timeout(wait_s):
+        return await _receive(stream, limits)
 
 
 async def _receive(stream: socket.socket, limits: Limits) -> dict[str, Any]:
