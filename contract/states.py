@@ -61,6 +61,8 @@ class Reason(StrEnum):
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"  #: granted, but nobody staged in time
     STAGING_ERROR = "STAGING_ERROR"  #: its envelope could not be stored
     # why a job ended without success
+    REQUEST_REFUSED = "REQUEST_REFUSED"  #: the scheduler says the request is wrong
+    BAD_RESULT = "BAD_RESULT"  #: what stands under its result's key is no result
     IMPOSSIBLE = "IMPOSSIBLE"  #: no known device could ever hold the request
     POISON = "POISON"  #: three orchestrators died while packing it
     BAD_EVENT = "BAD_EVENT"  #: the message is no event we can act on

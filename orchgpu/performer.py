@@ -8,6 +8,7 @@ from typing import Any
 
 from contract.keys import report_key, result_key, staging_key
 from contract.result import Report, Result
+from contract.states import Reason
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -134,14 +135,22 @@ class Performer:
     async def _result(self, bucket: str, job: str) -> tuple[Result | None, str]:
         try:
             stored = await self._store.get(bucket, result_key(job), bytes_max=RECORD_BYTES_MAX)
-            return Result.from_json(stored.body or b""), stored.etag
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None, ""
             raise
+        try:
+            return Result.from_json(stored.body or b""), stored.etag
         except ValueError as error:
-            message = f"{bucket}/{result_key(job)} is no result: {error}"
-            raise AppError(ErrorCode.INVALID, message) from error
+            return self._no_result(job, str(error)), stored.etag
+
+    def _no_result(self, job: str, detail: str) -> Result:
+        """Somebody wrote something else under the key: the job ends, and says so."""
+        return Result(
+            job_id=job, state="FAILED", reason=Reason.BAD_RESULT.value, attempt=0, nonce="",
+            exit_code=None, files=[], times={}, log_tail="", ended_at_s=self._clock.wall_s(),
+            detail=f"{result_key(job)} is no result: {detail}",
+        )  # fmt: skip
 
     async def _read_report(self, action: do.ReadReport) -> on.Event:
         key, report = report_key(action.job, action.attempt), None

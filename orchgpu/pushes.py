@@ -22,7 +22,7 @@ def _job_event(push: ports.Push, now: dict[str, float]) -> on.Event:
             )
         case ports.RefusalPush():
             return on.AttemptImpossible(
-                **now, job=job, explanation=push.explanation, busy=push.busy
+                **now, job=job, explanation=push.explanation, busy=push.busy, attempt=push.attempt
             )
         case ports.LeasePush():
             return on.LeaseChanged(

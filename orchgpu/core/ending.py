@@ -149,6 +149,16 @@ def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
     return [do.ReleaseLease(job=job.id, lease=job.lease)]
 
 
+def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+    """Refused again and again, not for want of an answer: nothing will change by itself."""
+    reasons = {do.ReadInput: Reason.INPUT_ERROR, do.OpenAttempt: Reason.REQUEST_REFUSED}
+    reason = reasons.get(type(event.action))
+    if reason is None or job.phase not in (Phase.READING, Phase.OPENING):
+        return ()
+    failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
+    return conclude(job, JobState.FAILED, failure, event.wall_s)
+
+
 # ---------------------------------------------------------------------- a job ends
 
 
@@ -190,6 +200,8 @@ def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
 def impossible(job: Job, event: on.AttemptImpossible) -> Iterable[do.Action]:
     if job.phase not in (Phase.OPENING, Phase.WAITING):
         return ()
+    if event.attempt is not None and event.attempt != job.attempt:
+        return ()  # a late push about an earlier attempt
     reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
     failure = Failure(reason=reason, detail=event.explanation.sentence)
     return conclude(job, JobState.REJECTED, failure, event.wall_s)

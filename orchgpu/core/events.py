@@ -85,6 +85,7 @@ class AttemptImpossible(JobEvent):
 
     explanation: Explanation
     busy: bool = False
+    attempt: int | None = None  #: of a push; None = the answer to what was just asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

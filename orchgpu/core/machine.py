@@ -30,7 +30,7 @@ from contract.keys import job_id
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from corekit.machine import Decision
-from gpu_scheduler.model import LeaseState, Record, Step
+from gpu_scheduler.model import EndReason, LeaseState, Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt, ending
 from orchgpu.core import events as on
@@ -40,6 +40,7 @@ from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classif
 
 BEAT = "beat"  #: extends the visibility of the messages in our hands
 RETRY = "retry:"  #: + action name: repeats a failed call
+HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
 Handler = Callable[[Job, Any], Iterable[do.Action]]
@@ -120,7 +121,7 @@ class OrchestratorMachine:
             on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
             on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
             on.LeaseChanged: self._lease,
-            on.LeaseGone: lambda job, event: ending.lease_ended(job, event.attempt, None, ""),
+            on.LeaseGone: self._lease_gone,
             on.ResultNoticed: lambda job, _: attempt.look_for_result(job),
             on.ReportRead: lambda job, event: ending.report_read(job, event, budget, jitter),
             on.FunctionFailureRecorded: ending.function_failure_recorded,
@@ -293,6 +294,8 @@ class OrchestratorMachine:
 
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
         record = event.record
+        if job.phase is not Phase.ADOPTING:
+            return ()  # its lease ended meanwhile: that leads on
         attempt.remember(job, record)
         job.granted = event.granted
         if job.result is not None:
@@ -310,7 +313,7 @@ class OrchestratorMachine:
                 return attempt.watch(job, self._budget, running=record.step is not Step.STAGED)
             case Step.RECEIVED:
                 return attempt.recheck(job)
-        return ending.lease_ended(job, job.attempt, None, "it ended while the job had no owner")
+        return ending.lease_ended(job, job.attempt, _end_reason(record), "it ended unwatched")
 
     def _lease(self, job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
         if event.attempt != job.attempt:
@@ -323,6 +326,12 @@ class OrchestratorMachine:
         """Pushes may be lost while the scheduler is away: ask what stands for all that waits."""
         waiting = (Phase.WAITING, Phase.RUNNING)
         return [do.ReadRecord(job=j.id) for j in self.jobs.values() if j.phase in waiting]
+
+    def _lease_gone(self, job: Job, event: on.LeaseGone) -> Iterable[do.Action]:
+        """The scheduler ended it before we heard; its record says why."""
+        if event.attempt != job.attempt or job.phase not in (Phase.STAGING, Phase.RECORDING):
+            return ()
+        return [do.ReadRecord(job=job.id)]
 
     def _function_failed(self, event: on.FunctionFailed) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
@@ -354,8 +363,13 @@ class OrchestratorMachine:
     def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
         name = type(event.action).__name__
         job.failures[name] = tries = job.failures.get(name, 0) + 1
+        job.looking = job.looking and not isinstance(event.action, do.ReadResult)
         if not event.retryable and isinstance(event.action, do.StageEnvelope):
             return ending.staging_failed(job, event)
+        if not event.retryable and tries >= HOPELESS_TRIES:
+            refused = ending.refused(job, event)
+            if refused:
+                return refused
         pause_s = min(self._budget.reconnect_base_s * 2 ** min(tries, 16), self._budget.retry_s_max)
         pause_s = min(pause_s, RETRY_S_MAX * self._budget.reconnect_s_max / 5.0)
         timer = RETRY + name
@@ -391,3 +405,11 @@ def _may_replace(job: Job, event: on.ResultRead) -> bool:
         and result.state in ("FAILED", "REJECTED")
         and result.ended_at_s <= dead_at_s + 1e-6  # written by the same clock, through JSON
     )
+
+
+def _end_reason(record: Record) -> EndReason | None:
+    """Why the lease of a record's newest attempt ended, as the scheduler noted it."""
+    try:
+        return EndReason(record.reason or "")
+    except ValueError:
+        return None

@@ -462,3 +462,80 @@ def test_an_event_without_a_version_on_a_versioned_bucket_is_known_by_the_versio
     )
     assert list(bench.machine.jobs) == [JOB]
     assert bench.machine.jobs[JOB].input.version_id == "v1"
+
+
+def test_an_input_we_may_never_read_ends_the_job_with_the_refusal(bench: Bench) -> None:
+    bench.received()
+    action = bench.one(do.ReadInput)
+    refusal = on.CallFailed(
+        **NOW, job=JOB, action=action, retryable=False, message="s3:GetObject: AccessDenied"
+    )
+    for _ in range(4):
+        bench.tell(refusal)
+        assert bench.kinds() == []  # a permission may be given yet
+    bench.tell(refusal)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == ("FAILED", "INPUT_ERROR")
+    assert "AccessDenied" in written.detail
+
+
+def test_a_request_the_scheduler_refuses_ends_the_job(bench: Bench) -> None:
+    bench.read()
+    action = bench.one(do.OpenAttempt)
+    refusal = on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="invalid")
+    for _ in range(5):
+        bench.tell(refusal)
+    assert bench.one(do.WriteResult).result.reason == "REQUEST_REFUSED"
+
+
+def test_an_adopter_learns_from_the_record_why_the_lease_ended(bench: Bench) -> None:
+    block = Bench().read().one(do.OpenAttempt).block
+    orphan = record(Step.RUNNING, owner=None, block=block, reason="HOST_LOST")
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    mine = record(Step.RUNNING, block=block, reason="HOST_LOST")
+    bench.tell(on.Adopted(**NOW, job=JOB, record=mine, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.HOST_LOST
+
+
+def test_a_lease_that_is_gone_is_explained_by_its_record(bench: Bench) -> None:
+    bench.reserved()
+    bench.tell(on.LeaseGone(**NOW, job=JOB, attempt=1))
+    assert bench.kinds() == ["ReadRecord"]
+    stands = record(Step.RESERVED, reason="DEVICE_BAD")
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=stands))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=stands, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.DEVICE_BAD
+
+
+def test_an_adoption_that_comes_after_the_end_changes_nothing(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.SchedulerReturned(**NOW))
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING)))
+    bench.ended(EndReason.DONE)
+    assert bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None)) == ()
+    assert bench.machine.jobs[JOB].phase is Phase.CHECKING
+
+
+def test_a_late_refusal_of_an_earlier_attempt_rejects_nothing(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    _next(bench, 2)
+    late = on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION, attempt=1)
+    assert bench.tell(late) == ()
+
+
+def test_notice_and_end_together_finish_once(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    assert bench.kinds() == ["ReadResult"]
+    bench.ended(EndReason.DONE)
+    assert bench.kinds() == []
+    finishes = 0
+    for _ in range(2):
+        bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+        finishes += bench.kinds().count("FinishJob")
+    assert finishes == 1
