@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -31,7 +32,8 @@ _HEAD = """\
 # Figures
 
 Written by `{command}` at commit `{commit}` on {date}:
-{cpu}, {cores} cores; {system}; Python {python}.
+{cpu}, {cores} cores; {system}; Python {python};
+{load:.1f} programs wanted to run when it began (load average of a minute).
 
 Each figure is held against a floor or a baseline measured in the same run on the same machine.
 Times depend on what else the machine does, ratios much less.
@@ -85,7 +87,8 @@ def _run(name: str) -> dict[str, Any] | str:
 def _head() -> str:
     command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     date = datetime.now(UTC).date().isoformat()
-    return _HEAD.format(command=command, commit=commit(), date=date, **machine())
+    load = os.getloadavg()[0]
+    return _HEAD.format(command=command, commit=commit(), date=date, load=load, **machine())
 
 
 def _section(name: str, answer: dict[str, Any] | str) -> str:
