@@ -7,7 +7,10 @@ that adding an id of one kind never changes the ids of another (a replay stays a
 from __future__ import annotations
 
 import random
-from typing import NewType
+from typing import NewType, TypeAlias
+
+#: What `IdSource.stream` gives: cores name this type and never import `random` themselves.
+RandomStream: TypeAlias = random.Random
 
 HostId = NewType("HostId", str)
 DeviceId = NewType("DeviceId", str)
@@ -24,9 +27,9 @@ class IdSource:
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
-        self._streams: dict[str, random.Random] = {}
+        self._streams: dict[str, RandomStream] = {}
 
-    def stream(self, kind: str) -> random.Random:
+    def stream(self, kind: str) -> RandomStream:
         """The independent random stream of one kind (also used for jitter)."""
         if kind not in self._streams:
             self._streams[kind] = random.Random(

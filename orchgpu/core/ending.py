@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterable
 from typing import Any
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
 from corekit.budget import Budget
+from corekit.ids import RandomStream
 from gpu_scheduler.model import EndReason
 from orchgpu.core import actions as do
 from orchgpu.core import attempt
@@ -74,7 +74,7 @@ def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
 
 
 def report_read(
-    job: Job, event: on.ReportRead, budget: Budget, jitter: random.Random
+    job: Job, event: on.ReportRead, budget: Budget, jitter: RandomStream
 ) -> Iterable[do.Action]:
     if job.phase is not Phase.EXPLAINING or event.attempt != job.attempt:
         return ()
@@ -115,7 +115,7 @@ def _known(reason: str) -> Reason:
 
 
 def attempt_failed(
-    job: Job, failure: Failure, budget: Budget, jitter: random.Random, wall_s: float
+    job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
 ) -> Iterable[do.Action]:
     """Another attempt after a pause, or the end of the job."""
     used = job.attempt - job.first_attempt + 1

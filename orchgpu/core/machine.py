@@ -21,14 +21,13 @@ Rules that never bend:
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
 from contract.keys import job_id
 from corekit.budget import Budget
-from corekit.ids import IdSource
+from corekit.ids import IdSource, RandomStream
 from corekit.machine import Decision
 from gpu_scheduler.model import EndReason, LeaseState, Record, Step
 from orchgpu.core import actions as do
@@ -52,7 +51,7 @@ class OrchestratorMachine:
     def __init__(self, *, budget: Budget, session: str, ids: IdSource) -> None:
         self._budget = budget
         self._session = session  #: our name as owner of records
-        self._jitter: random.Random = ids.stream("jitter")
+        self._jitter: RandomStream = ids.stream("jitter")
         self._functions: dict[str, Function] = {}
         self._retrying: dict[tuple[str, str], do.Action] = {}
         self._draining = False
