@@ -44,6 +44,11 @@ class CrashingPerformer(Performer):
             crash_at(f"after:{name}:Result")
         return event
 
+    async def _pack(self, *arguments: Any) -> bytes:
+        body = await super()._pack(*arguments)
+        crash_at("packed")
+        return body
+
 
 def crashing_events(push: Any, **now: float) -> on.Event:
     event = _event_of_push(push, **now)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 
 import pytest
 from live import COPY, DEVICE, FunctionSpec, Live, get, until
@@ -21,6 +23,9 @@ FUNCTIONS = {
     "crashing": FunctionSpec("#!/bin/sh\nkill -9 $PPID\nsleep 20\n"),
     "hanging": FunctionSpec("#!/bin/sh\necho started\nsleep 60\n", timeout=8, threshold=5),
     "neverstart": FunctionSpec(COPY),
+    "frozen": FunctionSpec("#!/bin/sh\nkill -STOP $PPID\nsleep 30\n", timeout=6, threshold=3),
+    "sleepy": FunctionSpec(COPY),
+    "throttled": FunctionSpec(COPY),
     "twice": FunctionSpec(TWO_PROGRAMS),
     "impossible": FunctionSpec(COPY, gpu={"memory": 10_000_000}),
     "touching": FunctionSpec(DEVICE),
@@ -34,6 +39,9 @@ def _deployed(live: Live) -> None:
     live.deploy(FUNCTIONS)
     live.client("lambda").update_function_configuration(
         FunctionName="neverstart", Handler="no.such.handler"
+    )
+    live.client("lambda").put_function_concurrency(
+        FunctionName="throttled", ReservedConcurrentExecutions=0
     )
     live.start("orchestrator")
 
@@ -71,6 +79,29 @@ def test_a_script_that_hangs_is_stopped_before_lambda_does_it(live: Live) -> Non
 
 def test_a_function_that_never_starts_frees_its_lease(live: Live) -> None:
     failed(live, "neverstart", "FUNCTION_ERROR")
+
+
+def test_a_runner_that_falls_silent_loses_its_session(live: Live) -> None:
+    failed(live, "frozen", "SESSION_LOST", within_s=90)
+
+
+def test_a_function_that_lambda_ends_at_its_limit_says_so(live: Live) -> None:
+    """A handler that only sleeps: nobody but Lambda can end it, and its record says why."""
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr(
+            "sleepy.py", "import time\n\ndef handle(event, context):\n    time.sleep(60)\n"
+        )
+    functions = live.client("lambda")
+    functions.update_function_code(FunctionName="sleepy", ZipFile=package.getvalue())
+    functions.update_function_configuration(
+        FunctionName="sleepy", Handler="sleepy.handle", Timeout=2
+    )
+    failed(live, "sleepy", "FUNCTION_TIMEOUT", within_s=90)
+
+
+def test_a_function_that_lambda_never_runs_ends_as_not_started(live: Live) -> None:
+    failed(live, "throttled", "NOT_STARTED", within_s=90)
 
 
 def test_a_function_need_not_touch_its_device(live: Live) -> None:

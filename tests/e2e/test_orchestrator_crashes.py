@@ -13,7 +13,7 @@ CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
 POINTS = {
     "received": "before:ReadInput",
     "reserved": "after:OpenAttempt:AttemptGranted",
-    "packed": "before:StageEnvelope",
+    "packed": "packed",
     "staged": "after:StageEnvelope",
     "recorded": "after:RecordStaged",
     "started": "on:LeaseChanged:ACTIVE",
@@ -99,17 +99,20 @@ def _crashed_within(live: Live, within_s: float) -> bool:
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_waiting_job_keeps_its_place(live: Live, marker: Path, replicas: int) -> None:
     crashing(live, "orchestrator-1", "after:OpenAttempt:AttemptWaiting", marker)
+    if replicas == 2:
+        live.start("orchestrator-2", "orchestrator")
+    jobs = []
+    for number in range(20):  # until one of them waits in the replica that crashes
+        function = "waiter" if number else "holder"
+        jobs.append((function, live.upload(function, f"{replicas}-{number}.txt")))
+        if number == 0:
+            until("the devices taken", live.leases)
+        elif _crashed_within(live, 0.5):
+            break
+    assert marker.exists(), "no job waited in the replica that crashes"
+    assert live.wait("orchestrator-1") == -9
     if replicas == 1:
-        held = live.upload("holder", f"{replicas}.txt")
-        until("the device taken", lambda: live.leases())
-        waiting = live.upload("waiter", f"{replicas}.txt")
-        assert live.wait("orchestrator-1") == -9
         live.start("orchestrator-2", "orchestrator")
-    else:
-        live.start("orchestrator-2", "orchestrator")
-        held = live.upload("holder", f"{replicas}.txt")
-        until("the device taken", lambda: live.leases())
-        waiting = live.upload("waiter", f"{replicas}.txt")
-    assert live.result("holder", held).state == "SUCCEEDED"
-    assert live.result("waiter", waiting).state == "SUCCEEDED"
+    for function, job in jobs:
+        assert live.result(function, job).state == "SUCCEEDED"
     live.quiet("holder", "waiter")
