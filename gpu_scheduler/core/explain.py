@@ -55,13 +55,12 @@ def wanted(request: Request) -> str:
     kinds = "/".join(kind.value for kind in request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
-    if request.sharing is Sharing.EXCLUSIVE:
-        parts.append("exclusive")
-    elif request.compute_guarantee_pct:
+    exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
+    if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
     same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
     with_ = " with " + ", ".join(parts) if parts else ""
-    return f"{request.count} × {kinds}{models}{with_}{same_host}"
+    return f"{request.count} × {kinds}{models}{with_}{exclusive}{same_host}"
 
 
 def largest_fit(request: Request, inventory: Inventory) -> str:
@@ -100,8 +99,7 @@ def _sentence(
     request: Request, inventory: Inventory, fitting: int, counts: dict[NoFit, int],
     position: int | None, largest: str,
 ) -> str:  # fmt: skip
-    why = ", ".join(f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts)
-    seen = f"of {len(inventory.devices)} devices: {why}" if why else "no device is known"
+    seen = _seen(inventory, fitting, counts)
     if impossible(request, inventory):
         return (
             f"no known capacity can ever hold {wanted(request)}; "
@@ -111,3 +109,15 @@ def _sentence(
         return f"{wanted(request)} fits now"
     place = f"number {position} in the queue: " if position is not None else ""
     return f"{place}{wanted(request)} must wait, {fitting} of {request.count} fit now ({seen})"
+
+
+def _seen(inventory: Inventory, fitting: int, counts: dict[NoFit, int]) -> str:
+    """All registered devices, each told once: those that fit now and why the others do not."""
+    known = len(inventory.devices)
+    if not known:
+        declared = any(inventory.declared_shapes())
+        return "no device has registered yet" if declared else "no device is known"
+    told = [f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts]
+    if fitting and NoFit.SAME_HOST not in counts:  # that reason tells of the same devices
+        told.insert(0, f"{fitting} fitting")
+    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(told)}"

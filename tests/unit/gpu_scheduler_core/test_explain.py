@@ -42,6 +42,30 @@ def test_too_many_devices_are_impossible(mixed):
     assert answer.outcome is do.Outcome.GRANTED
 
 
+def test_too_many_devices_say_how_many_there_are(world, device):
+    world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
+    reason = world.reserve("a", Request(count=5)).explanation
+    assert reason.sentence == (
+        "no known capacity can ever hold 5 × device; the largest fit is "
+        "2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
+    )
+
+
+def test_every_known_device_is_told_once(mixed):
+    mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
+    want = Request(count=2, kinds=(DeviceKind.CUDA,), sharing=Sharing.EXCLUSIVE)
+    assert mixed.reserve("b", want).explanation.sentence == (
+        "number 1 in the queue: 2 × cuda, exclusive must wait, 1 of 2 fit now "
+        "(of 3 devices: 1 fitting, 1 of another kind, 1 lent exclusively)"
+    )
+
+
+def test_declared_devices_are_known_before_they_register(world, device):
+    world.handle(on.CapacityDeclared, devices=(device("d0", 4096),))
+    reason = world.reserve("a", Request(count=2)).explanation
+    assert reason.sentence.endswith("(no device has registered yet)")
+
+
 def test_same_host_too_large_for_any_host(world, device):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
@@ -62,7 +86,7 @@ def test_waiting_says_why_and_where(mixed):
     reason = mixed.reserve("c", want).explanation
     assert (reason.position, reason.devices_fitting, reason.devices_known) == (2, 0, 3)
     assert reason.sentence == (
-        "number 2 in the queue: 1 × device A100 with exclusive must wait, 0 of 1 fit now "
+        "number 2 in the queue: 1 × device A100, exclusive must wait, 0 of 1 fit now "
         "(of 3 devices: 2 of another model, 1 lent exclusively)"
     )
     assert explain(mixed, attempt="b").explanation.position == 1
