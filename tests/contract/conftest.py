@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from moto_gaps import MOTO_GAPS
+from tests.contract.moto_gaps import MOTO_GAPS
+from tests.contract.zips import zipped
 
 PROGRAMS = {"embedded": "local_cloud.server", "moto": "orchgpu.local.moto"}
 _START_S_MAX = 60.0  # two loaded cores
@@ -121,13 +117,6 @@ class CloudUnderTest:
             **arguments,
         })  # fmt: skip
         return name
-
-
-def zipped(source: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("app.py", source)
-    return buffer.getvalue()
 
 
 @pytest.fixture(scope="session", params=PROGRAMS)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.contract.zips import zipped
+
 Cloud = Any
 Refused = Callable[[Callable[[], Any]], str]
 
@@ -70,8 +72,6 @@ def test_settings_and_code_are_changed_apart(cloud: Cloud) -> None:
     functions.update_function_configuration(
         FunctionName=name, Timeout=9, Environment={"Variables": {"X": "y"}}
     )
-    from conftest import zipped
-
     functions.update_function_code(FunctionName=name, ZipFile=zipped(FAIL))
     after = functions.get_function_configuration(FunctionName=name)
     assert (after["Timeout"], after["Environment"]["Variables"]) == (9, {"X": "y"})

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from live import Live, live_system
+from tests.e2e.live import Live, live_system
 
 
 @pytest.fixture(scope="module")

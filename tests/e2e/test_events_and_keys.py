@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from live import COPY, FunctionSpec, Live, until
 
 from contract.keys import job_id
+from tests.e2e.live import COPY, FunctionSpec, Live, until
 
 KEYS = [
     "with space.txt", "plus+sign.txt", "per%cent.txt", "per%20cent.txt", "ünïcödé 🧬.txt",

@@ -7,7 +7,8 @@ import json
 import zipfile
 
 import pytest
-from live import COPY, DEVICE, FunctionSpec, Live, get, until
+
+from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, get, until
 
 TWO_PROGRAMS = """#!/bin/sh
 cat > "$TMPDIR/one.py" <<'END'

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import COPY, DEVICE, FunctionSpec, Live, until
+
+from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, until
 
 CRASHING = str(Path(__file__).with_name("crashing_orchestrator.py"))
 POINTS = {

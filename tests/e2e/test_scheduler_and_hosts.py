@@ -7,9 +7,9 @@ import signal
 import time
 
 import pytest
-from live import FunctionSpec, Live, until
 
 from remote_gpu.host.lease_log import read_overlaps
+from tests.e2e.live import FunctionSpec, Live, until
 
 SLEEP = """#!/bin/sh
 sleep {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
@@ -153,6 +155,26 @@ def test_two_daemons_cannot_share_a_folder(programs: Any) -> None:
     second = programs.ssgmd()
     assert second.process.wait(timeout=20) == 4
     assert "another ssgmd runs on" in second.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--state", "/proc/x"], "ssgmd: cannot use /proc/x as the state folder: "),
+        (["--state", "/dev/null"], "ssgmd: cannot use /dev/null as the state folder: "),
+        (["--state", "new", "--listen", "nonsense"], "ssgmd: 'nonsense' is not an address"),
+        (["--state", "new", "--http", "here"], "ssgmd: 'here' is not an address"),
+    ],
+)
+def test_what_it_is_told_is_judged_before_any_state_is_made(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "gpu_scheduler.daemon", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert done.returncode == EXIT_STATUS[ErrorCode.INVALID]
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_corrupt_journal_refuses_to_start(programs: Any, tmp_path: Path) -> None:

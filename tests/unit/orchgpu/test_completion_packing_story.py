@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from jobs import FUNCTION, JOB, granted
 
 from contract.envelope import Job
 from contract.keys import (
@@ -31,6 +25,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
 from orchgpu.story import Story
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
 
 INPUT = InputEvent(
     bucket="in", key="seqs/a b.fasta", version_id="v1", etag="e1", size=3,

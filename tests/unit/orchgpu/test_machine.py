@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from jobs import (
+from contract.states import JobState, Reason
+from gpu_scheduler.model import EndReason, LeaseState, Step
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.job import Phase
+from tests.unit.orchgpu.jobs import (
     EXPLANATION,
     FUNCTION,
     JOB,
@@ -25,12 +26,6 @@ from jobs import (
     result,
     s3_record,
 )
-
-from contract.states import JobState, Reason
-from gpu_scheduler.model import EndReason, LeaseState, Step
-from orchgpu.core import actions as do
-from orchgpu.core import events as on
-from orchgpu.core.job import Phase
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -12,12 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from jobs import FUNCTION, body, s3_record
-
 from contract.states import Reason
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
+from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 TEST_EVENT = {
     "Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-01-01T00:00:00.000Z",
