@@ -68,8 +68,11 @@ def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def run_program(main: Coroutine[Any, Any, None]) -> None:
-    """Run a daemon until it is told to stop (exit 0) or fails (exit status by code)."""
+def run_program(program: str, main: Coroutine[Any, Any, None]) -> None:
+    """Run a daemon until it is told to stop (exit 0) or fails (exit status by code).
+
+    `program` is the name that people know it by.
+    """
 
     async def supervised() -> None:
         task = asyncio.current_task()
@@ -80,15 +83,15 @@ def run_program(main: Coroutine[Any, Any, None]) -> None:
         except asyncio.CancelledError:
             logging.getLogger(__name__).info("stopped", extra={"event": "stopped"})
 
-    with exiting_by_code():
+    with exiting_by_code(program):
         asyncio.run(supervised())
 
 
 @contextmanager
-def exiting_by_code() -> Iterator[None]:
-    """AppError → one line for people on stderr and the exit status of its code."""
+def exiting_by_code(program: str) -> Iterator[None]:
+    """AppError → `program: what is wrong` on stderr and the exit status of its code."""
     try:
         yield
     except AppError as error:
-        sys.stderr.write(f"error: {error.message}\n")
+        sys.stderr.write(f"{program}: {error.message}\n")
         sys.exit(EXIT_STATUS[error.code])

@@ -1,7 +1,9 @@
 """The classic form of `ssgm`: `-S host -P port -alloc -g N [-m MiB]` and `-dealloc -j ID`.
 
 Exactly one line on stdout (`gpu_scheduler.protocol.ssgm_text`), whatever happens; the reason of a
-refusal goes to stderr. Exit 0 whenever the scheduler answered, as old callers read the line alone.
+refusal goes to stderr. Exit 0 when the scheduler granted, refused or took back: SSGM_ERROR says
+which (0, 1 bad or impossible request, 2 busy). An error ends with its code's own status: 2 for
+wrong arguments, 8 when nobody answers.
 Classic leases are weaker than a session's: they last `LEASE_S` or until `-dealloc`, and the host's
 door is a port; without `-m` the devices are exclusive.
 """
@@ -62,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     except AppError as error:
         busy = error.code is ErrorCode.EXHAUSTED
         line = ssgm_text.refused(SsgmError.BUSY if busy else SsgmError.BAD_REQUEST)
-        why, status = f"error: {error.message}", EXIT_STATUS[error.code]
+        why, status = f"ssgm: {error.message}", EXIT_STATUS[error.code]
     click.echo(line)
     if why:
         click.echo(why, file=sys.stderr)

@@ -66,7 +66,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except AppError as error:
-        click.echo(f"error: {error.message}", err=True)
+        click.echo(f"ssgm: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -103,6 +104,8 @@ async def running_daemon(
     settings: DaemonSettings, disk: Disk | None = None
 ) -> AsyncIterator[RunningDaemon]:
     """A whole ssgmd, for the length of the block. Raises AppError when it cannot start."""
+    for address in (settings.listen, settings.http):
+        parse_address(address)  # refused before any state is made
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
         keys, journal, machine = _recovered(settings, disk, stack)
@@ -137,9 +140,10 @@ def _recovered(
     settings: DaemonSettings, disk: Disk | None, stack: contextlib.AsyncExitStack
 ) -> tuple[Secrets, Journal, SchedulerMachine]:
     """The key and the state as the journal tells it; the folder is locked from here on."""
-    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    keys = Secrets.open(settings.state)
-    journal, entries = Journal.open(settings.state, disk)
+    with _using(settings.state):
+        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keys = Secrets.open(settings.state)
+        journal, entries = Journal.open(settings.state, disk)
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     machine = SchedulerMachine(settings.budget, IdSource(secrets.token_hex(16)))
@@ -148,6 +152,17 @@ def _recovered(
     journal.snapshot = machine.snapshot
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
     return keys, journal, machine
+
+
+@contextlib.contextmanager
+def _using(folder: Path) -> Iterator[None]:
+    """A folder that cannot be used is the caller's mistake, except for a full disk."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        text = f"cannot use {folder} as the state folder: {error.strerror or error}"
+        raise AppError(ErrorCode.EXHAUSTED if full else ErrorCode.INVALID, text) from error
 
 
 def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:

@@ -38,7 +38,7 @@ def main(
     SIGTERM stops it cleanly (exit 0); hosts and orchestrators wait for the next start.
     """
     log_as_json()
-    run_program(_serve(state, listen, http, capacity, ready_file))
+    run_program("ssgmd", _serve(state, listen, http, capacity, ready_file))
 
 
 async def _serve(

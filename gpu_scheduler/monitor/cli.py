@@ -80,7 +80,7 @@ def main(
 ) -> None:
     """Watch this host's devices and report them to the scheduler in real time."""
     log_as_json()
-    run_program(_watch(scheduler, host_id, inventory, probe_kind, ready_file))
+    run_program("ssgm-monitor", _watch(scheduler, host_id, inventory, probe_kind, ready_file))
 
 
 async def _watch(
