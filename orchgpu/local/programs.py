@@ -99,6 +99,7 @@ class Programs:
             *("--listen", LOOPBACK, "--state", str(self._home.state(name))),
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
+            *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
             *("--memory-mib", str(self._settings.host_memory_mib)),
             *data,
         )
