@@ -21,7 +21,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import InvocationFailed, Notice, read_completion
+from orchgpu.core.completion import InvocationFailed, read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -140,7 +140,9 @@ class Replica:
             window = max(WINDOW_MIN, WINDOW_PER_DEVICE * devices)
             self._windows[name] = min(window, WINDOW_MAX, function.concurrency_max)
             if name not in self._loops:
-                logger.info("serving %s", name, extra={"event": "function_loaded"})
+                logger.info(
+                    "serving %s%s", name, _note(function), extra={"event": "function_loaded"}
+                )
                 self._loops[name] = [
                     self._nursery.start(self._receive(function), f"receive/{name}"),
                     self._nursery.start(self._complete(function), f"complete/{name}"),
@@ -187,21 +189,43 @@ class Replica:
     async def _complete(self, function: Function) -> None:
         while True:
             messages = await self._poll(function.completion_url, 10)
-            for notice in [n for m in messages for n in read_completion(m.body)]:
-                event = self._noticed(function, notice)
-                self._note_end(event)
-                self._driver.submit(event)
-            if messages:
-                self._forget_soon(function, [m.handle for m in messages])
+            for message in messages:
+                self._notice(function, message)
             await asyncio.sleep(AFTER_EVENTS_S)
 
-    def _noticed(self, function: Function, notice: Notice) -> on.Event:
-        if isinstance(notice, InvocationFailed):
-            return on.FunctionFailed(
-                **self._now(), job=notice.job, function=function.name, attempt=notice.attempt,
-                reason=notice.reason, detail=notice.detail,
+    def _notice(self, function: Function, message: Message) -> None:
+        failures = []
+        for notice in read_completion(message.body):
+            if isinstance(notice, InvocationFailed):
+                failures.append(notice)
+                continue
+            event = on.ResultNoticed(**self._now(), job=notice.job)
+            self._note_end(event)
+            self._driver.submit(event)
+        if failures:
+            record = self._record_failures(function, failures, message.handle)
+            self._nursery.start(record, f"failures/{function.name}")
+        else:
+            self._forget_soon(function, [message.handle])
+
+    async def _record_failures(
+        self, function: Function, failures: list[InvocationFailed], handle: str
+    ) -> None:
+        """Lambda tells of a failure once: the message goes only when the report is stored.
+
+        Any replica does this for any job; the job's owner finds the report.
+        """
+        for failure in failures:
+            event = await self._performer.perform(
+                do.RecordFunctionFailure(
+                    job=failure.job, function=function, attempt=failure.attempt,
+                    reason=failure.reason, detail=failure.detail,
+                )
             )  # fmt: skip
-        return on.ResultNoticed(**self._now(), job=notice.job)
+            if event is None or isinstance(event, on.CallFailed):
+                return  # it comes again when its visibility ends
+            self._driver.submit(event)
+        self._forget_soon(function, [handle])
 
     def _forget_soon(self, function: Function, handles: list[str]) -> None:
         spent = self._spent.get(function.name)
@@ -309,3 +333,10 @@ class Replica:
                 "in_hand_s": round(now_s - story.received_s, 4),
             },
         )  # fmt: skip
+
+
+def _note(function: Function) -> str:
+    """What people should know of a function whose image a local cloud cannot run."""
+    if function.image is None:
+        return ""
+    return f" (image {function.image}: on a local cloud its script runs on this machine's files)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contract.result import Report, Result
-from contract.states import Reason
 from gpu_scheduler.model import EndReason, Explanation, GrantedLease, LeaseState, Record
 from orchgpu.core.actions import Action
 
@@ -149,18 +148,8 @@ class ResultNoticed(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionFailed(JobEvent):
-    """Lambda's own failure record of one invocation."""
-
-    function: str
-    attempt: int
-    reason: Reason
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionFailureRecorded(JobEvent):
-    """The failure is stored as the attempt's report; whoever owns the job will find it."""
+    """Lambda's own failure record is stored as the attempt's report."""
 
     attempt: int
 

@@ -86,8 +86,6 @@ class OrchestratorMachine:
                 return self._resynchronise()
             case on.Orphaned():
                 return self._orphan(event)
-            case on.FunctionFailed():
-                return self._function_failed(event)
             case on.JobEvent():
                 job = self.jobs.get(event.job)
                 return () if job is None else self._job_event(job, event)
@@ -331,17 +329,6 @@ class OrchestratorMachine:
         if event.attempt != job.attempt or job.phase not in (Phase.STAGING, Phase.RECORDING):
             return ()
         return [do.ReadRecord(job=job.id)]
-
-    def _function_failed(self, event: on.FunctionFailed) -> Iterable[do.Action]:
-        function = self._functions.get(event.function)
-        if function is None:
-            return ()
-        return [
-            do.RecordFunctionFailure(
-                job=event.job, function=function, attempt=event.attempt, reason=event.reason,
-                detail=event.detail,
-            )
-        ]  # fmt: skip
 
     # ------------------------------------------------------------------ time, failure, drain
 

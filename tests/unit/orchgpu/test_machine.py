@@ -13,7 +13,6 @@ from orchgpu.core import events as on
 from orchgpu.core.job import Phase
 from tests.unit.orchgpu.jobs import (
     EXPLANATION,
-    FUNCTION,
     JOB,
     NOW,
     Bench,
@@ -435,16 +434,6 @@ def test_after_the_scheduler_was_away_everything_that_waits_on_it_is_asked_for(
     assert bench.one(do.AdoptRecord).revision == 8
     bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
     assert bench.kinds() == ["ReadResult"]
-
-
-def test_lambdas_failure_record_is_stored_for_whoever_owns_the_job(bench: Bench) -> None:
-    failed = on.FunctionFailed(
-        **NOW, job="unknown-here", function="search", attempt=2, reason=Reason.FUNCTION_TIMEOUT,
-        detail="Task timed out",
-    )  # fmt: skip
-    bench.tell(failed)
-    action = bench.one(do.RecordFunctionFailure)
-    assert (action.function, action.attempt) == (FUNCTION, 2)
 
 
 def test_an_event_without_a_version_on_a_versioned_bucket_is_known_by_the_version_read(
