@@ -1,7 +1,8 @@
 """What is wrong or suspicious in a document that parsed: notes with severity and place.
 
-An ERROR stops a deploy, a WARNING is shown. Facts about files come from outside (`FileFacts`); what
-only matters on AWS, or only beside it, is asked when the `Place` is known.
+An ERROR stops a deploy, a WARNING is shown by it, a NOTE only by `fdl validate`. Facts about files
+come from outside (`FileFacts`); what only matters on AWS, or only beside it, is asked when the
+`Place` is known.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+
 class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"  #: how it is, and nothing to do about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +321,7 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
         if not facts.first_line.startswith((b"#!", b"\x7fELF")):
             yield _W, path, f"{script!r} has no shebang; /bin/sh will run it"
         if not facts.executable:
-            yield _W, path, f"{script!r} is not executable; the package makes it so"
+            yield Severity.NOTE, path, f"{script!r} is not executable; the package makes it so"
     if extra is not None:
         facts = files.get(extra, FileFacts(exists=False))
         if not facts.exists or not facts.folder:

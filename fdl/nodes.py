@@ -71,8 +71,8 @@ class Source:
     text: str
 
     def error(self, at: Location, message: str) -> AppError:
-        """INVALID with `file:line:column: message` and the line with a caret under the place."""
-        shown = f"{self.name}:{at.line}:{at.column}: {message}"
+        """INVALID with `file:line:column: error: message` and the line with a caret under it."""
+        shown = f"{self.name}:{at.line}:{at.column}: error: {message}"
         return AppError(
             ErrorCode.INVALID,
             shown + self._excerpt(at),

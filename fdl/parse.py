@@ -40,14 +40,14 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
 def _text(data: bytes | str, name: str) -> str:
     size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
     if size > BYTES_MAX:
-        raise invalid(f"{name}: {size} bytes; an FDL file may have at most {BYTES_MAX}")
+        raise invalid(f"{name}: error: {size} bytes; an FDL file may have at most {BYTES_MAX}")
     if isinstance(data, str):
         return data
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise invalid(f"{name}:{line}: byte {data[error.start]:#04x} is not UTF-8") from None
+        raise invalid(f"{name}:{line}: error: byte {data[error.start]:#04x} is not UTF-8") from None
 
 
 def _nodes(source: Source) -> Node:

@@ -87,7 +87,7 @@ def deploy(
     with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
         prepared = prepare(file, cloud.aws, budget_from_environment())
-        _show_notes(prepared.notes, str(file))
+        _show_warnings(prepared.notes, str(file))
         _execute(prepared, cloud, as_json=as_json)
         if not as_json:
             done = "deployed" if not prepared.plan.empty else "already deployed"
@@ -111,7 +111,7 @@ def plan(
         _fail(
             error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code]
         )
-    _show_notes(prepared.notes, str(file))
+    _show_warnings(prepared.notes, str(file))
     if as_json:
         click.echo(json.dumps(_json(prepared, where, applied=False), indent=2))
     else:
@@ -130,7 +130,10 @@ def rm(
     target: str, endpoint_url: str | None, region: str | None, profile: str | None,
     as_json: bool, yes_real_aws: bool, force: bool,
 ) -> None:  # fmt: skip
-    """Remove the functions of a FILE, or one by NAME: what deploy made, and no data."""
+    """Remove the functions of a FILE, or one by NAME: what deploy made, and no data.
+
+    A FILE may be removed again; a NAME that is not deployed ends with 3.
+    """
     names = names_of(target)
     document = (
         read_document(Path(target)) if (target,) != names and Path(target).is_file() else None
@@ -138,6 +141,9 @@ def rm(
     with _cloud(endpoint_url, region, profile, document) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
         prepared = prepare_removal(names, cloud.aws, force=force)
+        if prepared.plan.empty and document is None and not prepared.plan.kept:
+            message = f"nothing named {target!r} is deployed here ({cloud.where})"
+            raise AppError(ErrorCode.NOT_FOUND, message)
         _execute(prepared, cloud, as_json=as_json)
         if not as_json:
             for kept in prepared.plan.kept:
@@ -268,6 +274,11 @@ def _note(note: Note) -> dict[str, Any]:
 def _show_notes(notes: Sequence[Note], file: str) -> None:
     for note in notes:
         click.echo(note.text(file), err=True)
+
+
+def _show_warnings(notes: Sequence[Note], file: str) -> None:
+    """What somebody should do something about: a plan that works needs no more words."""
+    _show_notes([note for note in notes if note.severity is not Severity.NOTE], file)
 
 
 def _show_notices(prepared: Prepared) -> None:

@@ -121,7 +121,9 @@ def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
     assert "plan: nothing to do" in bench.run("plan", file).output
     assert "blast: already deployed" in bench.run("deploy", file).output
     assert "blast: removed" in bench.run("rm", file).output
-    assert "blast: nothing of it is deployed" in bench.run("rm", "blast").output
+    assert "blast: nothing of it is deployed" in bench.run("rm", file).output
+    unknown = bench.run("rm", "blast", status=3)
+    assert "nothing named 'blast' is deployed here" in unknown.stderr
     with pytest.raises(bench.clients["lambda"].exceptions.ResourceNotFoundException):
         bench.clients["lambda"].get_function(FunctionName="blast")
 
@@ -207,7 +209,7 @@ def test_a_foreign_function_of_the_same_name_is_left_alone(bench: Bench) -> None
     state = cloud.place.state_bucket
     bench.clients["s3"].delete_object(Bucket=state, Key="deployments/owned.json")
     assert "was not made by orchgpu deploy" in bench.run("deploy", file, status=4).output
-    assert "nothing of it is deployed" in bench.run("rm", "owned").output
+    assert "nothing named 'owned'" in bench.run("rm", "owned", status=3).output
     assert bench.clients["lambda"].get_function(FunctionName="owned")
     cloud.close()
 

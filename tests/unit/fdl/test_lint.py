@@ -124,7 +124,7 @@ FILES = {
     "windows shebang": (FileFacts(first_line=b"#!/bin/sh\r\n", crlf=True), "error", "'run.sh' has Windows line ends: its shebang names no program"),
     "windows": (FileFacts(first_line=b"#!/bin/sh\n", crlf=True), "warning", "'run.sh' has Windows line ends"),
     "no shebang": (FileFacts(first_line=b"echo\n"), "warning", "'run.sh' has no shebang; /bin/sh will run it"),
-    "mode": (FileFacts(first_line=b"#!/bin/sh\n", executable=False), "warning", "'run.sh' is not executable; the package makes it so"),
+    "mode": (FileFacts(first_line=b"#!/bin/sh\n", executable=False), "note", "'run.sh' is not executable; the package makes it so"),
 }  # fmt: skip
 
 

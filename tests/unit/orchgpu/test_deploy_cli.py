@@ -46,7 +46,9 @@ def test_a_good_file_is_valid() -> None:
 def test_what_does_not_parse_is_shown_with_its_place(folder: Path) -> None:
     (folder / "f.yaml").write_text(GOOD + "      memmory: 1\n")
     result = run(["fdl", "validate", "f.yaml"], 2)
-    assert result.stderr.startswith("orchgpu: f.yaml:8:7: functions.aws[0].lambda: unknown key")
+    assert result.stderr.startswith(
+        "orchgpu: f.yaml:8:7: error: functions.aws[0].lambda: unknown key"
+    )
     assert "did you mean 'memory'?" in result.stderr
     details = json.loads(run(["fdl", "validate", "f.yaml", "--json"], 2).stdout)["error"]["details"]
     assert (details["line"], details["column"]) == (8, 7)
@@ -58,6 +60,13 @@ def test_errors_of_lint_make_it_invalid(folder: Path) -> None:
     where = "f.yaml:5:7: error: functions.aws[0].lambda.init_script: "
     assert where + "'run.sh' does not exist" in result.stderr
     assert result.stderr.endswith("orchgpu: f.yaml: 1 error\n")
+
+
+def test_what_needs_nothing_done_is_a_note(folder: Path) -> None:
+    (folder / "run.sh").chmod(0o644)
+    result = run(["fdl", "validate", "f.yaml"])
+    assert ": note: functions.aws[0].lambda.init_script: 'run.sh' is not exec" in result.stderr
+    assert result.stdout == "f.yaml: valid\n"
 
 
 def test_a_missing_file_is_not_found() -> None:
