@@ -15,9 +15,11 @@ from contract.keys import job_id, result_key
 from contract.result import Result
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
+from fdl.resources import Ledger, Notification, Record
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve
 
+_RULE = Notification.kind
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -48,13 +50,14 @@ class JobCloud:
         self._region = region
 
     def function(self, name: str) -> Function:
-        """The deployed function. Raises NOT_FOUND with what to do."""
+        """The deployed function. Raises NOT_FOUND with what to do, INVALID for a plain function."""
         key = f"functions/{name}.json"
         try:
             body = self._read(self._state_bucket, key)
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
+            self._refuse_plain(name)
             raise AppError(
                 ErrorCode.NOT_FOUND,
                 f"no function {name!r} is deployed here; `orchgpu deploy FDL` does it",
@@ -63,6 +66,48 @@ class JobCloud:
             return decode(Function, json.loads(body), key)
         except ValueError as error:
             raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
+
+    def _refuse_plain(self, name: str) -> None:
+        """Raise INVALID for a function that no orchestrator serves: its bucket invokes it."""
+        key = f"deployments/{name}.json"
+        try:
+            ledger = decode(Ledger, json.loads(self._read(self._state_bucket, key)), key)
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return
+            raise
+        except ValueError as error:
+            raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
+        if f"{Record.kind}/{name}" in ledger.created:
+            return  # a deploy that was cut, or a removal: it is to be deployed again
+        inputs = self._inputs(ledger)
+        upload = f"upload to {' or '.join(inputs)} instead" if inputs else "nothing triggers it"
+        raise invalid(
+            f"{name!r} has no gpu: block, so it is no job of the orchestrator and cannot be "
+            f"followed; {upload}"
+        )
+
+    def _inputs(self, ledger: Ledger) -> list[str]:
+        """Where uploads invoke the function, as `s3://bucket/prefix`."""
+        from orchgpu.deploy.aws_storage import Notifications
+
+        rules = Notifications(self._s3)
+        names = [n for kind, _, n in (k.partition("/") for k in ledger.created) if kind == _RULE]
+        buckets = dict.fromkeys(name.partition("/")[0] for name in names)
+        found = [rule for bucket in buckets for rule in rules.observe(bucket) if rule.name in names]
+        return list(dict.fromkeys(f"s3://{rule.bucket}/{rule.prefix}" for rule in found))
+
+    def unused_image(self, name: str) -> str | None:
+        """The image of a function whose script this cloud runs outside it; for people.
+
+        None too where the function or the cloud is gone: then there is nothing to say.
+        """
+        try:
+            if not self._settings("s3").local:
+                return None
+            return self.function(name).image
+        except AppError:
+            return None
 
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
         """Upload one input; its creation is what starts the job. Raises INVALID for the file."""

@@ -27,7 +27,7 @@ def jobs(job: str | None, limit: int, scheduler: str | None, as_json: bool) -> N
     \b
     Example:  orchgpu jobs --json
     """
-    found = ask(scheduler_address(scheduler), lambda client: _jobs(client, job, limit))
+    found = with_notes(ask(scheduler_address(scheduler), lambda c: _jobs(c, job, limit)))
     if as_json:
         say_json({"jobs": found})
         return
@@ -42,6 +42,26 @@ def jobs(job: str | None, limit: int, scheduler: str | None, as_json: bool) -> N
     say_table(head, rows, empty="no jobs in the last hour")
     if job is not None and found[0]["waits"]:
         click.echo(found[0]["waits"]["sentence"])
+    for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
+        click.echo(f"{function}: {note}")
+
+
+def with_notes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The jobs as `described`, each with `note`: what its function's record adds, else None."""
+    from contextlib import closing
+
+    from orchgpu.cli.cloud import JobCloud
+
+    names = dict.fromkeys(entry["function"] for entry in found if entry["function"])
+    with closing(JobCloud()) as cloud:
+        images = {name: cloud.unused_image(name) for name in names}
+    return [{**entry, "note": _note(images.get(entry["function"]))} for entry in found]
+
+
+def _note(image: str | None) -> str | None:
+    if image is None:
+        return None
+    return f"image {image} is not used here: the script runs on this machine's files"
 
 
 async def _jobs(client: SchedulerClient, job: str | None, limit: int) -> list[dict[str, Any]]:

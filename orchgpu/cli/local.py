@@ -41,7 +41,7 @@ def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
     home = default_home()
     running = home.read_system()
     if running is not None:
-        click.echo(f"already running in {home.path}", err=True)
+        click.echo(f"already running in {home.path}; `orchgpu down` stops it", err=True)
         _show_system(running, as_json=as_json)
         return
     resident = {**resident_data(), **_named_files(data)}

@@ -16,8 +16,10 @@ from click.testing import CliRunner, Result
 
 from corekit.budget import Budget
 from corekit.decode import decode
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.deploy import COMMANDS
+from orchgpu.cli.jobs import with_notes
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare
@@ -269,6 +271,33 @@ def test_an_image_function_runs_its_script_here_and_says_so(bench: Bench) -> Non
     again = bench.clients["lambda"].get_function(FunctionName="pictured")
     assert again["Tags"]["orchgpu:package"] != found["Tags"]["orchgpu:package"]
     bench.run("rm", "pictured")
+
+
+def test_jobs_say_that_an_image_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = "runtime: image\n      container: {{image: grycap/y}}\n      init_script"
+    file = bench.write(FDL.replace("init_script", image), "painted")
+    bench.run("deploy", file)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bench.endpoint)
+    jobs = with_notes([{"function": "painted"}, {"function": "gone"}, {"function": None}])
+    said = "image grycap/y is not used here: the script runs on this machine's files"
+    assert [job["note"] for job in jobs] == [said, None, None]
+    bench.run("rm", file)
+
+
+def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
+    two = "input: [{{storage_provider: s3, path: {name}-data/in, suffix: [.a, .b]}}]"
+    text = PLAIN.replace("input: [{{storage_provider: s3, path: {name}-data/in}}]", two)
+    file = bench.write(text, "simple")
+    bench.run("deploy", file)
+    with contextlib.closing(JobCloud(bench.endpoint)) as cloud:
+        with pytest.raises(AppError, match=r"has no gpu: block") as plain:
+            cloud.function("simple")
+        assert plain.value.code is ErrorCode.INVALID
+        assert "upload to s3://simple-data/in/ instead" in plain.value.message
+        bench.run("rm", file)
+        with pytest.raises(AppError, match="no function 'simple' is deployed here") as refused:
+            cloud.function("simple")
+    assert refused.value.code is ErrorCode.NOT_FOUND
 
 
 def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

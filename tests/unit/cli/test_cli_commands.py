@@ -15,6 +15,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
+from orchgpu.local.home import Home, SystemRecord
 
 COMMANDS = [
     "demo", "deploy", "down", "fdl", "gpus", "jobs", "logs", "orchestrate", "plan", "rm", "run",
@@ -87,6 +88,23 @@ def test_down_without_a_system_is_no_failure(capsys: pytest.CaptureFixture[str])
     assert status_of("down") == 0
     assert status_of("down", "--json") == 0
     assert '"stopped": false' in capsys.readouterr().out
+
+
+def test_up_beside_a_running_system_says_how_to_stop_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path / ".orchgpu")
+    home.create()
+    home.write_system(
+        SystemRecord(
+            supervisor_pid=1, cloud="embedded", endpoint="http://127.0.0.1:1",
+            scheduler="127.0.0.1:1", scheduler_http="127.0.0.1:2", processes=(),
+        )
+    )  # fmt: skip
+    with home.lock():  # as the supervisor of a running one does
+        assert status_of("up") == 0
+    said = f"already running in {home.path}; `orchgpu down` stops it\n"
+    assert capsys.readouterr().err == said
 
 
 def test_logs_show_the_last_lines_of_each_program(
