@@ -16,7 +16,7 @@ from corekit.errors import invalid
 from fdl.keys import DOCUMENT, fix_old_shapes
 from fdl.model import Document
 from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
-from fdl.schema import Reading
+from fdl.schema import Faulty, Reading
 
 #: A real FDL has a few KiB; Lambda's own request limit for a function is far below this.
 BYTES_MAX = 256 * 1024
@@ -33,7 +33,10 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
     root = _nodes(source)
     fix_old_shapes(source, root)
     reading = Reading(source=source)
-    document: Document = DOCUMENT.read(root, "", reading)
+    try:
+        document: Document = DOCUMENT.read(root, "", reading)
+    except Faulty:
+        raise reading.together() from None
     return dataclasses.replace(document, source=source, locations=dict(reading.locations))
 
 

@@ -7,13 +7,25 @@ the JSON Schema of what it accepts, for the user's editor. The tables in `keys` 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingABC
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from corekit.errors import AppError
+from corekit.errors import AppError, invalid
 from corekit.units import parse_duration_s, parse_memory_mib
-from fdl.nodes import Location, Mapping, Node, Scalar, Sequence, Source, did_you_mean, kind_of
+from fdl.nodes import (
+    Entry,
+    Location,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    Source,
+    did_you_mean,
+    kind_of,
+)
 
 #: Longer text is no name, path or description that any service here accepts.
 TEXT_CHARACTERS_MAX = 4096
@@ -24,12 +36,47 @@ _FLAGS = {
 }  # fmt: skip
 
 
+#: So many faults are told at once: more would hide the first, and cost a hostile file nothing.
+FAULTS_MAX = 20
+
+
+class Faulty(Exception):
+    """A list or block has faults, all noted in the `Reading`; it has no value."""
+
+
 @dataclass(slots=True)
 class Reading:
     """What one pass over a document needs: the text for errors, and where every key was."""
 
     source: Source
     locations: dict[str, Location] = field(default_factory=dict)
+    faults: list[AppError] = field(default_factory=list)  #: in the order of the file
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Note a fault within and go on after it, so that one look tells of all."""
+        try:
+            yield
+        except AppError as error:
+            self.faults.append(error)
+            if len(self.faults) >= FAULTS_MAX:
+                raise Faulty from None
+        except Faulty:
+            if len(self.faults) >= FAULTS_MAX:
+                raise
+
+    def end(self, faults_before: int) -> None:
+        """Raise Faulty when something was noted since there were `faults_before`."""
+        if len(self.faults) > faults_before:
+            raise Faulty
+
+    def together(self) -> AppError:
+        """All that was noted as one INVALID; its place is the first one's."""
+        if len(self.faults) == 1:
+            return self.faults[0]
+        text = "\n".join(fault.message for fault in self.faults)
+        details = [fault.details for fault in self.faults]
+        return invalid(text, **details[0], faults=details)
 
     def error(self, node: Node, path: str, message: str) -> AppError:
         """INVALID at the node, naming the key."""
@@ -40,7 +87,7 @@ class Reader(Protocol):
     """One kind of value."""
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
-        """The value, or AppError(INVALID) at the node."""
+        """The value, or AppError(INVALID) at the node, or Faulty."""
         ...
 
     def schema(self) -> dict[str, Any]:
@@ -206,10 +253,13 @@ class ListOf:
         if len(node.items) > self.items_max:
             raise reading.error(node, path, f"more than {self.items_max} items")
         values = []
+        faults = len(reading.faults)
         for index, child in enumerate(node.items):
             inner = f"{path}[{index}]"
             reading.locations[inner] = child.at
-            values.append(self.item.read(child, inner, reading))
+            with reading.going_on():
+                values.append(self.item.read(child, inner, reading))
+        reading.end(faults)
         return tuple(values)
 
     def schema(self) -> dict[str, Any]:
@@ -231,15 +281,20 @@ class MapOf:
         if not isinstance(node, Mapping):
             raise reading.error(node, path, f"expected a mapping, got {kind_of(node)}")
         values = {}
+        faults = len(reading.faults)
         for entry in node.entries:
-            inner = f"{path}.{entry.key}"
-            if not re.fullmatch(self.key_pattern, entry.key):
-                raise reading.source.error(
-                    entry.at, f"{path}: {entry.key[:60]!r} is not {self.key_what}"
-                )
-            reading.locations[inner] = entry.at
-            values[entry.key] = self.item.read(entry.value, inner, reading)
+            with reading.going_on():
+                values[entry.key] = self._value(entry, path, reading)
+        reading.end(faults)
         return values
+
+    def _value(self, entry: Entry, path: str, reading: Reading) -> Any:
+        if not re.fullmatch(self.key_pattern, entry.key):
+            message = f"{path}: {entry.key[:60]!r} is not {self.key_what}"
+            raise reading.source.error(entry.at, message)
+        inner = f"{path}.{entry.key}"
+        reading.locations[inner] = entry.at
+        return self.item.read(entry.value, inner, reading)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": self.item.schema()}
@@ -299,23 +354,28 @@ class Block:
             raise reading.error(node, path, error.message) from None
 
     def _values(self, node: Mapping, path: str, reading: Reading) -> dict[str, Any]:
-        values = {}
+        values: dict[str, Any] = {}
+        faults = len(reading.faults)
         for entry in node.entries:
-            if entry.key.startswith("x-"):
-                continue
-            inner = f"{path}.{entry.key}" if path else entry.key
-            key = self.keys.get(entry.key)
-            if key is None:
-                where = f"{path}: " if path else ""
-                hint = did_you_mean(entry.key, self.keys)
-                message = f"{where}unknown key {entry.key[:60]!r}{hint}"
-                raise reading.source.error(entry.at, message)
-            reading.locations[inner] = entry.at
-            empty = isinstance(entry.value, Scalar) and entry.value.is_null
-            if empty and not key.required and not key.bare:
-                continue  # `key:` with nothing after it is the key's default, as in SCAR
-            values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
+            if not entry.key.startswith("x-"):
+                with reading.going_on():
+                    self._value(entry, path, reading, values)
+        reading.end(faults)
         return values
+
+    def _value(self, entry: Entry, path: str, reading: Reading, values: dict[str, Any]) -> None:
+        inner = f"{path}.{entry.key}" if path else entry.key
+        key = self.keys.get(entry.key)
+        if key is None:
+            where = f"{path}: " if path else ""
+            hint = did_you_mean(entry.key, self.keys)
+            message = f"{where}unknown key {entry.key[:60]!r}{hint}"
+            raise reading.source.error(entry.at, message)
+        reading.locations[inner] = entry.at
+        empty = isinstance(entry.value, Scalar) and entry.value.is_null
+        if empty and not key.required and not key.bare:
+            return  # `key:` with nothing after it is the key's default, as in SCAR
+        values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
 
     def schema(self) -> dict[str, Any]:
         required = [name for name, key in self.keys.items() if key.required]

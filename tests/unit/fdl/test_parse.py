@@ -11,6 +11,7 @@ from corekit.errors import AppError, ErrorCode
 from fdl.model import Path, Storage
 from fdl.nodes import Location
 from fdl.parse import BYTES_MAX, DEPTH_MAX, parse
+from fdl.schema import FAULTS_MAX
 from gpu_scheduler.model import DeviceKind, Placement, Sharing
 
 WHOLE = """\
@@ -173,6 +174,26 @@ def test_bad_input_says_where_and_what(case: str) -> None:
     assert caught.value.message.startswith(message)
     rest = caught.value.message[len(message) :]
     assert rest == "" or rest.startswith("\n") or message.endswith(": ")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    text = (
+        ONE
+        + "      memory: 1\n      memmory: 2\n      input: [{path: B}, {path: abc}, 3]\n    gpu: {count: 0}\n"
+    )
+    with pytest.raises(AppError) as caught:
+        parse(text, "f.yaml")
+    places = [(fault["line"], fault["column"]) for fault in caught.value.details["faults"]]
+    assert places == [(5, 15), (6, 7), (7, 22), (7, 39), (8, 18)]
+    assert caught.value.details["line"] == 5
+    assert caught.value.message.count(": error: ") == 5
+
+
+def test_a_file_full_of_faults_tells_the_first_ones() -> None:
+    keys = "".join(f"      k{n}: 1\n" for n in range(10_000))
+    with pytest.raises(AppError) as caught:
+        parse(ONE + keys, "f.yaml")
+    assert caught.value.message.count(": error: ") == FAULTS_MAX
 
 
 def test_bytes_that_are_not_utf8() -> None:
