@@ -1,0 +1,198 @@
+"""The job machine when calls fail, owners change and messages are odd."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.states import Reason
+from gpu_scheduler.model import EndReason, Step
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.job import Phase
+from tests.unit.orchgpu.jobs import (
+    EXPLANATION,
+    JOB,
+    NOW,
+    Bench,
+    body,
+    message,
+    record,
+    result,
+    s3_record,
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
+    bench.read()
+    action = bench.one(do.OpenAttempt)
+    pauses = []
+    for _ in range(6):
+        bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="away"))
+        timer = bench.one(do.ArmTimer)
+        pauses.append(timer.in_s)
+        bench.tell(on.TimerFired(**NOW, job=JOB, timer=timer.timer))
+        assert bench.actions == (action,)
+    assert pauses[-1] > pauses[0]
+    assert max(pauses) <= 10.0
+
+
+def test_an_envelope_that_cannot_be_stored_gives_the_device_back(bench: Bench) -> None:
+    bench.reserved()
+    action = bench.one(do.StageEnvelope)
+    bench.tell(
+        on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="AccessDenied")
+    )
+    assert bench.kinds() == ["ReleaseLease"]
+    bench.ended(EndReason.RELEASED)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    failure = bench.one(do.RecordAttemptFailure)
+    assert (failure.reason, failure.detail) == (Reason.STAGING_ERROR, "AccessDenied")
+
+
+def test_a_drain_hands_back_what_has_not_started_and_leaves_the_rest(bench: Bench) -> None:
+    bench.running()
+    bench.tell(message(body(s3_record("other")), message_id="m2", handle="h2"))
+    bench.tell(on.DrainRequested(**NOW))
+    assert bench.kinds() == ["HandBack", "ForgetJob"]
+    assert bench.one(do.HandBack).handles == ("h2",)
+    assert list(bench.machine.jobs) == [JOB]
+    bench.tell(message(body(s3_record("third")), message_id="m3", handle="h3"))
+    assert bench.kinds() == ["HandBack"]
+
+
+def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
+    bench: Bench,
+) -> None:
+    bench.read()
+    waiting = record(Step.WAITING, revision=2)
+    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    assert bench.one(do.ArmTimer).in_s == 3600.0
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="hand_back"))
+    back = bench.one(do.HandBack)
+    assert (back.revision, back.handles) == (2, ("h1",))
+    bench.tell(on.HandedBack(**NOW, job=JOB))
+    assert not bench.machine.jobs
+
+
+def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
+    bench.received()
+    bench.tell(message(message_id="m1", handle="h1-again"))
+    bench.tell(on.HandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="beat"))
+    assert bench.one(do.ExtendVisibility).handles == ("h1-again", "h-elsewhere")
+    assert bench.one(do.ArmTimer).timer == "beat"
+
+
+def test_an_unversioned_object_is_known_by_what_one_read_says(bench: Bench) -> None:
+    text = body(s3_record(version=None))
+    bench.tell(message(text))
+    assert bench.kinds() == ["ReadInput"]
+    event = on.InputRead(**NOW, job="m1", etag="e1", version_id=None, last_modified="t1", size=1)
+    bench.tell(event)
+    assert bench.kinds() == ["ForgetJob", "ReadResult"]
+    (name,) = bench.machine.jobs
+    bench.tell(message(text, message_id="m2", handle="h2"))
+    bench.tell(
+        on.InputRead(**NOW, job="m2", etag="e1", version_id=None, last_modified="t1", size=1)
+    )
+    assert list(bench.machine.jobs) == [name]
+    assert list(bench.machine.jobs[name].handles.values()) == ["h1", "h2"]
+
+
+def test_after_the_scheduler_was_away_everything_that_waits_on_it_is_asked_for(
+    bench: Bench,
+) -> None:
+    bench.running()
+    bench.tell(on.SchedulerReturned(**NOW))
+    assert bench.kinds() == ["ReadRecord"]
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, revision=8)))
+    assert bench.one(do.AdoptRecord).revision == 8
+    bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None))
+    assert bench.kinds() == ["ReadResult"]
+
+
+def test_an_event_without_a_version_on_a_versioned_bucket_is_known_by_the_version_read(
+    bench: Bench,
+) -> None:
+    """moto's events carry no versionId: the job is the same as the one AWS would name."""
+    bench.tell(message(body(s3_record(version=None))))
+    bench.tell(
+        on.InputRead(**NOW, job="m1", etag="e1", version_id="v1", last_modified="t1", size=1)
+    )
+    assert list(bench.machine.jobs) == [JOB]
+    assert bench.machine.jobs[JOB].input.version_id == "v1"
+
+
+def test_an_input_we_may_never_read_ends_the_job_with_the_refusal(bench: Bench) -> None:
+    bench.received()
+    action = bench.one(do.ReadInput)
+    refusal = on.CallFailed(
+        **NOW, job=JOB, action=action, retryable=False, message="s3:GetObject: AccessDenied"
+    )
+    for _ in range(4):
+        bench.tell(refusal)
+        assert bench.kinds() == []  # a permission may be given yet
+    bench.tell(refusal)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == ("FAILED", "INPUT_ERROR")
+    assert "AccessDenied" in written.detail
+
+
+def test_a_request_the_scheduler_refuses_ends_the_job(bench: Bench) -> None:
+    bench.read()
+    action = bench.one(do.OpenAttempt)
+    refusal = on.CallFailed(**NOW, job=JOB, action=action, retryable=False, message="invalid")
+    for _ in range(5):
+        bench.tell(refusal)
+    assert bench.one(do.WriteResult).result.reason == "REQUEST_REFUSED"
+
+
+def test_an_adopter_learns_from_the_record_why_the_lease_ended(bench: Bench) -> None:
+    block = Bench().read().one(do.OpenAttempt).block
+    orphan = record(Step.RUNNING, owner=None, block=block, reason="HOST_LOST")
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    mine = record(Step.RUNNING, block=block, reason="HOST_LOST")
+    bench.tell(on.Adopted(**NOW, job=JOB, record=mine, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.HOST_LOST
+
+
+def test_a_lease_that_is_gone_is_explained_by_its_record(bench: Bench) -> None:
+    bench.reserved()
+    bench.tell(on.LeaseGone(**NOW, job=JOB, attempt=1))
+    assert bench.kinds() == ["ReadRecord"]
+    stands = record(Step.RESERVED, reason="DEVICE_BAD")
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=stands))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=stands, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.DEVICE_BAD
+
+
+def test_an_adoption_that_comes_after_the_end_changes_nothing(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.SchedulerReturned(**NOW))
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING)))
+    bench.ended(EndReason.DONE)
+    assert bench.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RUNNING), granted=None)) == ()
+    assert bench.machine.jobs[JOB].phase is Phase.CHECKING
+
+
+def test_notice_and_end_together_finish_once(bench: Bench) -> None:
+    bench.running()
+    bench.tell(on.ResultNoticed(**NOW, job=JOB))
+    assert bench.kinds() == ["ReadResult"]
+    bench.ended(EndReason.DONE)
+    assert bench.kinds() == []
+    finishes = 0
+    for _ in range(2):
+        bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+        finishes += bench.kinds().count("FinishJob")
+    assert finishes == 1
