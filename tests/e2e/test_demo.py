@@ -39,7 +39,13 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
     return subprocess.Popen(
         [sys.executable, "-m", "orchgpu", *arguments],
         env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=_heed_ctrl_c,
     )  # fmt: skip
+
+
+def _heed_ctrl_c() -> None:
+    """A suite that a shell started in its background inherits an ignored SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str], within_s: float = DEMO_WITHIN_S) -> tuple[int, str, str]:
