@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import secrets
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, JobId, LeaseId
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
-from gpu_scheduler.model import EndReason, GrantedLease, Hold, Lease, Record, Request
+from gpu_scheduler.model import EndReason, Hold, Lease, Record, Request
 from gpu_scheduler.protocol import answers, requester
 from gpu_scheduler.protocol.codec import VERSION
 
@@ -285,14 +284,3 @@ def _with_record(error: AppError) -> AppError:
         return error
     details = {**error.details, "record": decode(Record, record)}
     return AppError(error.code, error.message, **details)
-
-
-def granted_of(outcome: answers.AttemptOutcome) -> GrantedLease:
-    """The lease of an outcome that must be one. Raises EXHAUSTED (busy, waiting) or IMPOSSIBLE."""
-    if outcome.granted is not None:
-        return outcome.granted
-    assert outcome.explanation is not None
-    impossible = outcome.outcome is answers.Outcome.IMPOSSIBLE
-    code = ErrorCode.IMPOSSIBLE if impossible else ErrorCode.EXHAUSTED
-    explanation = dataclasses.asdict(outcome.explanation)
-    raise AppError(code, outcome.explanation.sentence, explanation=explanation)
