@@ -13,12 +13,14 @@ from typing import Any
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from gpu_scheduler.versions import is_version
 
 #: A block is a note, not a store: records of 100,000 jobs must stay small.
 BLOCK_BYTES_MAX = 4096
 PREFERENCES_MAX = 64  #: kinds and models of one request
 WORD_CHARS_MAX = 256  #: of a model, a tenant, a warm key: they are kept in the journal
 COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
+LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline: a year is a mistake or for ever
 
 
 class DeviceKind(StrEnum):
@@ -41,6 +43,27 @@ class Placement(StrEnum):
     PACK = "pack"  #: fill the fullest device that fits
     SPREAD = "spread"  #: use the emptiest
     SAME_HOST = "same_host"  #: all devices of the request on one host
+
+
+class Health(StrEnum):
+    """How far a device may be trusted. Only OK devices get new leases."""
+
+    OK = "OK"
+    SUSPECT = "SUSPECT"  #: nothing new until a clean check; the leases it has go on
+    BAD = "BAD"  #: nothing new, and its leases end as DEVICE_BAD
+
+
+class Symptom(StrEnum):
+    """What speaks against a device. A closed set; `Device.detail` says more."""
+
+    XID = "XID"  #: the driver reported a critical Xid event
+    ECC = "ECC"  #: uncorrectable memory errors, or remapping ran out of rows
+    MEMORY_HELD = "MEMORY_HELD"  #: memory is in use that no live lease accounts for
+    HUNG = "HUNG"  #: a process on it cannot be killed, or its driver does not answer
+    PROBE = "PROBE"  #: its monitor could not look at it
+    MISSING = "MISSING"  #: its host no longer names it
+    RECOVERING = "RECOVERING"  #: was BAD; clean since, but not for `device_clean_s` yet
+    OTHER = "OTHER"
 
 
 class Hold(StrEnum):
@@ -75,9 +98,18 @@ class Request:
     tenant: str = "default"
     warm_key: str | None = None  #: model or module hash that should already be resident
     advisory: bool = False  #: True: devices watched by ssgm-monitor alone (no gateway) will do
+    min_driver: str | None = None  #: lowest driver version that will do: "550.54"
+    min_runtime: str | None = None  #: lowest CUDA or OpenCL version that will do: "12.4"
     max_wait_s: float | None = None  #: a waiting request is refused as busy after this
+    #: Of no use any more this long after the job began to wait: unlike `max_wait_s` it goes on
+    #: through hand-backs and further attempts. Relative, because no clock is shared.
+    deadline_s: float | None = None
+    #: Its holder needs it at most this long (a deadline lease ends then); None = not known.
+    #: Forecasts and what may run ahead of the head of the queue go by it.
+    lease_s: float | None = None
 
     def __post_init__(self) -> None:
+        lengths_s = (self.max_wait_s, self.deadline_s, self.lease_s)
         checks = (
             (1 <= self.count <= COUNT_MAX, f"count {self.count} must lie in 1…{COUNT_MAX}"),
             (0 <= self.memory_mib < 2**31, f"memory_mib {self.memory_mib} must be 0 or more"),
@@ -91,7 +123,12 @@ class Request:
             (all(len(word) <= WORD_CHARS_MAX
                  for word in (*self.models, self.tenant, self.warm_key or "")),
              f"a model, tenant or warm key has at most {WORD_CHARS_MAX} characters"),
-            (self.max_wait_s is None or self.max_wait_s >= 0, "max_wait_s must be 0 or more"),
+            (all(length_s is None or 0 <= length_s <= LENGTH_S_MAX for length_s in lengths_s),
+             f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:g}"),
+            (self.lease_s != 0, "lease_s must be more than 0"),
+            (all(version is None or is_version(version)
+                 for version in (self.min_driver, self.min_runtime)),
+             "min_driver and min_runtime are versions: numbers with dots between, as 550.54"),
         )  # fmt: skip
         for holds, message in checks:
             if not holds:
@@ -107,8 +144,11 @@ class Device:
     kind: DeviceKind
     model: str
     memory_mib: int  #: what may be promised: total less the host's own reserve
-    healthy: bool = True
-    detail: str = ""  #: for people: driver version, "one CPU shared with host b", why unhealthy
+    driver: str = ""  #: version of its driver ("550.54.15"); "" = not known, serves no minimum
+    runtime: str = ""  #: highest CUDA version the driver runs, or the OpenCL version
+    health: Health = Health.OK
+    symptoms: tuple[Symptom, ...] = ()  #: why it is not OK
+    detail: str = ""  #: for people: "one CPU shared with host b", why it is not OK
     operations: tuple[str, ...] = ()  #: names of trusted operations implemented for its kind
     resident: tuple[str, ...] = ()  #: warm keys
 
@@ -239,12 +279,15 @@ class NoFit(StrEnum):
     MODEL = "MODEL"
     MEMORY = "MEMORY"
     COMPUTE = "COMPUTE"
+    DRIVER = "DRIVER"  #: older than the wanted minimum, or not known
+    RUNTIME = "RUNTIME"  #: older than the wanted minimum, or not known
     EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: somebody holds it exclusively
     SHARED_TAKEN = "SHARED_TAKEN"  #: wanted exclusively, but shares are lent
     HOST_STALE = "HOST_STALE"
     HOST_LOST = "HOST_LOST"
     DRAINED = "DRAINED"
-    UNHEALTHY = "UNHEALTHY"
+    SUSPECT = "SUSPECT"
+    BAD = "BAD"
     ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
     SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
     RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: kept for a request bypassed too often

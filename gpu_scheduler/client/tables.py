@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from corekit.units import format_duration
 from gpu_scheduler.client.words import Connected, Disconnected, PushWord
-from gpu_scheduler.model import Lease, Share
+from gpu_scheduler.model import Device, Health, Lease, Share
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
     ExplainAnswer,
@@ -54,13 +54,17 @@ def leases(found: Sequence[Lease]) -> str:
     return table(("LEASE", "STATE", "ATTEMPT", "FENCE", "SHARES"), rows)
 
 
+def _detail(device: Device) -> str:
+    return device.detail if device.health is Health.OK else f"{device.health} {device.detail}"
+
+
 def hosts(found: InventoryAnswer) -> str:
     rows = [
         (
             host.host, host.state.value, f"{view.device.index}", view.device.kind.value,
             view.device.model, f"{view.memory_free_mib} of {view.device.memory_mib}",
             f"{view.compute_free_pct} %", str(len(view.leases)),
-            view.device.detail if view.device.healthy else f"UNHEALTHY {view.device.detail}",
+            _detail(view.device),
         )
         for host in found.hosts
         for view in host.devices

@@ -16,7 +16,7 @@ from gpu_scheduler.core.queue import place_of
 from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Explanation, HostState, Request, Step
+from gpu_scheduler.model import Explanation, Health, HostState, Request, Step
 
 
 def admit(turn: Turn, waiting: to.Waiting) -> tuple[do.Outcome, LeaseEntry | None]:
@@ -124,7 +124,7 @@ def _all_usable(turn: Turn, request: Request) -> bool:
     devices = [inventory.devices.get(DeviceId(d)) for d in turn.state.bypass.kept]
     return all(
         entry is not None
-        and entry.device.healthy
+        and entry.device.health is Health.OK
         and inventory.hosts[entry.host].shown_state is HostState.UP
         and fits_ever(request, inventory.shape_of(entry.device.id))
         for entry in devices

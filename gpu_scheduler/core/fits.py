@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from corekit.ids import HostId
-from gpu_scheduler.model import Device, DeviceKind, HostState, NoFit, Request, Share, Sharing
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    Health,
+    HostState,
+    NoFit,
+    Request,
+    Share,
+    Sharing,
+)
+from gpu_scheduler.versions import Version, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device; guarantees never add up to more
 
@@ -22,7 +32,9 @@ class Shape(NamedTuple):
     memory_mib: int  #: of the whole device
     gateway: bool  #: False: advisory, watched by a monitor alone
     host_state: HostState
-    healthy: bool
+    health: Health
+    driver: Version
+    runtime: Version
     free_mib: int
     free_pct: int
     exclusive: bool  #: lent exclusively
@@ -37,7 +49,7 @@ class Shape(NamedTuple):
     def emptied(self) -> Shape:
         """The same device on its best day: up, healthy, nothing lent."""
         return self._replace(
-            host_state=HostState.UP, healthy=True, free_mib=self.memory_mib,
+            host_state=HostState.UP, health=Health.OK, free_mib=self.memory_mib,
             free_pct=COMPUTE_PCT_MAX, exclusive=False, shared=False, kept_for=None,
         )  # fmt: skip
 
@@ -46,7 +58,8 @@ def empty_shape(device: Device, *, gateway: bool) -> Shape:
     """A device nobody has anything of, on a host that is up."""
     return Shape(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib, gateway=gateway,
-        host_state=HostState.UP, healthy=device.healthy, free_mib=device.memory_mib,
+        host_state=HostState.UP, health=device.health, driver=parse_version(device.driver),
+        runtime=parse_version(device.runtime), free_mib=device.memory_mib,
         free_pct=COMPUTE_PCT_MAX, exclusive=False, shared=False, kept_for=None,
     )  # fmt: skip
 
@@ -56,6 +69,7 @@ _HOST_REASONS = {
     HostState.LOST: NoFit.HOST_LOST,
     HostState.STALE: NoFit.HOST_STALE,
 }
+_HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 
 
 def fits(request: Request, shape: Shape, attempt: str | None = None) -> NoFit | None:
@@ -66,7 +80,7 @@ def fits(request: Request, shape: Shape, attempt: str | None = None) -> NoFit | 
     return (
         _never(request, shape)
         or _HOST_REASONS.get(shape.host_state)
-        or (None if shape.healthy else NoFit.UNHEALTHY)
+        or _HEALTH_REASONS.get(shape.health)
         or _not_now(request, shape)
         or (NoFit.RESERVED_FOR_HEAD if shape.kept_for not in (None, attempt) else None)
     )
@@ -86,6 +100,10 @@ def _never(request: Request, shape: Shape) -> NoFit | None:
         return NoFit.ADVISORY
     if request.memory_mib > shape.memory_mib:
         return NoFit.MEMORY
+    if request.min_driver and shape.driver < parse_version(request.min_driver):
+        return NoFit.DRIVER
+    if request.min_runtime and shape.runtime < parse_version(request.min_runtime):
+        return NoFit.RUNTIME
     return None
 
 

@@ -19,7 +19,7 @@ from gpu_scheduler.core.inventory import HostEntry, merged
 from gpu_scheduler.core.leases import end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Device, EndReason, Hold, HostState, LeaseState
+from gpu_scheduler.model import Device, EndReason, Health, Hold, HostState, LeaseState
 
 # ---------------------------------------------------------------------- hello and reports
 
@@ -92,7 +92,7 @@ def _went_bad(before: Device, now: Device) -> bool:
     same = (before.kind, before.model, before.memory_mib, before.index) == (
         now.kind, now.model, now.memory_mib, now.index,
     )  # fmt: skip
-    return not now.healthy or not same
+    return now.health is Health.BAD or not same
 
 
 def _leases_on(turn: Turn, devices: Iterable[DeviceId]) -> list[LeaseId]:
@@ -108,7 +108,7 @@ def _why(turn: Turn, lease: LeaseId, devices: tuple[Device, ...]) -> str:
     return "; ".join(
         f"{device.id}: {device.detail or 'changed'}"
         for device in devices
-        if device.id in named and (not device.healthy or device.detail)
+        if device.id in named and (device.health is not Health.OK or device.detail)
     )
 
 

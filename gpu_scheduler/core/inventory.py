@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, empty_shape
-from gpu_scheduler.model import Device, HostState, Share, Usage
+from gpu_scheduler.model import Device, Health, HostState, Share, Symptom, Usage
+from gpu_scheduler.versions import parse_version
 
 
 @dataclass(slots=True)
@@ -216,7 +217,8 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
     device = entry.device
     return Shape(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib,
-        gateway=host.gateway is not None, host_state=host.shown_state, healthy=device.healthy,
+        gateway=host.gateway is not None, host_state=host.shown_state, health=device.health,
+        driver=parse_version(device.driver), runtime=parse_version(device.runtime),
         free_mib=device.memory_mib - entry.promised_mib,
         free_pct=COMPUTE_PCT_MAX - entry.promised_pct, exclusive=entry.exclusive is not None,
         shared=bool(entry.shares) and entry.exclusive is None, kept_for=entry.kept_for,
@@ -229,10 +231,13 @@ def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def merged(known: Mapping[DeviceId, DeviceEntry], said: Iterable[Device]) -> tuple[Device, ...]:
-    """All devices ever seen on a host: one that is no longer named is known, but unhealthy."""
+    """All devices ever seen on a host: one that is no longer named is known, but BAD."""
     named = {device.id: device for device in without_resident(said)}
     missing = tuple(
-        replace(entry.device, healthy=False, detail="no longer reported by its host")
+        replace(
+            entry.device, health=Health.BAD, symptoms=(Symptom.MISSING,),
+            detail="no longer reported by its host",
+        )
         for id_, entry in known.items()
         if id_ not in named
     )

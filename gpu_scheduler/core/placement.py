@@ -140,7 +140,7 @@ def keepable(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
     usable = [
         shape for shape in inventory.shapes
         if fits(request, shape.emptied()._replace(
-            host_state=shape.host_state, healthy=shape.healthy)) is None
+            host_state=shape.host_state, health=shape.health)) is None
     ]  # fmt: skip
     nearest = sorted(usable, key=lambda s: (s.exclusive, -s.free_mib, -s.free_pct))
     devices = [device for shape in nearest for device in inventory.shapes[shape]]

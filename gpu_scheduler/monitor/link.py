@@ -19,7 +19,7 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.model import Device, EndReason, Usage
+from gpu_scheduler.model import Device, EndReason, Health, Symptom, Usage
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.protocol.codec import VERSION
 from gpu_scheduler.protocol.host import (
@@ -147,7 +147,7 @@ class HostLink:
                     self._channel.say_hello_again()
 
     async def _look(self) -> tuple[Usage, ...]:
-        """A probe that fails makes its devices unhealthy; the host stays in touch."""
+        """A probe that fails makes its devices BAD; the host stays in touch."""
         try:
             self._devices = await self._probe.devices()
             return await self._probe.usage()
@@ -233,4 +233,6 @@ class HostLink:
 
 
 def _unhealthy(device: Device, why: str) -> Device:
-    return replace(device, healthy=False, detail=f"probe failed: {why}"[:200])
+    return replace(
+        device, health=Health.BAD, symptoms=(Symptom.PROBE,), detail=f"probe failed: {why}"[:200]
+    )

@@ -142,7 +142,7 @@ def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
     return (
         host.host,
         host.state.value,
-        str(device.index) + ("" if device.healthy else " (bad)"),
+        str(device.index) + ("" if device.health == "OK" else f" ({device.health})"),
         device.kind.value,
         device.model,
         f"{view.memory_free_mib}/{device.memory_mib} MiB",

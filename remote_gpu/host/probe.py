@@ -11,7 +11,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import Device, DeviceKind, Usage
+from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.ports import Probe
 
 #: A machine of which the half is left to the system and to the programs beside gpud.
@@ -89,7 +89,7 @@ class CpuProbe:
 
 
 class HostProbe:
-    """Several probes as one; indices count on. One that fails makes its own devices unhealthy."""
+    """Several probes as one; indices count on. One that fails makes its own devices BAD."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self._probes = tuple(probes)
@@ -117,7 +117,10 @@ class HostProbe:
         except AppError as error:
             detail = f"probe failed: {error.message}"[:200]
             seen = self._seen.get(probe, ())
-            return tuple(replace(one, healthy=False, detail=detail) for one in seen)
+            return tuple(
+                replace(one, health=Health.BAD, symptoms=(Symptom.PROBE,), detail=detail)
+                for one in seen
+            )
         return self._seen[probe]
 
 

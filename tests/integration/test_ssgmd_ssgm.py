@@ -167,15 +167,15 @@ def test_an_edited_inventory_is_reported_in_real_time(programs: Any) -> None:
     wait_for(lambda: len(hosts(programs, address)["k80"]["devices"]) == 2)
     (programs.folder / "k80.yaml").write_text("devices: [oops]")
 
-    def all_unhealthy() -> bool:
+    def all_bad() -> bool:
         devices = hosts(programs, address)["k80"]["devices"]
-        return not any(view["device"]["healthy"] for view in devices)
+        return not any(view["device"]["health"] == "OK" for view in devices)
 
-    wait_for(all_unhealthy)
+    wait_for(all_bad)
     detail = hosts(programs, address)["k80"]["devices"][0]["device"]["detail"]
     assert "expected an object" in detail
     programs.inventory("k80.yaml", K80, "kind: cuda, model: V100, memory_mib: 32GiB")
-    wait_for(lambda: not all_unhealthy())
+    wait_for(lambda: not all_bad())
 
 
 def test_a_monitor_needs_exactly_one_source(programs: Any) -> None:

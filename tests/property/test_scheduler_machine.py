@@ -25,6 +25,7 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     EndReason,
+    Health,
     Hold,
     LeaseState,
     Placement,
@@ -57,7 +58,8 @@ def devices_of(host: str, healthy: tuple[bool, bool] = (True, True)) -> tuple[De
     return tuple(
         Device(
             id=DeviceId(f"{host}/{i}"), index=i, kind=kinds[i], model="M",
-            memory_mib=MEMORY_MIB * (1 + i), healthy=healthy[i], resident=("k",) * i,
+            memory_mib=MEMORY_MIB * (1 + i), resident=("k",) * i,
+            health=Health.OK if healthy[i] else Health.BAD,
         )
         for i in range(2)
     )  # fmt: skip

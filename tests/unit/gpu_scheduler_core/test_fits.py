@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_scheduler.core.fits import empty_shape, fits, fits_ever, share_of
-from gpu_scheduler.model import Device, DeviceKind, HostState, NoFit, Request, Sharing
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
 DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
 EMPTY = empty_shape(DEVICE, gateway=True)
@@ -30,7 +30,13 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(), EMPTY._replace(host_state=HostState.STALE), NoFit.HOST_STALE),
         (Request(), EMPTY._replace(host_state=HostState.LOST), NoFit.HOST_LOST),
         (Request(), EMPTY._replace(host_state=HostState.DRAINED), NoFit.DRAINED),
-        (Request(), EMPTY._replace(healthy=False), NoFit.UNHEALTHY),
+        (Request(), EMPTY._replace(health=Health.SUSPECT), NoFit.SUSPECT),
+        (Request(), EMPTY._replace(health=Health.BAD), NoFit.BAD),
+        (Request(min_driver="550.9"), EMPTY._replace(driver=(550, 54, 15)), None),
+        (Request(min_driver="550.54.15"), EMPTY._replace(driver=(550, 9)), NoFit.DRIVER),
+        (Request(min_driver="1"), EMPTY, NoFit.DRIVER),
+        (Request(min_runtime="12.0"), EMPTY._replace(runtime=(12,)), None),
+        (Request(min_runtime="12.1"), EMPTY._replace(runtime=(12,)), NoFit.RUNTIME),
         (Request(), EMPTY._replace(gateway=False), NoFit.ADVISORY),
         (Request(advisory=True), EMPTY._replace(gateway=False), None),
         (Request(), EMPTY._replace(kept_for="other"), NoFit.RESERVED_FOR_HEAD),
@@ -45,7 +51,7 @@ def test_reasons(request_, shape, reason):
 
 def test_ever_ignores_what_passes():
     bad_day = EMPTY._replace(
-        host_state=HostState.LOST, healthy=False, free_mib=0, free_pct=0, exclusive=True
+        host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_pct=0, exclusive=True
     )
     assert fits_ever(Request(memory_mib=1000), bad_day)
     assert not fits_ever(Request(memory_mib=1001), bad_day)

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, HostState, LeaseState, Request, Step, Usage
+from gpu_scheduler.model import EndReason, Health, HostState, LeaseState, Request, Step, Usage
 
 
 def state(world, host="h1"):
@@ -118,7 +118,7 @@ def test_reports_of_strangers_are_asked_to_say_hello(one, device, code):
 
 @pytest.mark.parametrize(
     "change",
-    [{"healthy": False, "detail": "ECC"}, {"memory_mib": 100}, {"model": "other"}],
+    [{"health": Health.BAD, "detail": "ECC"}, {"memory_mib": 100}, {"model": "other"}],
 )
 def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
     world.host("h1", device("d1"), device("d2", index=1))
@@ -131,14 +131,14 @@ def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
     assert [x.id for x in world.leases] == [good.id]
 
 
-def test_a_device_that_disappears_is_known_but_unhealthy(world, device):
+def test_a_device_that_disappears_is_known_but_bad(world, device):
     world.host("h1", device("d1"), device("d2", index=1))
     run(world, Request(memory_mib=1000))
     world.report("h1", device("d2", index=1))
     assert world.record().reason == "DEVICE_BAD"
     answer = world.reserve("two", Request(count=2))
     assert answer.outcome is do.Outcome.WAITING
-    assert answer.explanation.counts == {"UNHEALTHY": 1}
+    assert answer.explanation.counts == {"BAD": 1}
     world.report("h1", device("d1"), device("d2", index=1))
     assert [p.attempt for p in world.pushes(do.GrantedPush)] == ["two"]
 

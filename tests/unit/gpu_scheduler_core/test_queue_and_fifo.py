@@ -4,7 +4,16 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, Hold, LeaseState, Placement, Request, Sharing, Step
+from gpu_scheduler.model import (
+    EndReason,
+    Health,
+    Hold,
+    LeaseState,
+    Placement,
+    Request,
+    Sharing,
+    Step,
+)
 
 
 def grants(world):
@@ -194,7 +203,7 @@ def test_declared_capacity_counts_as_known(world, device):
     assert grants(world) == ["b"]
 
 
-@pytest.mark.parametrize("spoil", ["silent", "drained", "unhealthy"])
+@pytest.mark.parametrize("spoil", ["silent", "drained", "bad"])
 def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, spoil):
     if spoil == "silent":
         one.hosts.clear()
@@ -202,7 +211,7 @@ def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, s
     elif spoil == "drained":
         one.ask(on.DrainAsked, host="h1", drained=True)
     else:
-        one.report("h1", device("d1", healthy=False, detail="ECC"))
+        one.report("h1", device("d1", health=Health.BAD, detail="ECC"))
     answer = one.reserve("b")
     assert answer.outcome is do.Outcome.WAITING
     one.ask(on.DrainAsked, host="h1", drained=False)
@@ -255,7 +264,7 @@ def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, wh
         world.reserve(f"f{i}", Request(memory_mib=600))
     world.reserve("head", whole)
     assert world.reserve("s0", Request(memory_mib=400)).granted.lease.shares[0].device == "d1"
-    world.report("h", device("d0", healthy=False), device("d1", index=1))
+    world.report("h", device("d0", health=Health.BAD), device("d1", index=1))
     world.report("h", device("d0"), device("d1", index=1))
     kept = {d: e.kept_for for d, e in world.machine.state.inventory.devices.items()}
     # d0 came back empty and went to the head at once: nothing is kept any more

@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import Device, DeviceKind, Usage
+from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from remote_gpu.host.probe import CpuProbe, CpuSettings, HostProbe, default_memory_mib, parse_cpus
 
 CORE = min(os.sched_getaffinity(0))
@@ -71,15 +71,15 @@ async def test_usage_is_that_of_the_workers() -> None:
 async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
     other = OtherProbe()
     probe = HostProbe([cpu_probe(), other])
-    assert [(d.index, d.kind.value, d.healthy) for d in await probe.devices()] == [
+    assert [(d.index, d.kind.value, d.health is Health.OK) for d in await probe.devices()] == [
         (0, "cpu", True), (1, "cuda", True),
     ]  # fmt: skip
     assert len(await probe.usage()) == 2
     other.broken = True
     devices = await probe.devices()
-    assert [d.healthy for d in devices] == [True, False]
+    assert [d.health is Health.OK for d in devices] == [True, False]
     assert "hangs" in devices[1].detail
     assert len(await probe.usage()) == 1
     other.broken = False
-    assert [d.healthy for d in await probe.devices()] == [True, True]
+    assert [d.health is Health.OK for d in await probe.devices()] == [True, True]
     await probe.close()
