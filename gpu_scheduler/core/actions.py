@@ -28,6 +28,7 @@ from gpu_scheduler.model import (
     Share,
     Usage,
 )
+from gpu_scheduler.parameters import Parameters
 
 
 class Outcome(StrEnum):
@@ -166,9 +167,17 @@ class QueueAnswer:
     queue: tuple[QueuedView, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersAnswer:
+    """The rules and limits that hold now."""
+
+    parameters: Parameters
+
+
 Answer = (
     Done | SessionWelcome | HostWelcome | AttemptAnswer | AdoptAnswer | RecordAnswer
     | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
+    | ParametersAnswer
 )  # fmt: skip
 
 

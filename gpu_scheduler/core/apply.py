@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from gpu_scheduler.core import changes as do
+from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseState
 
@@ -16,14 +17,10 @@ def apply_part(state: State, part: do.Part) -> None:
     match part:
         case do.EpochStarted():
             state.epoch, state.position = part.epoch, part.position
-        case do.InventoryDeclared():
-            state.inventory.declared = part.devices
-        case do.HostRegistered():
-            state.inventory.register(part.host, part.incarnation, part.gateway, part.devices)
-        case do.HostDrained():
-            state.inventory.set_drained(part.host, part.drained)
-        case do.HostForgotten():
-            state.inventory.forget(part.host)
+        case (
+            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.HostForgotten()
+        ):
+            _known(state.inventory, part)
         case do.RequestQueued():
             state.queue.put(part.waiting)
         case do.RequestDropped():
@@ -34,8 +31,27 @@ def apply_part(state: State, part: do.Part) -> None:
             _changed(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
+        case do.ParametersSet():
+            state.parameters = part.parameters
         case do.RecordForgotten():
             state.forget_record(part.holder)
+        case _:
+            assert_never(part)
+
+
+def _known(
+    inventory: Inventory,
+    part: do.InventoryDeclared | do.HostRegistered | do.HostDrained | do.HostForgotten,
+) -> None:
+    match part:
+        case do.InventoryDeclared():
+            inventory.declared = part.devices
+        case do.HostRegistered():
+            inventory.register(part.host, part.incarnation, part.gateway, part.devices)
+        case do.HostDrained():
+            inventory.set_drained(part.host, part.drained)
+        case do.HostForgotten():
+            inventory.forget(part.host)
         case _:
             assert_never(part)
 

@@ -15,6 +15,7 @@ from corekit.decode import decode, encode
 from corekit.errors import invalid
 from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
+from gpu_scheduler.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,13 @@ class HostDrained:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostForgotten:
     host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersSet:
+    """All rules and limits that hold from here on."""
+
+    parameters: Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +123,7 @@ class RecordForgotten:
 Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten
+    | RecordForgotten | ParametersSet
 )  # fmt: skip
 
 
@@ -131,6 +139,7 @@ _PARTS: Mapping[str, type[Part]] = {
     for cls in (
         EpochStarted, InventoryDeclared, HostRegistered, HostDrained, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
+        ParametersSet,
     )
 }  # fmt: skip
 

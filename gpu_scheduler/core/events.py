@@ -14,6 +14,7 @@ from typing import Any
 
 from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage
+from gpu_scheduler.parameters import Given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class AttemptAsked(Asked):
     block: Mapping[str, Any]
     request: Request
     wait: bool
+    received_ago_s: float = 0.0  #: since its message was received; for a new record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +169,18 @@ class AttemptFailed(Asked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishAsked(Asked):
-    """op `finish` → RecordAnswer (None when the holder is unknown); repeating it is success."""
+    """op `finish` → RecordAnswer; repeating it is success.
+
+    An unknown holder gets a terminal record when `block` is given; else the answer is None.
+    """
 
     holder: JobId
     outcome: str
     reason: str
     detail: str
+    block: Mapping[str, Any] | None = None
+    received_ago_s: float = 0.0  #: as in `AttemptAsked`
+    committed_ago_s: float | None = None  #: since the caller saw the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +225,19 @@ class LeasesAsked(Asked):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAsked(Asked):
     """op `queue` → QueueAnswer in the order of service, parked ones last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersAsked(Asked):
+    """op `parameters` → ParametersAnswer: the rules and limits that hold now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAsked(Asked):
+    """op `set` → ParametersAnswer | INVALID. One parameter changes; `parameters.NAMES`."""
+
+    name: str
+    value: Given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +317,6 @@ Event = (
     | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
     | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked | AttemptFailed | FinishAsked
     | ReopenAsked | ReserveAsked | ExplainAsked | InventoryAsked | LeasesAsked | QueueAsked
-    | DrainAsked | ForgetAsked
+    | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
     | HostHello | HostReported | LeaseSessionTold | CutTold
 )  # fmt: skip

@@ -27,7 +27,7 @@ from corekit.ids import HostId, IdSource, JobId, LeaseId, SessionId
 from corekit.machine import Decision
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import dispatch, hosts, leases, records, recovery, sessions, views
+from gpu_scheduler.core import dispatch, hosts, leases, records, recovery, rules, sessions, views
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.apply import apply_part
 from gpu_scheduler.core.policies.base import Policy
@@ -90,7 +90,7 @@ class SchedulerMachine:
             case (
                 on.SessionHello() | on.SessionBeat() | on.WatchAsked() | on.ReserveAsked()
                 | on.DrainAsked() | on.ForgetAsked() | on.RenewAsked() | on.StagedTold()
-                | on.ReleaseAsked()
+                | on.ReleaseAsked() | on.SetAsked()
             ):  # fmt: skip
                 _from_session(turn, event)
             case (
@@ -159,7 +159,7 @@ def _from_host(
 def _from_session(
     turn: Turn,
     event: on.SessionHello | on.SessionBeat | on.WatchAsked | on.ReserveAsked | on.DrainAsked
-    | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked,
+    | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked | on.SetAsked,
 ) -> None:  # fmt: skip
     match event:
         case on.SessionHello():
@@ -170,6 +170,8 @@ def _from_session(
             sessions.watch(turn, event)
         case on.ReserveAsked():
             sessions.reserve(turn, event)
+        case on.SetAsked():
+            rules.set_parameter(turn, event)
         case on.DrainAsked():
             hosts.drain(turn, event)
         case on.ForgetAsked():

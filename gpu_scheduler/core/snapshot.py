@@ -20,6 +20,7 @@ def snapshot(state: State) -> tuple[do.Entry, ...]:
 
 def _parts(state: State) -> Iterator[do.Part]:
     inventory = state.inventory
+    yield do.ParametersSet(parameters=state.parameters)
     yield do.InventoryDeclared(devices=inventory.declared)
     for host in inventory.hosts.values():
         yield do.HostRegistered(

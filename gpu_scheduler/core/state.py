@@ -14,6 +14,7 @@ from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
+from gpu_scheduler.parameters import Parameters
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class State:
 
     epoch: int = 0
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
+    parameters: Parameters = field(default_factory=Parameters)
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(default_factory=WaitingQueue)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)

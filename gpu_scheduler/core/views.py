@@ -19,7 +19,7 @@ from gpu_scheduler.core.turn import Turn
 
 Question = (
     on.OrphansAsked | on.RecordAsked | on.RecordsAsked | on.ExplainAsked | on.InventoryAsked
-    | on.LeasesAsked | on.QueueAsked
+    | on.LeasesAsked | on.QueueAsked | on.ParametersAsked
 )  # fmt: skip
 
 
@@ -41,6 +41,8 @@ def answer(turn: Turn, event: Question) -> None:
             turn.reply(event.reply_to, do.LeasesAnswer(leases=leases))
         case on.QueueAsked():
             turn.reply(event.reply_to, _queue(state))
+        case on.ParametersAsked():
+            turn.reply(event.reply_to, do.ParametersAnswer(parameters=state.parameters))
         case on.ExplainAsked():
             _explain(turn, event)
         case _:

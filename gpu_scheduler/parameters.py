@@ -1,0 +1,195 @@
+"""What an operator may change while the scheduler runs: `ssgm set NAME VALUE`.
+
+`Parameters` is one frozen, journalled value; `changed` gives the next one. Names of tenants' own
+parameters carry the tenant: `weight.TENANT`, `quota.TENANT.devices`; the tenant `*` stands for all
+that have none of their own. The value None (`none`, `off`) takes a limit away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from corekit.errors import AppError, invalid
+
+#: The tenant whose quota and weight everybody has who has none of their own.
+EVERYBODY = "*"
+TENANT_CHARS_MAX = 256  #: as of a request's tenant
+TENANTS_MAX = 1000  #: with a quota or a weight of their own: the value is one line of the journal
+
+
+class PolicyName(StrEnum):
+    """Who goes next; `gpu_scheduler/core/policies` has a file for each."""
+
+    FIFO = "fifo"  #: by place; the head is passed `bypass_max` times at most
+    BACKFILL = "backfill"  #: and then only by what ends before the head can start
+    FAIR = "fair"  #: by tenant, the one with the least weighted dominant share first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """The most that all live leases of one tenant may hold together; None = no limit."""
+
+    devices: int | None = None
+    memory_mib: int | None = None
+    compute_pct: int | None = None  #: sum of guarantees; a whole device is 100
+
+    def __post_init__(self) -> None:
+        for limit in dataclasses.fields(self):
+            value = getattr(self, limit.name)
+            if value is not None and not 0 <= value < 2**53:
+                raise invalid(f"quota {limit.name} {value} must be 0 or more")
+
+
+#: Nothing is limited.
+NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Rules of the queue and limits. Validated on construction (raises INVALID)."""
+
+    policy: PolicyName = PolicyName.FIFO
+    #: Waiting this long outweighs one step of priority: the order is by
+    #: `waiting_since − priority × aging_s`. None: a higher priority always goes first (and may
+    #: starve the lower ones). A minute makes the whole range of priorities worth 3 h 20 min.
+    aging_s: float | None = 60.0
+    #: Grants that may pass the head of the queue on devices it could use. Passing keeps devices
+    #: busy; 64 is a few seconds of a busy pool, far below any job's patience.
+    bypass_max: int = 64
+    #: Live leases of the whole scheduler; above it every request waits. Ten times the largest
+    #: inventory it is measured at.
+    leases_max: int = 100_000
+    #: Waiting requests; above it a new one is busy at once. Ten times the measured queue.
+    waiting_max: int = 1_000_000
+    #: A deadline lease may be this long; a week.
+    lease_s_max: float = 604_800.0
+    #: Policy `fair`: what a tenant used counts half after this long.
+    usage_half_life_s: float = 3600.0
+    #: Policy `fair`: tenant → weight; twice the weight, twice the share. Absent: 1.
+    weights: Mapping[str, float] = field(default_factory=dict)
+    #: Tenant → quota. Absent: that of `*`, else no limit.
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lengths_s = (self.aging_s, self.lease_s_max, self.usage_half_life_s)
+        tenants = (*self.weights, *self.quotas)
+        checks = (
+            (all(s is None or 0 < s <= 1e9 for s in lengths_s),
+             "aging_s, lease_s_max and usage_half_life_s must be more than 0 seconds, and finite"),
+            (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
+            (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
+            (0 <= self.waiting_max <= 10**9, "waiting_max must be 0 or more"),
+            (all(1e-6 <= weight <= 1e6 for weight in self.weights.values()),
+             "a weight must lie in 0.000001…1000000"),
+            (len(tenants) <= TENANTS_MAX,
+             f"at most {TENANTS_MAX} tenants have a quota or a weight of their own"),
+            (all(1 <= len(tenant) <= TENANT_CHARS_MAX for tenant in tenants),
+             f"a tenant's name has 1 to {TENANT_CHARS_MAX} characters"),
+        )  # fmt: skip
+        for holds, message in checks:
+            if not holds:
+                raise invalid(message)
+
+    def quota(self, tenant: str) -> Quota:
+        """What limits this tenant."""
+        return self.quotas.get(tenant) or self.quotas.get(EVERYBODY, NO_QUOTA)
+
+    def weight(self, tenant: str) -> float:
+        """What this tenant's use is divided by."""
+        return self.weights.get(tenant) or self.weights.get(EVERYBODY, 1.0)
+
+
+#: What a value may be on the wire or on a command line.
+Given = str | float | int | bool | None
+
+_INTEGERS = ("bypass_max", "leases_max", "waiting_max")
+_LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")
+_QUOTAS = tuple(limit.name for limit in dataclasses.fields(Quota))
+_OFF = ("none", "off", "null", "")
+
+#: Every name that `changed` knows; TENANT stands for a tenant or `*`.
+NAMES = (
+    "policy", *_LENGTHS_S, *_INTEGERS, "weight.TENANT",
+    *(f"quota.TENANT.{limit}" for limit in _QUOTAS),
+)  # fmt: skip
+
+
+def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
+    """The parameters with one of them changed. Raises INVALID naming it and what it may be."""
+    kind, _, rest = name.partition(".")
+    tenant, _, limit = rest.rpartition(".")
+    try:
+        if name == "policy":
+            return dataclasses.replace(parameters, policy=_policy(value))
+        if name in _INTEGERS:
+            count: Any = _integer(value)
+            return dataclasses.replace(parameters, **{name: count})
+        if name in _LENGTHS_S:
+            length_s: Any = None if name == "aging_s" and _is_off(value) else _number(value)
+            return dataclasses.replace(parameters, **{name: length_s})
+        if kind == "weight" and rest:
+            return _with_weight(parameters, rest, value)
+        if kind == "quota" and tenant and limit in _QUOTAS:
+            return _with_quota(parameters, tenant, limit, value)
+    except AppError as error:
+        raise invalid(f"parameter {name}: {error.message}") from None
+    raise invalid(_unknown(name))
+
+
+def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameters:
+    weights = {name: weight for name, weight in parameters.weights.items() if name != tenant}
+    if not _is_off(value):
+        weights[tenant] = _number(value)
+    return dataclasses.replace(parameters, weights=weights)
+
+
+def _with_quota(parameters: Parameters, tenant: str, limit: str, value: Given) -> Parameters:
+    quota = dataclasses.replace(
+        parameters.quotas.get(tenant, NO_QUOTA),
+        **{limit: None if _is_off(value) else _integer(value)},
+    )
+    quotas = {name: theirs for name, theirs in parameters.quotas.items() if name != tenant}
+    if quota != NO_QUOTA:
+        quotas[tenant] = quota
+    return dataclasses.replace(parameters, quotas=quotas)
+
+
+def _is_off(value: Given) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _OFF)
+
+
+def _policy(value: Given) -> PolicyName:
+    try:
+        return PolicyName(str(value))
+    except ValueError:
+        known = ", ".join(policy.value for policy in PolicyName)
+        raise invalid(f"{value!r} is no policy; known are {known}") from None
+
+
+def _number(value: Given) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) or value is None else float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise invalid(f"{value!r} is no finite number")
+    return number
+
+
+def _integer(value: Given) -> int:
+    number = _number(value)
+    if number != int(number):
+        raise invalid(f"{value!r} is no whole number")
+    return int(number)
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
+    return f"parameter {name!r} is unknown; {hint}"
