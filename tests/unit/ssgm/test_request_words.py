@@ -1,0 +1,60 @@
+"""One table of words: every field of a request has one, and reads what it says it reads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from corekit.errors import AppError
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.request_words import WORDS, Word, parse_word, request_of
+
+
+def test_every_field_of_a_request_has_exactly_one_word() -> None:
+    assert sorted(word.field for word in WORDS) == sorted(
+        field.name for field in dataclasses.fields(Request)
+    )
+    flags = [word.flag for word in WORDS] + [word.short for word in WORDS if word.short]
+    assert len(set(flags)) == len(flags)
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word.key)
+def test_a_key_is_the_field_without_its_unit(word: Word) -> None:
+    units = ("", "_mib", "_pct", "_s")
+    assert word.field in [word.key + unit for unit in units] or word.key == "lease_length"
+
+
+@pytest.mark.parametrize("word", [w for w in WORDS if not w.switch], ids=lambda word: word.key)
+def test_an_example_is_read(word: Word) -> None:
+    request_of({word.key: parse_word(word, word.example)})
+
+
+def test_words_make_a_request() -> None:
+    texts = {
+        "count": "2", "kinds": "cuda,cpu", "memory": "4GiB", "compute_guarantee": "25 %",
+        "sharing": "Exclusive", "placement": "spread", "lease_length": "1.5m",
+    }  # fmt: skip
+    values = {word.key: parse_word(word, texts[word.key]) for word in WORDS if word.key in texts}
+    assert request_of(values) == Request(
+        count=2, kinds=(DeviceKind.CUDA, DeviceKind.CPU), memory_mib=4096,
+        compute_guarantee_pct=25, sharing=Sharing.EXCLUSIVE, placement=Placement.SPREAD,
+        lease_s=90.0,
+    )  # fmt: skip
+    assert request_of({"memory": None}) == Request()
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "why"),
+    [
+        ("count", "two", "--count: 'two' is not a whole number"),
+        ("kinds", "cuda,gpu", "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
+        ("memory", "4 parsecs", "--memory: '4 parsecs' is not a memory size"),
+        ("models", "A100,", "--models: the value is empty"),
+        ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
+    ],
+)
+def test_what_is_no_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
+    word = next(word for word in WORDS if word.key == key)
+    with pytest.raises(AppError, match="^" + why):
+        parse_word(word, text)
