@@ -170,19 +170,26 @@ class HostDaemon:
                 change.set_result(None)
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket) -> None:
-        """Give a proven lane to the lease's worker, starting it for the first one."""
-        worker = await asyncio.shield(self._worker_of(entry))
-        if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
-            raise Refused(Refusal.ENDED, f"lease {entry.lease} is over")
-        if worker is None:
-            raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
-        if worker.lanes >= LANES_MAX:
-            raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
-        await send_frame(stream, {"welcome": {}}, PRESENT_S)
-        try:
-            worker.lane(stream, device)
-        except OSError as error:
-            logger.info("lane lost", extra={"lease": entry.lease, "why": str(error)})
+        """Give a proven lane to the lease's worker, starting it for the first one.
+
+        A worker that dies before it took the lane is replaced: nothing of the lane was served.
+        """
+        for _ in range(CRASHES_MAX):
+            worker = await asyncio.shield(self._worker_of(entry))
+            if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
+                raise Refused(Refusal.ENDED, f"lease {entry.lease} is over")
+            if worker is None:
+                raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
+            if worker.lanes >= LANES_MAX:
+                raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
+            try:
+                taken = await worker.lane(stream, device)
+            except AppError as error:
+                raise Refused(Refusal.NOT_READY, error.message) from None
+            if taken:
+                await send_frame(stream, {"welcome": {}}, PRESENT_S)
+                return
+        raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)

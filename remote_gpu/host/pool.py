@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 READY_S = 120.0
 #: A fork of the spawner takes milliseconds; a machine under load, a second.
 FORK_S = 10.0
+#: A worker takes a lane in 0.1 ms, or when a running operation lets its main thread go on.
+TAKE_S = 10.0
 #: One is taken at each first lane, and forked anew in 3 ms.
 IDLE_WORKERS = 2
 _RESTART_S = 1.0  #: between starts of a spawner that died
@@ -56,19 +58,33 @@ class Worker:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lanes = 0  #: open now
         self.bound = False  #: belongs to a lease
+        self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
-        asyncio.get_running_loop().add_reader(stream, self._lane_ended)
+        asyncio.get_running_loop().add_reader(stream, self._heard)
 
     def start(self, start: control.Start) -> None:
         """Bind it to a lease. Raises OSError when it has died."""
         control.send(self._stream, {"start": asdict(start)})
         self.bound = True
 
-    def lane(self, stream: socket.socket, device: int) -> None:
-        """Hand a proven connection over; the caller closes its own copy."""
-        control.send(self._stream, {"lane": {"device": device}}, stream.fileno())
+    async def lane(self, stream: socket.socket, device: int) -> bool:
+        """Hand a proven connection over; the caller closes its own copy.
+
+        False: the process died before it took the lane, and nothing of it was served. Raises
+        AppError(TIMEOUT) when a living worker does not take it.
+        """
+        taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._offered.append(taken)
         self.lanes += 1
+        try:
+            control.send(self._stream, {"lane": {"device": device}}, stream.fileno())
+            return await asyncio.wait_for(asyncio.shield(taken), TAKE_S)
+        except TimeoutError:
+            raise AppError(ErrorCode.TIMEOUT, "the worker does not answer") from None
+        except OSError:
+            await self.gone
+            return False
 
     def kill(self) -> None:
         """End it now. Safe to repeat; await `gone` for the certainty."""
@@ -76,10 +92,13 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    def _lane_ended(self) -> None:
+    def _heard(self) -> None:
         with contextlib.suppress(OSError):
-            if control.receive(self._stream) is not None:
-                self.lanes -= 1
+            if (received := control.receive(self._stream)) is not None:
+                if "lane_taken" in received[0]:
+                    self._offered.popleft().set_result(True)
+                else:
+                    self.lanes -= 1
                 return
         asyncio.get_running_loop().remove_reader(self._stream)  # the pidfd tells of the end
 
@@ -88,7 +107,9 @@ class Worker:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._stream.close()
-        self.gone.set_result(None)
+        self.gone.set_result(None)  # before the lanes: whoever waits for one asks for a new worker
+        while self._offered:
+            self._offered.popleft().set_result(False)
 
 
 class WorkerPool:

@@ -52,7 +52,9 @@ def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
     while (received := control.receive(stream)) is not None:
         _, descriptor = received
         if descriptor is not None:
-            _start_lane(stream, socket.socket(fileno=descriptor), registry, context)
+            lane = socket.socket(fileno=descriptor)
+            control.send(stream, {"lane_taken": {}})
+            _start_lane(stream, lane, registry, context)
 
 
 def _start_lane(

@@ -194,9 +194,15 @@ def test_two_lanes_work_at_the_same_time(device) -> None:
 
 def worker_of(gpud, lane) -> int:
     """The pid of the process in which a lane ends."""
-    port = f":{lane._stream.getsockname()[1]:04X}"
+    ours, theirs = (
+        f":{end[1]:04X}" for end in (lane._stream.getsockname(), lane._stream.getpeername())
+    )
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    inode = next(fields[9] for fields in lines if fields[2].endswith(port))
+    inode = next(
+        fields[9]
+        for fields in lines
+        if fields[1].endswith(theirs) and fields[2].endswith(ours) and fields[9] != "0"
+    )
     for pid in gpud.workers():
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # descriptors come and go
@@ -224,6 +230,25 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
             assert again.op("noop").values == {}
         assert session.alive
         assert neighbour.alive
+
+
+def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left) -> None:
+    with shared_gpud.open(shared_gpud.install()) as session:
+        with connect(session.environment()) as device:
+            dying = worker_of(shared_gpud, device)
+        os.kill(dying, signal.SIGSTOP)  # it holds its sockets, and takes nothing any more
+        answers: list[object] = []
+
+        def ask() -> None:
+            with connect(session.environment()) as lane:
+                answers.append(lane.op("noop").values)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join(0.3)  # time for the lane to be handed over; right either way
+        os.kill(dying, signal.SIGKILL)
+        thread.join()
+        assert answers == [{}]
 
 
 def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
