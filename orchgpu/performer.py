@@ -95,6 +95,9 @@ class Performer:
             "wall_s": self._clock.wall_s(),
         }
 
+    def _since(self, at_s: float) -> float:
+        return max(0.0, self._clock.monotonic_s() - at_s)
+
     # ------------------------------------------------------------------ reading
 
     async def _get_input(self, source: InputEvent) -> StoredObject:
@@ -181,7 +184,7 @@ class Performer:
         try:
             answer = await self._scheduler.attempt(
                 action.job, action.attempt, action.revision, action.handle, action.block,
-                action.request,
+                action.request, self._since(action.received_at_s),
             )  # fmt: skip
         except AppError as error:
             return self._conflict(action, error)
@@ -253,7 +256,11 @@ class Performer:
         )
 
     async def _finish(self, action: do.FinishJob) -> on.Event:
-        await self._scheduler.finish(action.job, action.outcome, action.reason, action.detail)
+        await self._scheduler.finish(
+            action.job, action.outcome, action.reason, action.detail, block=action.block,
+            received_ago_s=self._since(action.received_at_s),
+            committed_ago_s=self._since(action.committed_at_s),
+        )  # fmt: skip
         return on.Finished(**self._about(action))
 
     # ------------------------------------------------------------------ envelope, report, result

@@ -174,7 +174,7 @@ class Scheduler(Protocol):
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request,
+        request: Request, received_ago_s: float,
     ) -> AttemptOutcome: ...  # fmt: skip
 
     async def adopt(
@@ -199,7 +199,12 @@ class Scheduler(Protocol):
         self, holder: str, revision: int, reason: str, detail: str, retry_at_s: float
     ) -> Record: ...
 
-    async def finish(self, holder: str, outcome: str, reason: str, detail: str) -> None: ...
+    async def finish(
+        self, holder: str, outcome: str, reason: str, detail: str, *,
+        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
+    ) -> None:  # fmt: skip
+        """With a `block`, a job that never had a record gets a terminal one."""
+        ...
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record: ...
 

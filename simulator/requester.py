@@ -91,11 +91,11 @@ class SimRequester:
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request,
+        request: Request, received_ago_s: float,
     ) -> ports.AttemptOutcome:  # fmt: skip
         answer = await self._ask(
             ask.AttemptAsked, holder=JobId(holder), n=n, revision=revision, handle=handle,
-            block=block, request=request, wait=True,
+            block=block, request=request, wait=True, received_ago_s=received_ago_s,
         )  # fmt: skip
         return ports.AttemptOutcome(
             outcome=answer.outcome.value, granted=_granted(answer.granted),
@@ -146,10 +146,14 @@ class SimRequester:
         )  # fmt: skip
         return _present(answer.record)
 
-    async def finish(self, holder: str, outcome: str, reason: str, detail: str) -> None:
+    async def finish(
+        self, holder: str, outcome: str, reason: str, detail: str, *,
+        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
+    ) -> None:  # fmt: skip
         await self._ask(
-            ask.FinishAsked, holder=JobId(holder), outcome=outcome, reason=reason, detail=detail
-        )
+            ask.FinishAsked, holder=JobId(holder), outcome=outcome, reason=reason, detail=detail,
+            block=block, received_ago_s=received_ago_s, committed_ago_s=committed_ago_s,
+        )  # fmt: skip
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record:
         answer = await self._ask(

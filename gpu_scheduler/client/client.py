@@ -99,11 +99,12 @@ class SchedulerClient:
         handle: str = "",
         block: Mapping[str, Any] | None = None,
         wait: bool = True,
+        received_ago_s: float = 0.0,
     ) -> answers.AttemptOutcome:
         """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
         op = requester.Attempt(
             holder=JobId(holder), n=n, revision=revision, request=request, handle=handle,
-            block=block or {}, wait=wait,
+            block=block or {}, wait=wait, received_ago_s=received_ago_s,
         )  # fmt: skip
         return await self._ask(op, answers.AttemptOutcome)
 
@@ -156,10 +157,21 @@ class SchedulerClient:
         return (await self._ask(op, answers.RecordAnswer)).record
 
     async def finish(
-        self, holder: str, outcome: str, reason: str, detail: str = ""
+        self,
+        holder: str,
+        outcome: str,
+        reason: str,
+        detail: str = "",
+        *,
+        block: Mapping[str, Any] | None = None,
+        received_ago_s: float = 0.0,
+        committed_ago_s: float | None = None,
     ) -> Record | None:
-        """Terminal, and all leases of the job end; unknown holder → None."""
-        op = requester.Finish(holder=JobId(holder), outcome=outcome, reason=reason, detail=detail)
+        """Terminal, and all leases of the job end; unknown holder and no block → None."""
+        op = requester.Finish(
+            holder=JobId(holder), outcome=outcome, reason=reason, detail=detail, block=block,
+            received_ago_s=received_ago_s, committed_ago_s=committed_ago_s,
+        )  # fmt: skip
         return (await self._ask(op, answers.RecordAnswer)).record
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record | None:

@@ -8,7 +8,9 @@ stays good while its job makes progress. Step RECEIVED with a reason: the attemp
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from corekit.errors import ErrorCode
 from corekit.ids import JobId, SessionId
@@ -33,10 +35,10 @@ def attempt(turn: Turn, event: on.AttemptAsked) -> None:
     if problem is not None:
         turn.conflict(event.reply_to, record, problem)
         return
-    size = len(json.dumps(event.block, ensure_ascii=False).encode())
-    if size > BLOCK_BYTES_MAX or event.n < 1:
-        message = f"block has {size} bytes of {BLOCK_BYTES_MAX}; n is {event.n} and starts at 1"
-        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+    if _too_large(turn, event.reply_to, event.block):
+        return
+    if event.n < 1:
+        turn.refuse(event.reply_to, ErrorCode.INVALID, f"n is {event.n} and starts at 1")
         return
     if record is not None and event.n == record.attempt and _stands(turn, record):
         if record.owner is None:
@@ -44,6 +46,16 @@ def attempt(turn: Turn, event: on.AttemptAsked) -> None:
         _answer_standing(turn, event, record)
         return
     _open(turn, event, _opened_record(turn, event, record))
+
+
+def _too_large(turn: Turn, reply_to: str, block: Mapping[str, Any]) -> bool:
+    """Refuse a block that is no note any more."""
+    size = len(json.dumps(block, ensure_ascii=False).encode())
+    if size <= BLOCK_BYTES_MAX:
+        return False
+    message = f"block has {size} bytes; at most {BLOCK_BYTES_MAX} are kept"
+    turn.refuse(reply_to, ErrorCode.INVALID, message)
+    return True
 
 
 def _attempt_problem(record: Record | None, event: on.AttemptAsked) -> str | None:
@@ -97,17 +109,28 @@ def attempt_key(record: Record) -> str:
 def _opened_record(turn: Turn, event: on.AttemptAsked, old: Record | None) -> Record:
     """Attempt n belongs to the asking session; the job's place in the queue stays."""
     if old is None:
-        old = Record(
-            holder=event.holder, revision=0, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
-            waiting_since_s=None, handle="", times={Step.RECEIVED.value: turn.wall_s},
-        )  # fmt: skip
+        old = _received(turn, event.holder, event.received_ago_s)
     same = old.attempt == event.n
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old, revision=old.revision + 1, owner=event.session, attempt=event.n, handle=event.handle,
         block=event.block, strikes=old.strikes + died if same else 0, reason=None, lease=None,
         waiting_since_s=turn.wall_s if old.waiting_since_s is None else old.waiting_since_s,
+        times=old.times if same else _receipt(old),
     )  # fmt: skip
+
+
+def _received(turn: Turn, holder: JobId, ago_s: float) -> Record:
+    """The first record of a job, not written yet."""
+    return Record(
+        holder=holder, revision=0, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
+        waiting_since_s=None, handle="", times={Step.RECEIVED.value: turn.wall_s - ago_s},
+    )  # fmt: skip
+
+
+def _receipt(record: Record) -> Mapping[str, float]:
+    """What the times of earlier attempts leave to the next one: when the job was received."""
+    return {k: v for k, v in record.times.items() if k == Step.RECEIVED.value}
 
 
 def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
@@ -267,19 +290,31 @@ def _stop(turn: Turn, record: Record, why: str) -> Record:
 def finish(turn: Turn, event: on.FinishAsked) -> None:
     """Terminal, and all leases of the job ended, in one entry. Unknown or repeated = success."""
     record = turn.state.records.get(event.holder)
-    if record is not None and record.step is not Step.ENDED:
-        owner = record.owner
-        record = _stop(turn, record, event.detail or f"job finished: {event.outcome}")
-        record = turn.write(
-            record, Step.ENDED, outcome=event.outcome, reason=event.reason, owner=None,
-            revision=record.revision + 1,
-        )  # fmt: skip
-        turn.state.timers.arm(
-            TimerKind.RECORD, record.holder, turn.at_s + turn.budget.record_forget_s
-        )
-        if owner != event.session:
-            turn.push(owner, do.DisownedPush(holder=event.holder))
+    if record is None and event.block is not None:
+        if _too_large(turn, event.reply_to, event.block):
+            return
+        new = _received(turn, event.holder, event.received_ago_s)
+        record = _conclude(turn, event, replace(new, block=event.block))
+    elif record is not None and record.step is not Step.ENDED:
+        why = event.detail or f"job finished: {event.outcome}"
+        record = _conclude(turn, event, _stop(turn, record, why))
     turn.reply(event.reply_to, do.RecordAnswer(record=record))
+
+
+def _conclude(turn: Turn, event: on.FinishAsked, record: Record) -> Record:
+    """Write the end of a job whose leases have ended."""
+    owner = record.owner
+    if event.committed_ago_s is not None:
+        seen = {Step.COMMITTED.value: turn.wall_s - event.committed_ago_s}
+        record = replace(record, times={**record.times, **seen})
+    record = turn.write(
+        record, Step.ENDED, outcome=event.outcome, reason=event.reason, owner=None,
+        revision=record.revision + 1,
+    )  # fmt: skip
+    turn.state.timers.arm(TimerKind.RECORD, record.holder, turn.at_s + turn.budget.record_forget_s)
+    if owner != event.session:
+        turn.push(owner, do.DisownedPush(holder=event.holder))
+    return record
 
 
 def reopen(turn: Turn, event: on.ReopenAsked) -> None:
@@ -300,8 +335,9 @@ def reopen(turn: Turn, event: on.ReopenAsked) -> None:
     if not repeated:
         turn.state.timers.cancel(TimerKind.RECORD, record.holder)
         record = turn.write(
-            record, Step.RECEIVED, owner=event.session, outcome=None, reason=None, lease=None,
-            handle=event.handle, strikes=0, waiting_since_s=None, revision=record.revision + 1,
+            replace(record, times={}), Step.RECEIVED, owner=event.session, outcome=None,
+            reason=None, lease=None, handle=event.handle, strikes=0, waiting_since_s=None,
+            revision=record.revision + 1,
         )  # fmt: skip
     turn.reply(event.reply_to, do.RecordAnswer(record=record))
 

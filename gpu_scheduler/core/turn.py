@@ -62,9 +62,9 @@ class Turn:
     # ------------------------------------------------------------------ records
 
     def write(self, record: Record, step: Step | None = None, **changed: Any) -> Record:
-        """Write a record; a new step is stamped with the time of its entry."""
+        """Write a record; a new step is stamped with its time, RECEIVED only the first time."""
         times = record.times
-        if step is not None:
+        if step is not None and not (step is Step.RECEIVED and step.value in times):
             times = {**times, step.value: self.wall_s}
         new = replace(
             record, step=step or record.step, times=times, updated_s=self.wall_s, **changed

@@ -68,12 +68,13 @@ class Attempt:
     handle: str = ""
     block: Mapping[str, Any] = field(default_factory=dict)
     wait: bool = True
+    received_ago_s: float = 0.0  #: since the job came into the caller's hands; for a new record
 
     def __post_init__(self) -> None:
         _named("holder", self.holder)
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
-        if self.n < 1 or self.revision < 0:
-            raise invalid("n must be 1 or more and revision 0 or more")
+        if self.n < 1 or self.revision < 0 or self.received_ago_s < 0:
+            raise invalid("n must be 1 or more, revision and received_ago_s 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,17 +187,26 @@ class FailAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """The job is terminal; all its leases end in the same entry."""
+    """The job is terminal; all its leases end in the same entry.
+
+    Of a job that never had a record nothing is kept, unless `block` says what it was about.
+    """
 
     holder: JobId
     outcome: str
     reason: str
     detail: str = ""
+    block: Mapping[str, Any] | None = None
+    received_ago_s: float = 0.0  #: as in `Attempt`
+    committed_ago_s: float | None = None  #: since the caller saw the job's result
 
     def __post_init__(self) -> None:
+        _named("holder", self.holder)
         _named("outcome", self.outcome)
         _named("reason", self.reason)
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
+        if self.received_ago_s < 0 or (self.committed_ago_s or 0.0) < 0:
+            raise invalid("received_ago_s and committed_ago_s must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,11 +53,12 @@ class SchedulerAdapter:
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request,
+        request: Request, received_ago_s: float,
     ) -> ports.AttemptOutcome:  # fmt: skip
         answer = await self._client.attempt(
-            holder, n, revision, request, handle=handle, block=block, wait=True
-        )
+            holder, n, revision, request, handle=handle, block=block, wait=True,
+            received_ago_s=received_ago_s,
+        )  # fmt: skip
         return ports.AttemptOutcome(
             outcome=answer.outcome.value, granted=answer.granted, explanation=answer.explanation,
             record=answer.record,
@@ -97,8 +98,14 @@ class SchedulerAdapter:
             await self._client.fail_attempt(holder, revision, reason, detail, retry_at_s)
         )
 
-    async def finish(self, holder: str, outcome: str, reason: str, detail: str) -> None:
-        await self._client.finish(holder, outcome, reason, detail)
+    async def finish(
+        self, holder: str, outcome: str, reason: str, detail: str, *,
+        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
+    ) -> None:  # fmt: skip
+        await self._client.finish(
+            holder, outcome, reason, detail, block=block, received_ago_s=received_ago_s,
+            committed_ago_s=committed_ago_s,
+        )  # fmt: skip
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record:
         return _present(await self._client.reopen(holder, revision, handle))

@@ -1,9 +1,9 @@
 """What is said about jobs: progress lines, the timeline by the paper's names, JSON.
 
-RStart upload, NStart received, EStart user code starts, EEnd, NEnd result there, REnd finished;
+RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
 `wall_clock` has the same as seconds since the epoch. They come from three clocks: ours (RStart),
-the scheduler's (NStart, REnd) and the function's (the rest), which on one machine are one.
+the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one machine are one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _wall_clock(job: Followed) -> dict[str, float | None]:
         "NStart": steps.get("RECEIVED"),
         "EStart": code.get("EStart"),
         "EEnd": code.get("EEnd"),
-        "NEnd": None if job.result is None else code.get("committed", job.result.ended_at_s),
+        "NEnd": steps.get("COMMITTED"),
         "REnd": steps.get("ENDED"),
     }
 

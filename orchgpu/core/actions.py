@@ -55,6 +55,7 @@ class OpenAttempt(Action):
     handle: str
     block: Mapping[str, Any]
     request: Request
+    received_at_s: float  #: monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,9 @@ class FinishJob(Action):
     outcome: str
     reason: str
     detail: str
+    block: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
+    received_at_s: float  #: monotonic
+    committed_at_s: float  #: monotonic: the result was seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ def open_next(job: Job) -> Iterable[do.Action]:
         do.OpenAttempt(
             job=job.id, attempt=job.attempt + 1, revision=job.revision, block=job.block(),
             handle=job.newest_handle, request=job.function.request,
+            received_at_s=job.received_at_s,
         )
     ]  # fmt: skip
 

@@ -57,7 +57,7 @@ def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
     if job.phase in _DECIDED:
         return ()
     if event.result is not None and not _is_replaced_failure(job, event):
-        return finish_as(job, event.result)
+        return finish_as(job, event.result, event.at_s)
     if job.look_again:
         return attempt.read_result(job)
     if job.phase is Phase.CHECKING:
@@ -215,12 +215,12 @@ def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:
 def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
     if job.phase is not Phase.CONCLUDING:
         return ()
-    return finish_as(job, event.result)
+    return finish_as(job, event.result, event.at_s)
 
 
-def finish_as(job: Job, result: Result) -> Iterable[do.Action]:
+def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A result exists: that decides. Failures leave a dead-letter copy first."""
-    job.result, job.state = result, JobState.COMMITTED
+    job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
     if result.state in _BURIED:
         job.phase = Phase.BURYING
         body = dead_letter_body(
@@ -242,6 +242,8 @@ def _finish(job: Job) -> list[do.Action]:
         do.FinishJob(
             job=job.id, outcome=job.result.state, reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
+            block=None if job.result.attempt else job.block(),  # it may never have had a record
+            received_at_s=job.received_at_s, committed_at_s=job.committed_at_s,
         )
     ]  # fmt: skip
 
@@ -253,13 +255,13 @@ def finished(job: Job) -> Iterable[do.Action]:
     return delete(job)
 
 
-def already_decided(job: Job, result: Result) -> Iterable[do.Action]:
+def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A message about a job whose result exists: usually a duplicate of its event.
 
-    A failure leaves its dead-letter copy exactly once, so what the record says decides: a record
-    still open is adopted and buried, a closed or forgotten one was buried before.
+    A failure leaves its dead-letter copy once, so what the record says decides: a record still
+    open is adopted and buried, a closed or forgotten one was buried before.
     """
-    job.result = result
+    job.result, job.committed_at_s = result, at_s
     if result.state not in _BURIED:
         return _finish(job)
     job.phase = Phase.ADOPTING

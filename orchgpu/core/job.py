@@ -76,6 +76,7 @@ class Job:
     input_known: bool = False
     result_known: bool = False
     result: Result | None = None
+    committed_at_s: float = 0.0  #: monotonic: `result` was seen
     looking: bool = False  #: a read of the result is under way
     look_again: bool = (
         False  #: something happened since it began: its "absent" is not the last word

@@ -231,7 +231,7 @@ class OrchestratorMachine:
         job.result_known, job.result = True, event.result
         if event.result is not None:
             if not _may_replace(job, event):
-                return ending.already_decided(job, event.result)
+                return ending.already_decided(job, event.result, event.at_s)
             job.replace_etag, job.result = event.etag, None
         return self._read(job)
 
@@ -259,6 +259,9 @@ class OrchestratorMachine:
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
         """Never written, or forgotten long after its end."""
+        if job.result is not None and job.result.attempt == 0:
+            # whether it was buried before its replica died, nothing says: twice beats never
+            return ending.finish_as(job, job.result, job.committed_at_s)
         if job.result is not None:  # decided, buried and finished: only the message is left
             return ending.delete(job)
         job.revision = 0
@@ -296,7 +299,7 @@ class OrchestratorMachine:
         attempt.remember(job, record)
         job.granted = event.granted
         if job.result is not None:
-            return ending.finish_as(job, job.result)
+            return ending.finish_as(job, job.result, job.committed_at_s)
         match record.step:
             case Step.ENDED:
                 return ending.delete(job)

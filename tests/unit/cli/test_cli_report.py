@@ -33,11 +33,11 @@ def followed(**fields: Any) -> Followed:
 def ended(**fields: Any) -> Followed:
     record = Record(
         holder=JobId("j1"), revision=9, owner=None, attempt=1, step=Step.ENDED, strikes=0,
-        waiting_since_s=None, handle="", times={"RECEIVED": 100.5, "ENDED": 104.0},
+        waiting_since_s=None, handle="", times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
     )  # fmt: skip
     given: dict[str, Any] = {
         "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 1, "nonce": "n",
-        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.5},
+        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
         "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}], "log_tail": "",
         "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
     }  # fmt: skip
@@ -58,9 +58,9 @@ def test_moments_that_never_came_are_none() -> None:
     assert (times["RLat"], times["DLat"], times["ELat"]) == (None, None, None)
 
 
-def test_a_failed_jobs_result_is_there_when_the_orchestrator_wrote_it() -> None:
+def test_a_failed_jobs_result_is_seen_though_its_code_never_ran() -> None:
     job = ended(state="FAILED", reason="NOT_STARTED", times={}, ended_at_s=103.9)
-    assert timeline(job)["NEnd"] == pytest.approx(3.9)
+    assert timeline(job)["NEnd"] == pytest.approx(3.5)
     assert timeline(job)["ELat"] is None
 
 

@@ -435,3 +435,67 @@ def test_times_tell_the_story(one):
     times = finish(one).times
     assert list(times) == ["RECEIVED", "RESERVED", "STAGED", "RUNNING", "LEASE_ENDED", "ENDED"]
     assert list(times.values()) == sorted(times.values())
+
+
+# ---------------------------------------------------------------------- times
+
+
+def test_a_record_is_received_when_its_message_was(one):
+    times = one.attempt(received_ago_s=0.5).record.times
+    assert times["RESERVED"] - times["RECEIVED"] == 0.5
+
+
+def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
+    record = one.attempt().record
+    received_s = record.times["RECEIVED"]
+    one.ask(on.StagedTold, holder="job", lease=record.lease, connect_by_s=150.0)
+    one.advance(1.0)
+    failed = fail(one, one.record().revision).record
+    assert failed.times["RECEIVED"] == received_s
+    assert {"STAGED", "LEASE_ENDED", "RETRY_AT"} <= set(failed.times)
+    again = one.attempt(n=2, revision=failed.revision, received_ago_s=9.0).record
+    assert set(again.times) == {"RECEIVED", "RESERVED"}
+    assert again.times["RECEIVED"] == received_s
+
+
+def test_the_end_says_when_the_result_was_seen(one):
+    one.attempt()
+    one.advance(1.0)
+    one.ask(
+        on.FinishAsked, "s1", holder="job", outcome="SUCCEEDED", reason="NONE", detail="",
+        committed_ago_s=0.25,
+    )  # fmt: skip
+    times = one.answer().record.times
+    assert times["ENDED"] - times["COMMITTED"] == 0.25
+
+
+def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
+    gone = {
+        "holder": "gone", "outcome": "INPUT_GONE", "reason": "INPUT_DELETED", "detail": "",
+        "block": {"function": "f"}, "received_ago_s": 2.0, "committed_ago_s": 0.5,
+    }  # fmt: skip
+    one.ask(on.FinishAsked, "s1", **gone)
+    record = one.answer().record
+    assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
+    assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
+    assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
+    one.ask(on.FinishAsked, "s2", **gone)
+    assert one.answer().record == record
+    one.advance(one.budget.record_forget_s)
+    assert "gone" not in one.machine.state.records
+
+
+def test_a_record_of_the_end_keeps_no_more_than_a_note(one):
+    one.ask(
+        on.FinishAsked, "s1", holder="gone", outcome="INPUT_GONE", reason="INPUT_DELETED",
+        detail="", block={"x": "y" * 5000},
+    )  # fmt: skip
+    assert "gone" not in one.machine.state.records
+
+
+def test_a_redriven_job_is_received_anew(one):
+    first = one.attempt().record.times["RECEIVED"]
+    revision = finish(one, outcome="FAILED").revision
+    one.advance(5.0)
+    one.ask(on.ReopenAsked, "s1", holder="job", revision=revision, handle="h2")
+    assert one.answer().record.times == {"RECEIVED": first + 5.0}
