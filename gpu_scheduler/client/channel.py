@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import Any
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.protocol.address import parse_address as parse_address
 from gpu_scheduler.protocol.codec import BrokenFrame, LineBuffer, decode_line, encode_line
 
@@ -49,8 +51,19 @@ class _Pending:
 class Channel:
     """`async with Channel(...) as channel: await channel.call("beat", {}, deadline_s=5)`."""
 
-    def __init__(self, address: str, events: ChannelEvents, budget: Budget, *, name: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        events: ChannelEvents,
+        budget: Budget,
+        *,
+        name: str,
+        access: Access | None = None,  #: None: the environment's
+    ) -> None:
         self._address = parse_address(address)
+        self._access = access or find_access()
+        self._tls = self._access.tls()
+        self._why_not = "is ssgmd up?"  # of the newest connection that failed
         self._events = events
         self._budget = budget
         self._name = name
@@ -117,7 +130,7 @@ class Channel:
             text = f"the scheduler at {where} did not answer {op!r} in {deadline_s:g} s"
             _fail(pending.answer, AppError(ErrorCode.TIMEOUT, text))
         else:
-            text = f"no connection to the scheduler at {where} in {deadline_s:g} s; is ssgmd up?"
+            text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
             _fail(pending.answer, AppError(ErrorCode.UNAVAILABLE, text))
 
     def say_hello_again(self) -> None:
@@ -126,7 +139,8 @@ class Channel:
             self._say_hello(self._wire)
 
     def _say_hello(self, wire: _Wire) -> None:
-        wire.write(encode_line({"id": HELLO_ID, "op": "hello", **self._events.hello()}))
+        key = {} if self._access.key is None else {"key": self._access.key}
+        wire.write(encode_line({"id": HELLO_ID, "op": "hello", **key, **self._events.hello()}))
 
     async def _stay_connected(self) -> None:
         pause_s = self._budget.reconnect_base_s
@@ -134,18 +148,30 @@ class Channel:
             try:
                 welcomed = await self._one_connection()
             except OSError as error:
-                logger.debug("no connection to the scheduler", extra={"event": str(error)})
+                self._not_connected(error)
                 welcomed = False
             pause_s = self._budget.reconnect_base_s if welcomed else pause_s * 2
             pause_s = min(pause_s, self._budget.reconnect_s_max)
             await asyncio.sleep(pause_s * self._jitter.uniform(0.5, 1.0))
+
+    def _not_connected(self, error: OSError) -> None:
+        logger.debug("no connection to the scheduler", extra={"event": str(error)})
+        self._why_not = "is ssgmd up?"
+        if isinstance(error, ssl.SSLCertVerificationError):  # waiting would not make it better
+            text = "the certificate at {}:{} is not the scheduler's".format(*self._address)
+            denied = AppError(ErrorCode.DENIED, f"{text}: {error.verify_message}; check the CA")
+            logger.warning("%s: %s", self._name, denied.message)
+            for pending in list(self._pending.values()):
+                _fail(pending.answer, denied)
+        elif isinstance(error, ssl.SSLError):
+            self._why_not = "the other side speaks no TLS 1.3: does it serve without a certificate?"
 
     async def _one_connection(self) -> bool:
         loop = asyncio.get_running_loop()
         silence_s = self._budget.client_gone_s
         async with asyncio.timeout(silence_s):
             _, wire = await loop.create_connection(
-                lambda: _Wire(self._line, silence_s), *self._address
+                lambda: _Wire(self._line, silence_s), *self._address, ssl=self._tls
             )
         try:
             self._say_hello(wire)
@@ -155,6 +181,8 @@ class Channel:
             self._wire = None
         if wire.welcomed:
             self._events.lost(reason)
+        else:
+            self._why_not = f"it broke off before its welcome: {reason}"
         return wire.welcomed
 
     def _line(self, wire: _Wire, frame: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from corekit.budget import Budget
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, JobId, LeaseId
+from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import EndReason, Hold, Lease, Record, Request
@@ -46,10 +47,12 @@ class SchedulerClient:
         budget: Budget | None = None,
         on_push: OnPush | None = None,
         deadline_s: float | None = None,
+        access: Access | None = None,
     ) -> None:
         if role != "requester":
             raise invalid(f"role {role!r}: hosts speak through gpu_scheduler.monitor.link.HostLink")
-        self.session = session or new_session()
+        access = access or find_access()
+        self.session = access.session(session or new_session())
         self.epoch = 0  #: of the scheduler we last spoke with; 0 before the first welcome
         self._budget = budget or Budget()
         #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
@@ -59,7 +62,7 @@ class SchedulerClient:
         events = ChannelEvents(
             hello=self._hello, welcomed=self._on_welcome, pushed=self._pushed, lost=self._lost
         )
-        self._channel = Channel(address, events, self._budget, name=self.session)
+        self._channel = Channel(address, events, self._budget, name=self.session, access=access)
 
     async def __aenter__(self) -> SchedulerClient:
         await self._channel.__aenter__()
@@ -201,6 +204,13 @@ class SchedulerClient:
             attempt=attempt, request=request, wait=wait, hold=hold, lease_s=lease_s
         )
         return await self._ask(op, answers.AttemptOutcome)
+
+    async def withdraw(self, attempt: str) -> None:
+        """Wait for a reservation no longer: out of the queue, or its lease ends; unknown is fine.
+
+        Raises CONFLICT when the reservation is another session's.
+        """
+        await self._ask(requester.Withdraw(attempt=attempt), answers.Done)
 
     # --- for people and tools
 

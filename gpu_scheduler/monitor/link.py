@@ -18,6 +18,7 @@ from corekit.budget import Budget
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
+from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.model import Device, EndReason, Health, Symptom, Usage
 from gpu_scheduler.monitor.ports import HostControl, Probe
@@ -58,6 +59,7 @@ class HostLink:
         gateway: str | None,
         budget: Budget,
         incarnation: str | None = None,
+        access: Access | None = None,
     ) -> None:
         self.host = HostId(host)
         self.incarnation = incarnation or secrets.token_hex(8)
@@ -73,7 +75,7 @@ class HostLink:
         events = ChannelEvents(
             hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost
         )
-        self._channel = Channel(address, events, budget, name=f"host {host}")
+        self._channel = Channel(address, events, budget, name=f"host {host}", access=access)
 
     async def __aenter__(self) -> HostLink:
         self._devices = await self._probe.devices()

@@ -1,0 +1,42 @@
+"""The form of a key of ssgmd's doors: `<name>.<secret>`, as `ssgmd keys add` prints it.
+
+The name says whose key it is and may be logged; the secret never. A session of a keyed client is
+called `<name>/<session>`, so nobody can speak for a session of another key.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from corekit.errors import invalid
+
+#: Random bytes of a secret: 256 bits need no salt and no slow hash.
+SECRET_BYTES = 32
+NAME_RULE = "1 to 63 of a-z, 0-9, - and _, the first a letter or digit"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def checked_name(name: str) -> str:
+    """The name itself. Raises INVALID."""
+    if not _NAME.fullmatch(name):
+        raise invalid(f"{name!r} is no name of a key; it has {NAME_RULE}")
+    return name
+
+
+def new_key(name: str) -> str:
+    """A fresh key of that name. Raises INVALID for a wrong name."""
+    return f"{checked_name(name)}.{secrets.token_urlsafe(SECRET_BYTES)}"
+
+
+def name_of(key: str) -> str | None:
+    """Whose key this is; None when it is no key at all. The secret is not judged here."""
+    name, _, secret = key.partition(".")
+    return name if _NAME.fullmatch(name) and _SECRET.fullmatch(secret) else None
+
+
+def session_of(key_name: str, session: str) -> str:
+    """How the doors know that session of that key's holder."""
+    prefix = f"{key_name}/"
+    return session if session.startswith(prefix) else prefix + session
