@@ -204,6 +204,13 @@ class ReserveAsked(Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawAsked(Asked):
+    """op `withdraw` → Done | CONFLICT. A reservation nobody wants any more; unknown = success."""
+
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainAsked(Asked):
     """op `explain` → ExplainAnswer | NOT_FOUND. Exactly one of the three is given."""
 
@@ -316,7 +323,7 @@ Event = (
     | SessionHello | SessionBeat | WatchAsked
     | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
     | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked | AttemptFailed | FinishAsked
-    | ReopenAsked | ReserveAsked | ExplainAsked | InventoryAsked | LeasesAsked | QueueAsked
-    | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
+    | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
+    | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
     | HostHello | HostReported | LeaseSessionTold | CutTold
 )  # fmt: skip

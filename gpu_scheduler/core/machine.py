@@ -89,6 +89,7 @@ class SchedulerMachine:
                 _from_host(turn, event)
             case (
                 on.SessionHello() | on.SessionBeat() | on.WatchAsked() | on.ReserveAsked()
+                | on.WithdrawAsked()
                 | on.DrainAsked() | on.ForgetAsked() | on.RenewAsked() | on.StagedTold()
                 | on.ReleaseAsked() | on.SetAsked()
             ):  # fmt: skip
@@ -159,7 +160,8 @@ def _from_host(
 def _from_session(
     turn: Turn,
     event: on.SessionHello | on.SessionBeat | on.WatchAsked | on.ReserveAsked | on.DrainAsked
-    | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked | on.SetAsked,
+    | on.WithdrawAsked | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked
+    | on.SetAsked,
 ) -> None:  # fmt: skip
     match event:
         case on.SessionHello():
@@ -170,6 +172,8 @@ def _from_session(
             sessions.watch(turn, event)
         case on.ReserveAsked():
             sessions.reserve(turn, event)
+        case on.WithdrawAsked():
+            sessions.withdraw(turn, event)
         case on.SetAsked():
             rules.set_parameter(turn, event)
         case on.DrainAsked():

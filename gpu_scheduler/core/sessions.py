@@ -12,11 +12,11 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import dispatch
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.leases import accept
+from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.records import disown
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Hold
+from gpu_scheduler.model import EndReason, Hold
 
 
 def heard(turn: Turn, session: SessionId) -> None:
@@ -89,9 +89,27 @@ def reserve(turn: Turn, event: on.ReserveAsked) -> None:
     turn.reply(event.reply_to, answer)
 
 
+def withdraw(turn: Turn, event: on.WithdrawAsked) -> None:
+    """Whoever waits for a reservation gives up: out of the queue, or its lease ends. Idempotent."""
+    problem = _taken(turn, event)
+    if problem is not None:
+        turn.refuse(event.reply_to, *problem)
+        return
+    dispatch.drop(turn, event.attempt)
+    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
+    if entry is not None:
+        end(turn, entry, EndReason.RELEASED, "withdrawn")
+    turn.reply(event.reply_to, do.Done())
+
+
 def _reserve_problem(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
     if (event.hold is Hold.DEADLINE) is not (event.lease_s is not None and event.lease_s > 0):
         return ErrorCode.INVALID, "lease_s > 0 goes with hold deadline, and only with it"
+    return _taken(turn, event)
+
+
+def _taken(turn: Turn, event: on.ReserveAsked | on.WithdrawAsked) -> tuple[ErrorCode, str] | None:
+    """Why an attempt is not this session's to decide about, if so."""
     entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
     waiting = turn.state.queue.entries.get(event.attempt)
     taken = (entry is not None and entry.session != event.session) or (

@@ -35,7 +35,8 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Renew: on.RenewAsked, requester.StagedOp: on.StagedTold,
     requester.Release: on.ReleaseAsked, requester.FailAttempt: on.AttemptFailed,
     requester.Finish: on.FinishAsked, requester.Reopen: on.ReopenAsked,
-    requester.Reserve: on.ReserveAsked, requester.Explain: on.ExplainAsked,
+    requester.Reserve: on.ReserveAsked, requester.Withdraw: on.WithdrawAsked,
+    requester.Explain: on.ExplainAsked,
     requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
     requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
 }  # fmt: skip

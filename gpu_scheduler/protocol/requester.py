@@ -235,6 +235,16 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """A reservation nobody waits for any more: out of the queue, or its lease ends."""
+
+    attempt: str
+
+    def __post_init__(self) -> None:
+        _named("attempt", self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
     """Why it waits, or (request) what would be answered → `Explained`. Exactly one is given."""
 
@@ -286,8 +296,8 @@ class Forget:
 
 Op = (
     Beat | Watch | Attempt | Adopt | Orphans | RecordOf | Records | Handle | HandBack | Renew
-    | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Explain | Inventory | Leases
-    | Queue | Drain | Undrain | Forget
+    | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Withdraw | Explain | Inventory
+    | Leases | Queue | Drain | Undrain | Forget
 )  # fmt: skip
 
 #: Wire name → class of every op but `hello`.
@@ -295,8 +305,8 @@ OPS: Mapping[str, type[Op]] = {
     "beat": Beat, "watch": Watch, "attempt": Attempt, "adopt": Adopt, "orphans": Orphans,
     "record": RecordOf, "records": Records, "handle": Handle, "hand_back": HandBack,
     "renew": Renew, "staged": StagedOp, "release": Release, "fail_attempt": FailAttempt,
-    "finish": Finish, "reopen": Reopen, "reserve": Reserve, "explain": Explain,
-    "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
+    "finish": Finish, "reopen": Reopen, "reserve": Reserve, "withdraw": Withdraw,
+    "explain": Explain, "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
     "undrain": Undrain, "forget": Forget,
 }  # fmt: skip
 

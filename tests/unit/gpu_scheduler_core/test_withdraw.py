@@ -1,0 +1,47 @@
+"""Whoever waits for a reservation may give up: no ghost in the queue, no lease left behind."""
+
+from corekit.errors import ErrorCode
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, LeaseState
+
+
+def test_a_withdrawn_request_lets_the_next_one_go(new_world, device, whole):
+    world = new_world()
+    world.host("h", device("a"))
+    held = world.reserve("a", whole).granted.lease
+    assert world.reserve("b", whole, session="s2", wait=True).outcome is do.Outcome.WAITING
+    assert world.reserve("c", whole, session="s3", wait=True).outcome is do.Outcome.WAITING
+    world.ask(on.WithdrawAsked, session="s2", attempt="b")
+    assert world.answer() == do.Done()
+    assert list(world.machine.state.queue.entries) == ["c"]
+    world.release(held)
+    assert [lease.attempt for lease in world.leases] == ["c"]
+    for _ in range(2):  # unknown is success, and nothing is journalled
+        decision = world.ask(on.WithdrawAsked, session="s2", attempt="b")
+        assert world.answer() == do.Done()
+        assert [type(action) for action in decision] == [do.Reply]
+
+
+def test_a_lease_granted_in_that_moment_ends(new_world, device, whole):
+    world = new_world()
+    world.host("h", device("a"))
+    lease = world.reserve("a", whole).granted.lease
+    world.ask(on.WithdrawAsked, attempt="a")
+    assert world.answer() == do.Done()
+    assert not world.leases
+    pushed = [a.push for a in world.actions if isinstance(a, do.PushToSession)]
+    ended = [p for p in pushed if isinstance(p, do.LeasePush) and p.lease == lease.id]
+    assert [(p.state, p.reason) for p in ended] == [(LeaseState.ENDED, EndReason.RELEASED)]
+
+
+def test_nobody_withdraws_for_another(new_world, device, whole):
+    world = new_world()
+    world.host("h", device("a"))
+    world.reserve("a", whole)
+    world.reserve("b", whole, session="s2", wait=True)
+    for attempt in ("a", "b"):
+        world.ask(on.WithdrawAsked, session="stranger", attempt=attempt)
+        assert world.answer().code is ErrorCode.CONFLICT
+    assert [lease.attempt for lease in world.leases] == ["a"]
+    assert list(world.machine.state.queue.entries) == ["b"]
