@@ -40,8 +40,17 @@ class Budget:
     host_report_s: float = 2.0  #: a monitor reports this often
     host_stale_s: float = 6.0  #: no promises on a host this silent
     host_lost_s: float = 20.0  #: its leases end as HOST_LOST after this
+    device_clean_s: float = 6.0  #: a device that was BAD must be found clean for so long
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
+    # --- what a machine itself needs: limits that only a fault reaches; see `_REAL_WORK`
+    handshake_s: float = 5.0  #: a peer of a gateway has this long for each word: a slow link
+    probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is known by this
+    worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
+    worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
+    worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
+    worker_cut_s: float = 10.0  #: a killed worker lives on for so long: its device is SUSPECT
+    worker_slack_s: float = 1.0  #: a worker ends itself so long after gpud should have ended it
     # --- orchestrator
     adopt_every_s: float = 5.0  #: records without a live owner are looked for this often
     registry_poll_s: float = 2.0  #: newly deployed functions are looked for this often
@@ -70,11 +79,11 @@ class Budget:
         return self.event_age_s + self.cold_start_s
 
     def scaled(self, factor: float) -> Budget:
-        """Every time multiplied by `factor`; counts stay. Tests run at 1/20."""
+        """Every time multiplied by `factor`, but for `_REAL_WORK`. Tests run at 1/20."""
         times = {
             f.name: getattr(self, f.name) * factor
             for f in dataclasses.fields(self)
-            if f.name.endswith(("_s", "_s_max"))
+            if f.name.endswith(("_s", "_s_max")) and f.name not in _REAL_WORK
         }
         return dataclasses.replace(self, **times)
 
@@ -94,16 +103,28 @@ class Budget:
             ("host_report_s", self.host_report_s, "host_stale_s / 3", self.host_stale_s / 3),
             ("result_check_s", self.result_check_s, "result_check_s_max", self.result_check_s_max),
             ("reserved_ttl_s", self.reserved_ttl_s, "visibility_s", self.visibility_s),
+            ("host_report_s", self.host_report_s, "device_clean_s / 2", self.device_clean_s / 2),
             ("host_stale_s", self.host_stale_s, "host_lost_s", self.host_lost_s),
             ("hand_back_after_s", self.hand_back_after_s, "job_receipt_s_max", self.job_receipt_s_max),
             ("drain_s", self.drain_s, "visibility_s", self.visibility_s),
             ("accept_s", self.accept_s, "reserved_ttl_s", self.reserved_ttl_s),
+            ("handshake_s", self.handshake_s, "worker_take_s", self.worker_take_s),
+            ("worker_take_s", self.worker_take_s, "worker_ready_s", self.worker_ready_s),
+            ("worker_fork_s", self.worker_fork_s, "worker_ready_s", self.worker_ready_s),
+            ("worker_slack_s", self.worker_slack_s, "worker_cut_s", self.worker_cut_s),
         )  # fmt: skip
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
         return (
             *((f"{left} <= {right}", _le(a, b)) for left, a, right, b in at_most),
             ("every time and count is positive", positive),
         )
+
+
+#: A test's clock may run faster, its machine does not: these times are not scaled.
+_REAL_WORK = frozenset({
+    "handshake_s", "probe_answer_s", "worker_ready_s", "worker_fork_s", "worker_take_s",
+    "worker_cut_s", "worker_slack_s",
+})  # fmt: skip
 
 
 def _le(left: float, right: float) -> bool:

@@ -18,7 +18,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
-from gpu_scheduler.monitor.probes import FileProbe, probe_of
+from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
 from gpu_scheduler.protocol.host import Install
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class WatchedHost:
 @click.option(
     "--probe",
     "probe_kind",
-    type=click.Choice(["nvml", "cpu"]),
+    type=click.Choice(PROBES),
     default=None,
     help="Look for devices instead.",
 )
@@ -91,9 +91,11 @@ async def _watch(
     ready_file: Path | None,
 ) -> None:
     if (inventory is None) is (probe_kind is None):
-        raise invalid("give exactly one of --inventory FILE and --probe nvml|cpu")
-    probe: Probe = FileProbe(inventory, host) if inventory else probe_of(str(probe_kind), host)
+        raise invalid(f"give exactly one of --inventory FILE and --probe {'|'.join(PROBES)}")
     budget, control = budget_from_environment(), WatchedHost()
+    probe: Probe = (
+        FileProbe(inventory, host) if inventory else probe_of(str(probe_kind), host, budget)
+    )
     try:
         async with HostLink(
             scheduler, host=host, control=control, probe=probe, gateway=None, budget=budget

@@ -1,29 +1,25 @@
-"""Where a host's devices come from: its CPU, NVML (in a child process), an operator's file."""
+"""Where a host's devices come from: its CPU, a driver (in a child process), an operator's file."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
 import os
 import platform
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId
 from corekit.units import parse_memory_mib
 from gpu_scheduler.model import Device, DeviceKind, Usage
+from gpu_scheduler.monitor.child import ChildProbe
 from gpu_scheduler.monitor.ports import Probe
 
-#: NVML calls of a healthy driver take milliseconds; a hung driver is known by this.
-NVML_ANSWER_S_MAX = 5.0
 #: The operating system and our daemons keep this much of a CPU device's memory.
 CPU_RESERVE_MIB = 512
 
@@ -65,7 +61,7 @@ def _cpu_model() -> str:
 
 
 class FileProbe:
-    """Devices as an operator wrote them down; read again for every report, so edits take effect.
+    """Devices as an operator wrote them down; edits take effect at the next report.
 
     devices:
       - {kind: cuda, model: Tesla K80, memory_mib: 12GiB}       # id and index are optional
@@ -74,21 +70,37 @@ class FileProbe:
     def __init__(self, path: Path, host: str) -> None:
         self._path = path
         self._host = host
+        self._read: tuple[int, ...] = ()  # what told this state of the file from others
+        self._devices: tuple[Device, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
         """Raises INVALID naming file and entry; NOT_FOUND without the file."""
         try:
-            value = yaml.safe_load(self._path.read_text())  # JSON is YAML
+            status = self._path.stat()
+            state = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if state != self._read:
+                self._devices = self._parsed(self._path.read_text())
+                self._read = state
         except OSError as error:
             text = f"inventory {self._path}: {error.strerror}"
             raise AppError(ErrorCode.NOT_FOUND, text) from None
+        return self._devices
+
+    def _parsed(self, text: str) -> tuple[Device, ...]:
+        try:
+            value = yaml.safe_load(text)  # JSON is YAML
         except (yaml.YAMLError, ValueError) as error:
             raise invalid(f"inventory {self._path}: not YAML or JSON: {error}") from None
         if not isinstance(value, Mapping) or list(value) != ["devices"]:
             raise invalid(f"inventory {self._path}: write `devices:` and a list below it")
         if not isinstance(value["devices"], list):
             raise invalid(f"inventory {self._path}: `devices` must be a list")
-        return tuple(self._device(entry, i) for i, entry in enumerate(value["devices"]))
+        devices = tuple(self._device(entry, i) for i, entry in enumerate(value["devices"]))
+        for what, names in (("id", [d.id for d in devices]), ("index", [d.index for d in devices])):
+            for i, name in enumerate(names):
+                if name in names[:i]:
+                    raise invalid(f"{self._path}: devices[{i}]: {what} {name!r} is taken already")
+        return devices
 
     def _device(self, entry: Any, index: int) -> Device:
         path = f"{self._path}: devices[{index}]"
@@ -107,70 +119,19 @@ class FileProbe:
         """Nothing is held."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """One answer of the NVML child."""
-
-    devices: tuple[Device, ...]
-    usage: tuple[Usage, ...]
-
-
-class NvmlProbe:
-    """NVIDIA devices, by a child process: a hung driver hangs the child, which is replaced."""
-
-    def __init__(self, answer_s_max: float = NVML_ANSWER_S_MAX) -> None:
-        self._answer_s_max = answer_s_max
-        self._child: asyncio.subprocess.Process | None = None
-        self._usage: tuple[Usage, ...] = ()
-
-    async def devices(self) -> tuple[Device, ...]:
-        """Raises UNAVAILABLE without a driver or device, or when the driver does not answer."""
-        try:
-            async with asyncio.timeout(self._answer_s_max):
-                line = await self._ask()
-        except TimeoutError:
-            await self.close()
-            text = f"the NVIDIA driver did not answer in {self._answer_s_max:g} s"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
-        try:
-            value = json.loads(line)
-        except ValueError:
-            await self.close()
-            raise AppError(ErrorCode.UNAVAILABLE, "the NVML probe's process ended") from None
-        if "error" in value:
-            raise AppError(ErrorCode.UNAVAILABLE, f"NVML: {value['error']}")
-        seen = decode(_Seen, value)
-        self._usage = seen.usage
-        return seen.devices
-
-    async def usage(self) -> tuple[Usage, ...]:
-        """The figures read with the newest `devices`."""
-        return self._usage
-
-    async def _ask(self) -> bytes:
-        if self._child is None:
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gpu_scheduler.monitor.nvml",
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(b"\n")
-        return await self._child.stdout.readline()
-
-    async def close(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
+#: Kinds of `probe_of` that look through a child process: its module, and what it looks at.
+_CHILDREN = {
+    "nvml": ("gpu_scheduler.monitor.nvml", "the NVIDIA driver"),
+    "opencl": ("gpu_scheduler.monitor.opencl", "OpenCL"),
+}
+PROBES = ("cpu", *_CHILDREN)
 
 
-def probe_of(kind: str, host: str) -> Probe:
-    """`cpu` or `nvml`. Raises INVALID for another word."""
+def probe_of(kind: str, host: str, budget: Budget) -> Probe:
+    """One of `PROBES`. Raises INVALID for another word."""
     if kind == "cpu":
         return CpuProbe(host)
-    if kind == "nvml":
-        return NvmlProbe()
-    raise invalid(f"probe {kind!r} is unknown; take cpu or nvml, or an inventory file")
+    if kind in _CHILDREN:
+        module, source = _CHILDREN[kind]
+        return ChildProbe(module, source, budget.probe_answer_s)
+    raise invalid(f"probe {kind!r} is unknown; take one of {', '.join(PROBES)}, or a file")

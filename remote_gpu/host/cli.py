@@ -19,7 +19,7 @@ from corekit.units import parse_memory_mib
 from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
-from gpu_scheduler.monitor.probes import NvmlProbe
+from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
 
@@ -87,7 +87,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_host(settings) as host:
-        probe = HostProbe([host.cpu, *(await _nvml() if nvml else ())])
+        probe = HostProbe([host.cpu, *(await _nvml(settings) if nvml else ())])
         try:
             async with HostLink(
                 scheduler,
@@ -131,9 +131,9 @@ async def _until_stopped(
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _nvml() -> tuple[Probe, ...]:
+async def _nvml(settings: HostSettings) -> tuple[Probe, ...]:
     """The NVIDIA probe, where a driver answers."""
-    probe = NvmlProbe()
+    probe = probe_of("nvml", settings.host, settings.budget)
     try:
         await probe.devices()
     except AppError as error:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from corekit.budget import Budget
 from corekit.errors import AppError
 from gpu_scheduler.model import Device, DeviceKind
-from gpu_scheduler.monitor.probes import CpuProbe, FileProbe, NvmlProbe, probe_of
+from gpu_scheduler.monitor.probes import CpuProbe, FileProbe, probe_of
 
 
 def devices(path: Path) -> tuple[Device, ...]:
@@ -39,6 +40,11 @@ def test_json_will_do(tmp_path: Path) -> None:
         ),
         ("devices: [{kind: gpu, model: K80, memory_mib: 1}]", r"devices\[0\].kind: 'gpu'"),
         ("devices: [3]", r"devices\[0\]: expected an object"),
+        (
+            "devices: [{kind: cuda, model: A, memory_mib: 1, id: x},"
+            " {kind: cpu, model: B, memory_mib: 1, id: x}]",
+            r"devices\[1\]: id 'x' is taken",
+        ),
         ("devices: 3", "must be a list"),
         ("device: []", "write `devices:`"),
         ("devices: [", "not YAML or JSON"),
@@ -59,7 +65,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_cpu_is_a_device_with_figures() -> None:
     async def look() -> None:
-        probe = probe_of("cpu", "here")
+        probe = probe_of("cpu", "here", Budget())
         assert isinstance(probe, CpuProbe)
         (device,) = await probe.devices()
         (usage,) = await probe.usage()
@@ -71,20 +77,23 @@ def test_the_cpu_is_a_device_with_figures() -> None:
     asyncio.run(look())
 
 
-def test_an_nvml_child_answers_or_says_why_not() -> None:
+def test_an_edit_of_the_file_takes_effect(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+
     async def look() -> None:
-        probe = NvmlProbe(answer_s_max=20)
-        why, found = "", ()
-        try:
-            found = await probe.devices()
-        except AppError as error:
-            why = error.message
-        await probe.close()
-        assert "NVML" in why or all(device.kind is DeviceKind.CUDA for device in found)
+        probe = FileProbe(path, "k80")
+        path.write_text("devices: [{kind: cuda, model: K80, memory_mib: 1}]")
+        assert len(await probe.devices()) == 1
+        assert await probe.devices() is await probe.devices()
+        path.write_text("devices: [{kind: cuda, model: K80, memory_mib: 1}, 3]")
+        with pytest.raises(AppError, match=r"devices\[1\]"):
+            await probe.devices()
+        path.write_text("devices: []")
+        assert await probe.devices() == ()
 
     asyncio.run(look())
 
 
 def test_an_unknown_probe_is_refused() -> None:
-    with pytest.raises(AppError, match="cpu or nvml"):
-        probe_of("tpu", "h")
+    with pytest.raises(AppError, match="cpu, nvml, opencl"):
+        probe_of("tpu", "h", Budget())

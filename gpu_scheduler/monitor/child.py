@@ -1,0 +1,112 @@
+"""A probe in a process of its own, because drivers hang and crash: neither must stop a revocation.
+
+The child answers every line on its stdin by one JSON line: `{"devices": […], "usage": […]}` or
+`{"error": "why"}`. One that does not answer in time is killed and replaced at the next look; one
+that cannot even be killed, because it sleeps inside the driver, is left alone, and until it is gone
+every look fails at once: more of them would only pile up there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import Device, Usage
+
+#: An answer: 256 devices at most, some 1 KiB each.
+_LINE_BYTES_MAX = 2**20
+#: SIGKILL takes milliseconds, except from a process that sleeps inside a driver.
+_KILL_S_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One answer of a child."""
+
+    devices: tuple[Device, ...]
+    usage: tuple[Usage, ...]
+
+
+class ChildProbe:
+    """`Probe` by the child program `module`; `source` names for people what it looks at."""
+
+    def __init__(self, module: str, source: str, answer_s_max: float) -> None:
+        self._module = module
+        self._source = source
+        self._answer_s_max = answer_s_max
+        self._child: asyncio.subprocess.Process | None = None
+        self._killed: asyncio.subprocess.Process | None = None  # and not known to be gone
+        self._usage: tuple[Usage, ...] = ()
+
+    async def devices(self) -> tuple[Device, ...]:
+        """Raises UNAVAILABLE without a driver or device, TIMEOUT when the driver does not answer."""
+        self._usage = ()
+        line = await self._ask()
+        try:
+            value = json.loads(line)
+        except ValueError:
+            await self.close()
+            text = f"the process that looks at {self._source} ended"
+            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+        if "error" in value:
+            raise AppError(ErrorCode.UNAVAILABLE, f"{self._source}: {value['error']}")
+        seen = decode(Seen, value)
+        self._usage = seen.usage
+        return seen.devices
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """The figures read with the newest `devices`."""
+        return self._usage
+
+    async def close(self) -> None:
+        """End the child; returns within seconds even when the driver holds it."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        self._killed = child
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILL_S_MAX):
+                await child.wait()
+
+    async def _ask(self) -> bytes:
+        if self._killed is not None and self._killed.returncode is None:
+            text = f"{self._source} holds process {self._killed.pid}, which cannot be killed"
+            raise AppError(ErrorCode.TIMEOUT, text)
+        try:
+            async with asyncio.timeout(self._answer_s_max):
+                return await self._line()
+        except TimeoutError:
+            await self.close()
+            text = f"{self._source} did not answer in {self._answer_s_max:g} s"
+            raise AppError(ErrorCode.TIMEOUT, text) from None
+        except (OSError, ValueError):  # it ended, or wrote a line without end
+            return b""
+
+    async def _line(self) -> bytes:
+        if self._child is None:
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", self._module, limit=_LINE_BYTES_MAX,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(b"\n")
+        return await self._child.stdout.readline()
+
+
+def answer_lines(look: Callable[[], Seen | str]) -> None:
+    """The life of a child: look once per line on stdin; a str is why there is nothing to see."""
+    for _ in sys.stdin:
+        seen = look()
+        value: dict[str, Any] = {"error": seen} if isinstance(seen, str) else encode(seen)
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,59 @@
+"""The child that looks at OpenCL devices: run as `python -m gpu_scheduler.monitor.opencl`.
+
+OpenCL names no device for ever: the id is the host's name, the platform's and its number there.
+It tells neither memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
+"""
+
+from __future__ import annotations
+
+import platform as machine
+import re
+from typing import Any
+
+from corekit.ids import DeviceId
+from gpu_scheduler.model import Device, DeviceKind
+from gpu_scheduler.monitor.child import Seen, answer_lines
+
+#: What the OpenCL runtime needs of a device's memory for itself.
+RESERVE_MIB = 256
+_NVIDIA = "NVIDIA CUDA"  #: the name of its platform
+
+
+def look() -> Seen | str:
+    """All devices of all platforms; a str when there is no OpenCL here."""
+    try:
+        import pyopencl  # noqa: PLC0415 - optional, and loads every driver that is installed
+    except ImportError:
+        return "pyopencl is not installed; see `pip install pyopencl pocl-binary-distribution`"
+    try:
+        platforms = pyopencl.get_platforms()
+        found = [
+            (platform.name, number, device)
+            for platform in platforms
+            if platform.name != _NVIDIA
+            for number, device in enumerate(platform.get_devices())
+        ]
+    except pyopencl.Error as error:
+        return str(error)
+    devices = [_described(index, *one) for index, one in enumerate(found)]
+    return Seen(devices=tuple(devices), usage=())
+
+
+def _described(index: int, platform: str, number: int, device: Any) -> Device:
+    name = re.sub(r"\W+", "-", platform.lower()).strip("-")
+    return Device(
+        id=DeviceId(f"{machine.node()}/{name}{number}"), index=index, kind=DeviceKind.OPENCL,
+        model=device.name.strip(), memory_mib=max(0, device.global_mem_size // 2**20 - RESERVE_MIB),
+        driver=_numbers(device.driver_version), runtime=_numbers(device.version),
+        detail=f"{platform}, {device.max_compute_units} compute units",
+    )  # fmt: skip
+
+
+def _numbers(text: str) -> str:
+    """`"OpenCL 3.0 PoCL HSTR: …"` → `"3.0"`: versions are compared as numbers."""
+    found = re.search(r"\d+(\.\d+)*", text)
+    return found.group() if found else ""
+
+
+if __name__ == "__main__":
+    answer_lines(look)

@@ -1,0 +1,164 @@
+/* A stand-in for libnvidia-ml.so.1: answers from the file named by FAKE_NVML, read at every call.
+ * One line is one fact: "boards 2", "0.uuid GPU-a", "0.lost 1", "hang 1", "xid 3 0 79" (the number
+ * of the event, the board, the Xid: each number is told once). What is not in the file is 0 or "".
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, TIMEOUT = 10, LOST = 15 };
+typedef struct { int board, slice; } Device; /* slice -1: the board itself */
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu, compute; } Process;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
+typedef struct { Device *device; unsigned long long type, data; unsigned gpu, compute; } Event;
+
+static Device devices[16][9];
+static unsigned long long last_event;
+
+static int fact(const char *key, char *value) {
+    char line[256];
+    size_t length = strlen(key);
+    FILE *file = fopen(getenv("FAKE_NVML"), "r");
+    int found = 0;
+    *value = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, key, length) && line[length] == ' ') {
+            line[strcspn(line, "\n")] = 0;
+            strcpy(value, line + length + 1);
+            found = 1;
+        }
+    if (file) fclose(file);
+    return found;
+}
+
+static unsigned long long number(const char *key) {
+    char value[256];
+    return fact(key, value) ? strtoull(value, NULL, 10) : 0;
+}
+
+static char *name(const Device *device, const char *key) {
+    static char text[128];
+    if (device->slice < 0) snprintf(text, sizeof text, "%d.%s", device->board, key);
+    else snprintf(text, sizeof text, "%d.%d.%s", device->board, device->slice, key);
+    return text;
+}
+
+static unsigned long long of(const Device *device, const char *key) {
+    return number(name(device, key));
+}
+
+static int lost(const Device *device) {
+    Device board = {device->board, -1};
+    return of(&board, "lost") ? LOST : OK;
+}
+
+static int text_of(const Device *device, const char *key, char *into) {
+    int gone = lost(device);
+    if (!gone) fact(name(device, key), into);
+    return gone;
+}
+
+const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : "an error"; }
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return number("no_driver") ? 9 : OK; }
+int nvmlShutdown(void) { return OK; }
+int nvmlSystemGetDriverVersion(char *into, unsigned size) {
+    (void)size; fact("driver", into); return OK;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *into) { *into = (int)number("cuda"); return OK; }
+int nvmlDeviceGetCount_v2(unsigned *into) {
+    while (number("hang")) sleep(1);
+    *into = (unsigned)number("boards");
+    return OK;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **into) {
+    *into = &devices[index][8];
+    **into = (Device){(int)index, -1};
+    return lost(*into);
+}
+int nvmlDeviceGetUUID(Device *device, char *into, unsigned size) {
+    (void)size; return text_of(device, "uuid", into);
+}
+int nvmlDeviceGetName(Device *device, char *into, unsigned size) {
+    (void)size; return text_of(device, "name", into);
+}
+int nvmlDeviceGetMemoryInfo(Device *device, Memory *into) {
+    into->total = of(device, "total_mib") << 20;
+    into->used = (of(device, "used_mib") + of(device, "reserved_mib")) << 20;
+    into->free = into->total - into->used;
+    return OK;
+}
+int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *into) {
+    if (number("old_driver")) return NOT_SUPPORTED;
+    into->total = of(device, "total_mib") << 20;
+    into->used = of(device, "used_mib") << 20;
+    into->reserved = of(device, "reserved_mib") << 20;
+    into->free = into->total - into->used - into->reserved;
+    return OK;
+}
+int nvmlDeviceGetUtilizationRates(Device *device, unsigned *into) {
+    if (device->slice >= 0) return NOT_SUPPORTED;
+    into[0] = (unsigned)of(device, "busy_pct");
+    into[1] = 0;
+    return OK;
+}
+static int processes(Device *device, const char *key, unsigned *count, Process *into) {
+    unsigned found = (unsigned)of(device, key), room = *count;
+    *count = found;
+    if (!found) return OK;
+    if (!into || room < found) return SMALL;
+    for (unsigned i = 0; i < found; i++) into[i] = (Process){1000 + i, 0, 0, 0};
+    return OK;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *into) {
+    return processes(device, "processes", count, into);
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned *count, Process *into) {
+    return processes(device, "graphics", count, into);
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned *count, Process *into) {
+    return processes(device, "mps", count, into);
+}
+int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
+    if (number("old_driver")) return NOT_SUPPORTED;
+    *current = *pending = of(device, "mig") ? 1 : 0;
+    return OK;
+}
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *into) {
+    (void)device; *into = 7; return OK;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **into) {
+    if (index >= of(device, "mig")) return NOT_FOUND;
+    *into = &devices[device->board][index];
+    **into = (Device){device->board, (int)index};
+    return OK;
+}
+int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned long long *into) {
+    (void)type; (void)counter;
+    *into = of(device, "uncorrected");
+    return OK;
+}
+int nvmlDeviceGetRemappedRows(Device *device, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed) {
+    if (number("old_driver")) return NOT_SUPPORTED;
+    *corrected = *uncorrected = 0;
+    *pending = (unsigned)of(device, "remap_pending");
+    *failed = (unsigned)of(device, "remap_failed");
+    return OK;
+}
+int nvmlEventSetCreate(void **into) { *into = &last_event; return OK; }
+int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, void *set) {
+    (void)device; (void)types; (void)set; return OK;
+}
+int nvmlEventSetWait_v2(void *set, Event *into, unsigned wait_ms) {
+    char value[256];
+    unsigned long long event, board, xid;
+    (void)set; (void)wait_ms;
+    if (!fact("xid", value) || sscanf(value, "%llu %llu %llu", &event, &board, &xid) != 3
+        || event <= last_event) return TIMEOUT;
+    last_event = event;
+    devices[board][8] = (Device){(int)board, -1};
+    *into = (Event){&devices[board][8], 8, xid, 0, 0};
+    return OK;
+}
