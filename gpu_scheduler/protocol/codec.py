@@ -7,12 +7,13 @@ a frame with a wrong request in it is answered by a typed error and the connecti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, invalid
+from corekit.walk import parse_json
 
 #: Version of the protocol; a daemon refuses any other in `hello`.
 VERSION = 1
@@ -24,16 +25,6 @@ ID_MAX = 2**53
 
 class BrokenFrame(Exception):
     """The byte stream cannot be followed any further; close the connection."""
-
-
-def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
-
-
-# made once: json.dumps and json.loads with options make a new one for every message
-_TO_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
-_FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
 
 
 class LineBuffer:
@@ -55,7 +46,7 @@ class LineBuffer:
 
 def encode_line(value: Mapping[str, Any]) -> bytes:
     """One frame of plain JSON data. Raises INVALID when it is too long to send."""
-    line = _TO_JSON.encode(value).encode() + b"\n"
+    line = encode_json(value) + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise invalid(f"a message of {len(line)} bytes exceeds {LINE_BYTES_MAX}; ask for less")
     return line
@@ -64,10 +55,8 @@ def encode_line(value: Mapping[str, Any]) -> bytes:
 def decode_line(line: bytes) -> dict[str, Any]:
     """The object in one line. Raises BrokenFrame for anything but one finite JSON object."""
     try:
-        value = _FROM_JSON.decode(line.decode())
-        if b"\\ud" in line or b"\\uD" in line:  # half a character could not be written anywhere
-            _TO_UNICODE.encode(value).encode()
-    except (ValueError, RecursionError) as error:
+        value = parse_json(line)
+    except ValueError as error:
         raise BrokenFrame(f"not a JSON object: {error}") from None
     if not isinstance(value, dict):
         raise BrokenFrame(f"expected a JSON object, got {type(value).__name__}")

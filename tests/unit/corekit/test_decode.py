@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corekit.decode import decode, encode
-from corekit.errors import AppError, ErrorCode
+from corekit.decode import decode, decode_json, encode, encode_json, reader
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.walk import walker
 
 
 class Colour(StrEnum):
@@ -35,6 +37,10 @@ class Outer:
     flags: Mapping[str, bool] = field(default_factory=dict)
     opaque: Any = None
 
+    def __post_init__(self) -> None:
+        if self.name == "nobody":
+            raise invalid("name must be somebody's")
+
 
 @pytest.mark.parametrize(
     ("value", "message"),
@@ -52,6 +58,9 @@ class Outer:
          "Outer.colour: 'rde' is not one of red, blue; did you mean 'red'?"),
         ({"name": "x", "flags": {"a": 1}}, "Outer.flags.a: expected true or false, got 1"),
         ({"name": "x", "opaque": float("inf")}, "Outer.opaque: a number must be finite"),
+        ({"name": "nobody"}, "Outer: name must be somebody's"),
+        ({"name": "x", "inners": [{"size_mib": 1, "share": 10**400}]},
+         "Outer.inners[0].share: expected a number, got inf"),
     ],
 )  # fmt: skip
 def test_says_what_where_and_the_likely_word(value: Any, message: str) -> None:
@@ -86,6 +95,7 @@ def test_deep_nesting_is_refused_before_it_is_walked() -> None:
 )
 def test_encode_and_decode_are_inverse(value: Outer) -> None:
     assert decode(Outer, encode(value)) == value
+    assert decode_json(Outer, encode_json(value)) == value
 
 
 _JSON = st.recursive(
@@ -99,3 +109,62 @@ _JSON = st.recursive(
 def test_any_json_gives_a_value_or_a_typed_error(value: Any) -> None:
     with suppress(AppError):  # and nothing else
         decode(Outer, value)
+
+
+# ---------------------------------------------------------------------- the two readers agree
+
+_ODD = st.sampled_from([
+    True, 0, -1, 1.0, 10**30, 10**400, 2**64, 1e999, float("nan"), "", "red", "nobody", [], {},
+    [1, [2]], {"a": {"b": [None]}}, {"size_mib": 1}, [{"size_mib": 1, "share": 1}],
+])  # fmt: skip
+_NEARLY = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.text(max_size=3) | _ODD,
+        "inners": _ODD | st.lists(st.fixed_dictionaries(
+            {"size_mib": st.integers() | _ODD}, optional={"share": st.floats() | _ODD},
+        ), max_size=2),
+        "colour": st.sampled_from(["red", "blue", None]) | _ODD,
+        "flags": st.dictionaries(st.text(max_size=2), st.booleans() | _ODD, max_size=2) | _ODD,
+        "opaque": _JSON | _ODD,
+        "opaqe": st.none(),
+    },
+)  # fmt: skip
+
+
+def said(call: Callable[[], Any]) -> Any:
+    """The value, or the message of the refusal."""
+    try:
+        return call()
+    except AppError as error:
+        return error.message
+
+
+@given(_NEARLY)
+def test_the_fast_reader_accepts_what_the_walk_accepts_and_gives_the_same(value: Any) -> None:
+    expected = said(lambda: walker(Outer)(value, "Outer"))
+    assert said(lambda: decode(Outer, value)) == expected
+    text = json.dumps(value).encode()
+    fast = reader(Outer).read(text)
+    assert fast == (None if isinstance(expected, str) else expected)
+    assert fast is None or type(fast.inners) is tuple
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"{", b"nothing", b'{"name": "x"} y', b'{"name": "a\tb"}', b'{"name": "\xff"}',
+        b'{"name": "x", "opaque": NaN}', b"[" * 100_000, b'{"name": "\xed\xa0\x80"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_json_is_refused_by_both(text: bytes) -> None:
+    with pytest.raises(AppError) as caught:
+        decode_json(Outer, text)
+    assert caught.value.message.startswith("Outer")
+
+
+def test_keys_beside_the_fields_are_passed_over_and_no_others() -> None:
+    read = reader(Outer, ("id", "op")).read
+    assert read(b'{"id": 1, "op": "x", "name": "a"}') == Outer(name="a")
+    assert read(b'{"id": 1, "opp": "x", "name": "a"}') is None
+    assert reader(Outer).read(b'{"id": 1, "name": "a"}') is None

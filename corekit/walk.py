@@ -1,0 +1,192 @@
+"""The slow reader: walks plain data by the type hints and says exactly what is wrong, and where.
+
+`corekit.decode` asks it only about what its fast reader refused; both accept the same input and
+give equal values (tests/unit/corekit/test_decode.py holds them to it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import functools
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from corekit.errors import AppError, invalid
+
+#: A value and its path in; the decoded value out. Raises AppError(INVALID) naming the path.
+Walker = Callable[[Any, str], Any]
+
+#: Deeper opaque data is refused before it is walked; our own messages nest less than ten levels.
+DEPTH_MAX = 32
+
+
+def parse_json(data: bytes) -> Any:
+    """Plain data from JSON text. Raises ValueError for anything but one finite UTF-8 value."""
+    try:
+        value = _FROM_JSON.decode(data.decode())
+        if b"\\ud" in data or b"\\uD" in data:  # half a character could not be written anywhere
+            _TO_UNICODE.encode(value).encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return value
+
+
+def _not_finite(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+_FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
+_TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
+
+
+@functools.cache
+def walker(cls: Any) -> Walker:
+    """The walker of one dataclass, which must not contain itself."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    required = tuple(name for name, field in fields.items() if is_required(field))
+    walkers = {name: _walker(hints[name]) for name in fields}
+
+    def run(value: Any, path: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise invalid(f"{path}: expected an object, got {_shown(value)}")
+        arguments = {}
+        for key, item in value.items():
+            if key not in walkers:
+                raise invalid(f"{path}: unknown key {_shown(key)}{_did_you_mean(key, walkers)}")
+            arguments[key] = walkers[key](item, f"{path}.{key}")
+        for name in required:
+            if name not in arguments:
+                raise invalid(f"{path}: missing key {name!r}")
+        try:
+            return cls(**arguments)
+        except AppError as error:
+            raise invalid(f"{path}: {error.message}") from error
+
+    return run
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """True when the field has no default."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def bare(hint: Any) -> Any:
+    """A NewType decodes as what it wraps."""
+    return getattr(hint, "__supertype__", hint)
+
+
+def of_optional(hint: Any) -> Any:
+    """X of `X | None`; None for any other hint."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return None
+    inner = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    assert len(inner) == 1, f"only X | None unions can be decoded, not {hint}"
+    return inner[0]
+
+
+def _walker(hint: Any) -> Walker:
+    hint = bare(hint)
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return lambda value, path: _opaque(value, path, 0)
+    if (inner := of_optional(hint)) is not None:
+        one = _walker(inner)
+        return lambda value, path: None if value is None else one(value, path)
+    if origin is tuple:
+        return _tuple_of(_walker(typing.get_args(hint)[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_of(_walker(typing.get_args(hint)[1]))
+    if dataclasses.is_dataclass(hint):
+        return walker(cast("Any", hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _enum(hint)
+    return _scalar(hint)
+
+
+def _tuple_of(item: Walker) -> Walker:
+    def run(value: Any, path: str) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise invalid(f"{path}: expected a list, got {_shown(value)}")
+        return tuple(item(v, f"{path}[{i}]") for i, v in enumerate(value))
+
+    return run
+
+
+def _mapping_of(item: Walker) -> Walker:
+    def run(value: Any, path: str) -> Any:
+        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+            raise invalid(f"{path}: expected an object, got {_shown(value)}")
+        return {k: item(v, f"{path}.{k}") for k, v in value.items()}
+
+    return run
+
+
+def _enum(cls: type[enum.Enum]) -> Walker:
+    names = [str(member.value) for member in cls]
+
+    def run(value: Any, path: str) -> Any:
+        try:
+            return cls(value)
+        except ValueError:
+            hint = _did_you_mean(value, names)
+            raise invalid(
+                f"{path}: {_shown(value)} is not one of {', '.join(names)}{hint}"
+            ) from None
+
+    return run
+
+
+def _scalar(hint: type[Any]) -> Walker:
+    def run(value: Any, path: str) -> Any:
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            value = _as_float(value)
+        fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
+            raise invalid(f"{path}: expected {_TYPE_WORDS.get(hint, hint)}, got {_shown(value)}")
+        return value
+
+    return run
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+_TYPE_WORDS: dict[Any, str] = {
+    str: "a string", int: "a whole number", float: "a number", bool: "true or false",
+}  # fmt: skip
+
+
+def _opaque(value: Any, path: str, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise invalid(f"{path}: nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, Mapping):
+        return {str(k): _opaque(v, f"{path}.{k}", depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_opaque(v, path, depth + 1) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise invalid(f"{path}: a number must be finite")
+    return value
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more than 4,300 digits
+        text = f"a {type(value).__name__} too long to show"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _did_you_mean(word: Any, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
