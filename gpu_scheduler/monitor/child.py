@@ -46,7 +46,7 @@ class ChildProbe:
         self._usage: tuple[Usage, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
-        """Raises UNAVAILABLE without a driver or device, TIMEOUT when the driver does not answer."""
+        """Raises UNAVAILABLE without a driver or device, TIMEOUT when a driver does not answer."""
         self._usage = ()
         line = await self._ask()
         try:

@@ -1,7 +1,8 @@
 """The child that looks at NVIDIA devices: run as `python -m gpu_scheduler.monitor.nvml`.
 
 Only this process ever loads NVML. A device that cannot be read, as one that fell off the bus, is
-told as last seen, and hides no other. Where MIG is on, its slices are the devices: the whole runs nothing.
+told as last seen, and hides no other. Where MIG is on, its slices are the devices: the whole board
+runs nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -140,15 +140,14 @@ def _memory(handle: Any) -> tuple[Any, int]:
     return memory, memory.reserved // 2**20
 
 
-def _pids(handle: Any) -> Counter[int]:
+def _pids(handle: Any) -> frozenset[int]:
     """Processes of every kind on it; a client of MPS may be listed twice."""
-    kinds = (
-        pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-    )  # fmt: skip
-    return Counter(
-        process.pid for kind in kinds for process in _supported(lambda: kind(handle), [])
+    lists: tuple[list[Any], ...] = (
+        _supported(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle), []),
+        _supported(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle), []),
+        _supported(lambda: pynvml.nvmlDeviceGetMPSComputeRunningProcesses(handle), []),
     )
+    return frozenset(process.pid for processes in lists for process in processes)
 
 
 def _slices(board: Any) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ _NVIDIA = "NVIDIA CUDA"  #: the name of its platform
 def look() -> Seen | str:
     """All devices of all platforms; a str when there is no OpenCL here."""
     try:
-        import pyopencl  # noqa: PLC0415 - optional, and loads every driver that is installed
+        import pyopencl  # optional, and loads every driver there is
     except ImportError:
         return "pyopencl is not installed; see `pip install pyopencl pocl-binary-distribution`"
     try:

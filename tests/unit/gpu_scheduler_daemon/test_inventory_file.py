@@ -12,6 +12,8 @@ from corekit.errors import AppError
 from gpu_scheduler.model import Device, DeviceKind
 from gpu_scheduler.monitor.probes import CpuProbe, FileProbe, probe_of
 
+TWICE = "{kind: cpu, model: A, memory_mib: 1, id: x}"
+
 
 def devices(path: Path) -> tuple[Device, ...]:
     return asyncio.run(FileProbe(path, "k80").devices())
@@ -40,11 +42,7 @@ def test_json_will_do(tmp_path: Path) -> None:
         ),
         ("devices: [{kind: gpu, model: K80, memory_mib: 1}]", r"devices\[0\].kind: 'gpu'"),
         ("devices: [3]", r"devices\[0\]: expected an object"),
-        (
-            "devices: [{kind: cuda, model: A, memory_mib: 1, id: x},"
-            " {kind: cpu, model: B, memory_mib: 1, id: x}]",
-            r"devices\[1\]: id 'x' is taken",
-        ),
+        (f"devices: [{TWICE}, {TWICE}]", r"devices\[1\]: id 'x' is taken"),
         ("devices: 3", "must be a list"),
         ("device: []", "write `devices:`"),
         ("devices: [", "not YAML or JSON"),

@@ -50,7 +50,7 @@ class Driver:
         self.facts: dict[str, object] = {}
 
     def tell(self, **facts: object) -> None:
-        """Facts of board 0, as `lost=1`; `xid="1 0 79"` and other facts of the whole as they are."""
+        """Facts of board 0, as `lost=1`, and those of the whole, as `xid="1 0 79"`."""
         whole = ("hang", "xid", "no_driver", "old_driver")
         self.facts |= {k if k in whole else f"0.{k}": v for k, v in facts.items()}
         new = self.path.with_suffix(".new")
