@@ -1,8 +1,9 @@
 """What an operator may change while the scheduler runs: `ssgm set NAME VALUE`.
 
-`Parameters` is one frozen, journalled value; `changed` gives the next one. Names of tenants' own
-parameters carry the tenant: `weight.TENANT`, `quota.TENANT.devices`; the tenant `*` stands for all
-that have none of their own. The value None (`none`, `off`) takes a limit away.
+`Parameters` is one frozen value; `changed` gives the next one. What was set is journalled by name
+and goes before what the daemon was configured with; the value `default` takes it back. Names of
+tenants' own parameters carry the tenant: `weight.TENANT`, `quota.TENANT.devices`; the tenant `*`
+stands for all that have none of their own. The value None (`none`, `off`) takes a limit away.
 """
 
 from __future__ import annotations
@@ -110,18 +111,19 @@ Given = str | float | int | bool | None
 
 _INTEGERS = ("bypass_max", "leases_max", "waiting_max")
 _LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")
+_PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS)
 _QUOTAS = tuple(limit.name for limit in dataclasses.fields(Quota))
+#: The word that takes an override back.
+DEFAULT = "default"
 _OFF = ("none", "off", "null", "")
 
 #: Every name that `changed` knows; TENANT stands for a tenant or `*`.
-NAMES = (
-    "policy", *_LENGTHS_S, *_INTEGERS, "weight.TENANT",
-    *(f"quota.TENANT.{limit}" for limit in _QUOTAS),
-)  # fmt: skip
+NAMES = (*_PLAIN, "weight.TENANT", *(f"quota.TENANT.{limit}" for limit in _QUOTAS))
 
 
 def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
     """The parameters with one of them changed. Raises INVALID naming it and what it may be."""
+    known_name(name)
     kind, _, rest = name.partition(".")
     tenant, _, limit = rest.rpartition(".")
     try:
@@ -133,13 +135,30 @@ def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
         if name in _LENGTHS_S:
             length_s: Any = None if name == "aging_s" and _is_off(value) else _number(value)
             return dataclasses.replace(parameters, **{name: length_s})
-        if kind == "weight" and rest:
+        if kind == "weight":
             return _with_weight(parameters, rest, value)
-        if kind == "quota" and tenant and limit in _QUOTAS:
-            return _with_quota(parameters, tenant, limit, value)
+        return _with_quota(parameters, tenant, limit, value)
     except AppError as error:
         raise invalid(f"parameter {name}: {error.message}") from None
-    raise invalid(_unknown(name))
+
+
+def overridden(configured: Parameters, overrides: Mapping[str, Given]) -> Parameters:
+    """What holds: the configured parameters with those set since. Raises INVALID."""
+    parameters = configured
+    for name, value in overrides.items():
+        parameters = changed(parameters, name, value)
+    return parameters
+
+
+def known_name(name: str) -> None:
+    """Raises INVALID, with a guess, for a name that is none of `NAMES`."""
+    kind, _, rest = name.partition(".")
+    tenant, _, limit = rest.rpartition(".")
+    tenants_own = (kind == "weight" and rest) or (kind == "quota" and tenant and limit in _QUOTAS)
+    if name not in _PLAIN and not tenants_own:
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
+        raise invalid(f"parameter {name!r} is unknown; {hint}")
 
 
 def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameters:
@@ -175,7 +194,7 @@ def _policy(value: Given) -> PolicyName:
 def _number(value: Given) -> float:
     try:
         number = math.nan if isinstance(value, bool) or value is None else float(value)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise invalid(f"{value!r} is no finite number")
@@ -187,9 +206,3 @@ def _integer(value: Given) -> int:
     if number != int(number):
         raise invalid(f"{value!r} is no whole number")
     return int(number)
-
-
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, NAMES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
-    return f"parameter {name!r} is unknown; {hint}"

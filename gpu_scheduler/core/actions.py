@@ -172,6 +172,7 @@ class ParametersAnswer:
     """The rules and limits that hold now."""
 
     parameters: Parameters
+    overridden: tuple[str, ...]  #: names that were set since the daemon was configured
 
 
 Answer = (

@@ -31,8 +31,8 @@ def apply_part(state: State, part: do.Part) -> None:
             _changed(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
-        case do.ParametersSet():
-            state.parameters = part.parameters
+        case do.ParameterSet():
+            state.set_parameter(part.name, part.value)
         case do.RecordForgotten():
             state.forget_record(part.holder)
         case _:

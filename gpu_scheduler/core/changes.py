@@ -15,7 +15,6 @@ from corekit.decode import decode, encode
 from corekit.errors import invalid
 from corekit.ids import HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
-from gpu_scheduler.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +52,11 @@ class HostForgotten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersSet:
-    """All rules and limits that hold from here on."""
+class ParameterSet:
+    """An operator changed a rule or a limit; DEFAULT takes back what was set before."""
 
-    parameters: Parameters
+    name: str
+    value: Any  #: `parameters.Given`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class RecordForgotten:
 Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten | ParametersSet
+    | RecordForgotten | ParameterSet
 )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ _PARTS: Mapping[str, type[Part]] = {
     for cls in (
         EpochStarted, InventoryDeclared, HostRegistered, HostDrained, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
-        ParametersSet,
+        ParameterSet,
     )
 }  # fmt: skip
 

@@ -6,18 +6,28 @@ from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.state import State
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.parameters import changed
+from gpu_scheduler.parameters import DEFAULT, changed, known_name
+
+
+def parameters(state: State) -> do.ParametersAnswer:
+    """What holds now, and which of it was set here."""
+    return do.ParametersAnswer(parameters=state.parameters, overridden=tuple(state.overrides))
 
 
 def set_parameter(turn: Turn, event: on.SetAsked) -> None:
     """Idempotent: a value that stands already is not journalled again."""
+    state = turn.state
     try:
-        parameters = changed(turn.state.parameters, event.name, event.value)
+        if event.value == DEFAULT:
+            known_name(event.name)
+        else:
+            changed(state.parameters, event.name, event.value)
     except AppError as error:
         turn.refuse(event.reply_to, error.code, error.message)
         return
-    if parameters != turn.state.parameters:
-        turn.emit(to.ParametersSet(parameters=parameters))
+    if state.overrides.get(event.name, DEFAULT) != event.value:
+        turn.emit(to.ParameterSet(name=event.name, value=event.value))
         turn.capacity_freed = True  # another rule may serve another request
-    turn.reply(event.reply_to, do.ParametersAnswer(parameters=parameters))
+    turn.reply(event.reply_to, parameters(state))

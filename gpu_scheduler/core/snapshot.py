@@ -20,7 +20,8 @@ def snapshot(state: State) -> tuple[do.Entry, ...]:
 
 def _parts(state: State) -> Iterator[do.Part]:
     inventory = state.inventory
-    yield do.ParametersSet(parameters=state.parameters)
+    for name, value in state.overrides.items():
+        yield do.ParameterSet(name=name, value=value)
     yield do.InventoryDeclared(devices=inventory.declared)
     for host in inventory.hosts.values():
         yield do.HostRegistered(

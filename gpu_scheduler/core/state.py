@@ -14,7 +14,7 @@ from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
-from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class State:
 
     epoch: int = 0
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
-    parameters: Parameters = field(default_factory=Parameters)
+    configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
+    overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(default_factory=WaitingQueue)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
@@ -65,6 +66,18 @@ class State:
     watchers: dict[SessionId, None] = field(default_factory=dict)
     bypass: Bypass = field(default_factory=Bypass)
     timers: Timers = field(default_factory=Timers)
+    parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
+
+    def __post_init__(self) -> None:
+        self.parameters = self.configured
+
+    def set_parameter(self, name: str, value: Given) -> None:
+        """Override a parameter, or take an override back. Raises INVALID."""
+        overrides = {known: given for known, given in self.overrides.items() if known != name}
+        if value != DEFAULT:
+            overrides[name] = value
+        self.parameters = overridden(self.configured, overrides)
+        self.overrides = overrides
 
     def live_lease(self, record: Record) -> LeaseEntry | None:
         """The lease of a record's newest attempt, if it is not over."""

@@ -14,6 +14,7 @@ from gpu_scheduler.core.explain import impossible
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.placement import place
+from gpu_scheduler.core.rules import parameters
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.turn import Turn
 
@@ -42,7 +43,7 @@ def answer(turn: Turn, event: Question) -> None:
         case on.QueueAsked():
             turn.reply(event.reply_to, _queue(state))
         case on.ParametersAsked():
-            turn.reply(event.reply_to, do.ParametersAnswer(parameters=state.parameters))
+            turn.reply(event.reply_to, parameters(state))
         case on.ExplainAsked():
             _explain(turn, event)
         case _:
