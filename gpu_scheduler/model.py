@@ -19,6 +19,9 @@ from gpu_scheduler.versions import is_version
 BLOCK_BYTES_MAX = 4096
 PREFERENCES_MAX = 64  #: kinds and models of one request
 WORD_CHARS_MAX = 256  #: of a model, a tenant, a warm key: they are kept in the journal
+DETAIL_CHARS_MAX = 500  #: a sentence about a device
+RESIDENT_MAX = 1024  #: warm keys of one device
+MEMORY_MIB_MAX = 2**31 - 1
 COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
 LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline: a year is a mistake or for ever
 
@@ -112,7 +115,8 @@ class Request:
         lengths_s = (self.max_wait_s, self.deadline_s, self.lease_s)
         checks = (
             (1 <= self.count <= COUNT_MAX, f"count {self.count} must lie in 1…{COUNT_MAX}"),
-            (0 <= self.memory_mib < 2**31, f"memory_mib {self.memory_mib} must be 0 or more"),
+            (0 <= self.memory_mib <= MEMORY_MIB_MAX,
+             f"memory_mib {self.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"),
             (0 <= self.compute_guarantee_pct <= 100, "compute_guarantee_pct must lie in 0…100"),
             (1 <= self.compute_limit_pct <= 100, "compute_limit_pct must lie in 1…100"),
             (self.compute_guarantee_pct <= self.compute_limit_pct,
@@ -137,7 +141,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator as its monitor describes it."""
+    """One accelerator as its monitor describes it. Validated on construction (raises INVALID)."""
 
     id: DeviceId  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
     index: int  #: on its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count
@@ -152,6 +156,23 @@ class Device:
     operations: tuple[str, ...] = ()  #: names of trusted operations implemented for its kind
     resident: tuple[str, ...] = ()  #: warm keys
 
+    def __post_init__(self) -> None:
+        words = (self.id, self.model, self.driver, self.runtime, *self.operations, *self.resident)
+        if not self.id or max(map(len, words)) > WORD_CHARS_MAX:
+            raise invalid(
+                f"device {self.id[:WORD_CHARS_MAX]!r}: its id, model, versions, operations and "
+                f"warm keys have at most {WORD_CHARS_MAX} characters, and it needs an id"
+            )
+        if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
+            raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
+        if len(self.detail) > DETAIL_CHARS_MAX or len(words) > RESIDENT_MAX:
+            raise invalid(
+                f"device {self.id}: at most {DETAIL_CHARS_MAX} characters of detail and "
+                f"{RESIDENT_MAX} operations and warm keys"
+            )
+        if self.health is Health.OK and self.symptoms:
+            raise invalid(f"device {self.id}: symptoms belong to SUSPECT or BAD devices")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -161,6 +182,10 @@ class Usage:
     memory_used_mib: int
     utilisation_pct: int
     processes: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.memory_used_mib, self.utilisation_pct, self.processes) < 0:
+            raise invalid(f"usage of device {self.device}: a figure is below 0")
 
 
 class HostState(StrEnum):
@@ -245,6 +270,10 @@ class Step(StrEnum):
     RUNNING = "RUNNING"
     COMMITTED = "COMMITTED"
     ENDED = "ENDED"
+
+
+#: In `Record.times`, beside the steps: the wall clock before which the next attempt should not open.
+RETRY_AT = "RETRY_AT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ def apply_part(state: State, part: do.Part) -> None:
         case do.EpochStarted():
             state.epoch, state.position = part.epoch, part.position
         case (
-            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.HostForgotten()
-        ):
+            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.DeviceDrained()
+            | do.DeviceChanged() | do.HostForgotten()
+        ):  # fmt: skip
             _known(state.inventory, part)
         case do.RequestQueued():
             state.queue.put(part.waiting)
@@ -41,8 +42,9 @@ def apply_part(state: State, part: do.Part) -> None:
 
 def _known(
     inventory: Inventory,
-    part: do.InventoryDeclared | do.HostRegistered | do.HostDrained | do.HostForgotten,
-) -> None:
+    part: do.InventoryDeclared | do.HostRegistered | do.HostDrained | do.DeviceDrained
+    | do.DeviceChanged | do.HostForgotten,
+) -> None:  # fmt: skip
     match part:
         case do.InventoryDeclared():
             inventory.declared = part.devices
@@ -50,6 +52,10 @@ def _known(
             inventory.register(part.host, part.incarnation, part.gateway, part.devices)
         case do.HostDrained():
             inventory.set_drained(part.host, part.drained)
+        case do.DeviceDrained():
+            inventory.set_device_drained(part.device, part.drained)
+        case do.DeviceChanged():
+            inventory.set_device(part.device)
         case do.HostForgotten():
             inventory.forget(part.host)
         case _:

@@ -13,7 +13,7 @@ from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.errors import invalid
-from corekit.ids import HostId, JobId, LeaseId, SessionId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
 
 
@@ -44,6 +44,19 @@ class HostRegistered:
 class HostDrained:
     host: HostId
     drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDrained:
+    device: DeviceId
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChanged:
+    """One device counts differently from now on: a recovering one is OK again."""
+
+    device: Device  #: `resident` left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +134,8 @@ class RecordForgotten:
 
 
 Part = (
-    EpochStarted | InventoryDeclared | HostRegistered | HostDrained | HostForgotten
+    EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
+    | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
     | RecordForgotten | ParameterSet
 )  # fmt: skip
@@ -137,7 +151,8 @@ class Entry:
 _PARTS: Mapping[str, type[Part]] = {
     cls.__name__: cls
     for cls in (
-        EpochStarted, InventoryDeclared, HostRegistered, HostDrained, HostForgotten,
+        EpochStarted, InventoryDeclared, HostRegistered, HostDrained,
+        DeviceDrained, DeviceChanged, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
         ParameterSet,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from corekit.ids import HostId, JobId, LeaseId, SessionId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage
 from gpu_scheduler.parameters import Given
 
@@ -253,6 +253,8 @@ class DrainAsked(Asked):
 
     host: HostId
     drained: bool
+    device: DeviceId | None = None  #: of that host: only this one; None = the whole host
+    revoke: bool = False  #: what lives there ends as REVOKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,8 +290,8 @@ class HostHello(HostSaid):
 class HostReported(HostSaid):
     """op `report` → Done | NOT_FOUND: the host is not known, it must say hello."""
 
-    devices: tuple[Device, ...]
-    usage: tuple[Usage, ...]
+    devices: tuple[Device, ...] | None  #: None: as it said last
+    usage: tuple[Usage, ...]  #: of those whose figures changed
 
 
 class SessionChange(StrEnum):

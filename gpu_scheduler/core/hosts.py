@@ -13,9 +13,9 @@ from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import dispatch
+from gpu_scheduler.core import dispatch, health
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.inventory import HostEntry, merged
+from gpu_scheduler.core.inventory import HostEntry, without_resident
 from gpu_scheduler.core.leases import end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
@@ -32,10 +32,8 @@ def hello(turn: Turn, event: on.HostHello) -> None:
         return
     known = turn.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != event.incarnation
-    _know(turn, event.host, event.incarnation, event.gateway, event.devices)
-    host = turn.state.inventory.hosts[event.host]
+    host = _know(turn, event.host, event.incarnation, event.gateway, event.devices)
     _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
-    turn.state.inventory.observe(host, event.devices, ())
     heard(turn, host)
     installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
     turn.reply(event.reply_to, do.HostWelcome(epoch=turn.state.epoch, installs=installs))
@@ -61,38 +59,46 @@ def _devices_problem(
                 f"device {device.id} is registered by host {known.host}; "
                 f"forget that host before {host} may have it"
             )
-        if device.id in seen or device.memory_mib < 0:
-            return ErrorCode.INVALID, f"device {device.id} is named twice or has negative memory"
+        if device.id in seen:
+            return ErrorCode.INVALID, f"host {host} names device {device.id} twice"
         seen[device.id] = None
+    return None
+
+
+def _usage_problem(host: HostEntry, event: on.HostReported) -> tuple[ErrorCode, str] | None:
+    devices = host.devices if event.devices is None else {d.id: None for d in event.devices}
+    seen: dict[DeviceId, None] = {}
+    for figures in event.usage:
+        if figures.device in seen or figures.device not in devices:
+            why = "twice" if figures.device in seen else "that it does not have"
+            return ErrorCode.INVALID, f"host {host.host} tells usage of {figures.device} {why}"
+        seen[figures.device] = None
     return None
 
 
 def _know(
     turn: Turn, host: HostId, incarnation: str, gateway: str | None, devices: tuple[Device, ...]
-) -> None:
+) -> HostEntry:
     """Journal what is new about a host, and end the leases of devices that went bad."""
-    entry = turn.state.inventory.hosts.get(host)
-    now = merged({} if entry is None else entry.devices, devices)
-    before = {} if entry is None else {id_: d.device for id_, d in entry.devices.items()}
-    if (
-        entry is not None
-        and (entry.incarnation, entry.gateway) == (incarnation, gateway)
-        and before == {device.id: device for device in now}
-    ):
-        return
-    bad = [d.id for d in now if d.id in before and _went_bad(before[d.id], d)]
-    for lease in _leases_on(turn, bad):
-        end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, now))
-    turn.emit(to.HostRegistered(host=host, incarnation=incarnation, gateway=gateway, devices=now))
-    turn.capacity_freed = True
-
-
-def _went_bad(before: Device, now: Device) -> bool:
-    """Unhealthy, or no longer what was promised."""
-    same = (before.kind, before.model, before.memory_mib, before.index) == (
-        now.kind, now.model, now.memory_mib, now.index,
-    )  # fmt: skip
-    return now.health is Health.BAD or not same
+    inventory = turn.state.inventory
+    entry = inventory.hosts.get(host)
+    known = {} if entry is None else entry.devices
+    now = health.judged(known, devices)
+    same = entry is not None and (entry.incarnation, entry.gateway) == (incarnation, gateway)
+    if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
+        bad = [d.id for d in now if d.id in known and health.went_bad(known[d.id].device, d)]
+        for lease in _leases_on(turn, bad):
+            end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, now))
+        registered = to.HostRegistered(
+            host=host, incarnation=incarnation, gateway=gateway, devices=now
+        )
+        turn.emit(registered)
+        turn.capacity_freed = True
+    entry = inventory.hosts[host]
+    for device in without_resident(devices):
+        health.watch(turn, entry.devices[device.id], device)
+    inventory.observe(entry, devices, ())
+    return entry
 
 
 def _leases_on(turn: Turn, devices: Iterable[DeviceId]) -> list[LeaseId]:
@@ -137,12 +143,16 @@ def reported(turn: Turn, event: on.HostReported) -> None:
         message = f"host {event.host} is not known: say hello first"
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
         return
-    problem = _devices_problem(turn, event.host, event.devices)
+    devices = event.devices
+    problem = _usage_problem(host, event)
+    if problem is None and devices is not None:
+        problem = _devices_problem(turn, event.host, devices)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
         return
-    _know(turn, event.host, host.incarnation, host.gateway, event.devices)
-    turn.state.inventory.observe(host, event.devices, event.usage)
+    if devices is not None:
+        _know(turn, event.host, host.incarnation, host.gateway, devices)
+    turn.state.inventory.observe(host, (), event.usage)
     heard(turn, host)
     turn.reply(event.reply_to, do.Done())
 
@@ -190,14 +200,26 @@ def _end_all(turn: Turn, host: HostEntry, detail: str) -> None:
 
 
 def drain(turn: Turn, event: on.DrainAsked) -> None:
-    """No new leases there; what runs, runs on. Idempotent."""
+    """No new leases there; what runs, runs on, unless it is to be revoked. Idempotent."""
     host = turn.state.inventory.hosts.get(event.host)
-    if host is None:
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is not known")
+    device = None if host is None or event.device is None else host.devices.get(event.device)
+    if host is None or (event.device is not None and device is None):
+        name = event.host if host is None else f"{event.host} has no device {event.device};"
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {name} is not known")
         return
-    if host.drained is not event.drained:
-        turn.emit(to.HostDrained(host=event.host, drained=event.drained))
+    if device is not None:
+        changed = device.drained is not event.drained
+        part: to.Part = to.DeviceDrained(device=device.device.id, drained=event.drained)
+        leases = tuple(device.shares)
+    else:
+        changed = host.drained is not event.drained
+        part = to.HostDrained(host=event.host, drained=event.drained)
+        leases = tuple(host.leases)
+    if changed:
+        turn.emit(part)
         turn.capacity_freed = True
+    for lease in leases if event.drained and event.revoke else ():
+        end(turn, turn.state.leases[lease], EndReason.REVOKED, f"{event.host} is drained")
     turn.reply(event.reply_to, do.Done())
 
 

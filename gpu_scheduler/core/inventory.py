@@ -8,12 +8,12 @@ family is all that placing has to look at.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, empty_shape
-from gpu_scheduler.model import Device, Health, HostState, Share, Symptom, Usage
+from gpu_scheduler.model import Device, HostState, Share, Usage
 from gpu_scheduler.versions import parse_version
 
 
@@ -28,6 +28,9 @@ class DeviceEntry:
     promised_pct: int = 0
     exclusive: LeaseId | None = None
     kept_for: str | None = None
+    drained: bool = False  #: an operator wants no new leases on it
+    said: Device | None = None  #: what its host said last; `device` is what counts
+    clean_since_s: float | None = None  #: monotonic: recovering, and found clean since
     resident: tuple[str, ...] = ()
     usage: Usage | None = None
     shape: Shape | None = None  #: under which it is indexed
@@ -131,6 +134,15 @@ class Inventory:
         self.hosts[host].drained = drained
         self._reindex_host(self.hosts[host])
 
+    def set_device_drained(self, device: DeviceId, drained: bool) -> None:
+        self.devices[device].drained = drained
+        self._reindex(self.devices[device])
+
+    def set_device(self, device: Device) -> None:
+        """Its host or its health says it differently."""
+        self.devices[device.id].device = device
+        self._reindex(self.devices[device.id])
+
     def observe(self, entry: HostEntry, devices: Iterable[Device], usage: Iterable[Usage]) -> None:
         """Take over what is not durable: warm keys and live figures."""
         for device in devices:
@@ -214,10 +226,12 @@ class Inventory:
 
 def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
     """What `fits` sees of a device right now."""
-    device = entry.device
+    device, state = entry.device, host.shown_state
+    if entry.drained and state is HostState.UP:
+        state = HostState.DRAINED
     return Shape(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib,
-        gateway=host.gateway is not None, host_state=host.shown_state, health=device.health,
+        gateway=host.gateway is not None, host_state=state, health=device.health,
         driver=parse_version(device.driver), runtime=parse_version(device.runtime),
         free_mib=device.memory_mib - entry.promised_mib,
         free_pct=COMPUTE_PCT_MAX - entry.promised_pct, exclusive=entry.exclusive is not None,
@@ -228,17 +242,3 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
     """The durable part of what a host says about its devices."""
     return tuple(replace(device, resident=()) for device in devices)
-
-
-def merged(known: Mapping[DeviceId, DeviceEntry], said: Iterable[Device]) -> tuple[Device, ...]:
-    """All devices ever seen on a host: one that is no longer named is known, but BAD."""
-    named = {device.id: device for device in without_resident(said)}
-    missing = tuple(
-        replace(
-            entry.device, health=Health.BAD, symptoms=(Symptom.MISSING,),
-            detail="no longer reported by its host",
-        )
-        for id_, entry in known.items()
-        if id_ not in named
-    )
-    return (*named.values(), *missing)

@@ -23,11 +23,21 @@ from __future__ import annotations
 from typing import assert_never
 
 from corekit.budget import Budget
-from corekit.ids import HostId, IdSource, JobId, LeaseId, SessionId
+from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from corekit.machine import Decision
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import dispatch, hosts, leases, records, recovery, rules, sessions, views
+from gpu_scheduler.core import (
+    dispatch,
+    health,
+    hosts,
+    leases,
+    records,
+    recovery,
+    rules,
+    sessions,
+    views,
+)
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.apply import apply_part
 from gpu_scheduler.core.policies.base import Policy
@@ -130,6 +140,8 @@ def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
             leases.deadline_passed(turn, LeaseId(name))
         case TimerKind.WAIT:
             dispatch.patience_over(turn, name)
+        case TimerKind.DEVICE:
+            health.clean_long_enough(turn, DeviceId(name))
         case TimerKind.RECORD:
             records.forget(turn, JobId(name))
         case _:

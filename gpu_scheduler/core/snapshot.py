@@ -30,6 +30,9 @@ def _parts(state: State) -> Iterator[do.Part]:
         )  # fmt: skip
         if host.drained:
             yield do.HostDrained(host=host.host, drained=True)
+        for device in host.devices.values():
+            if device.drained:
+                yield do.DeviceDrained(device=device.device.id, drained=True)
     for waiting in state.queue.entries.values():
         yield do.RequestQueued(waiting=waiting)
     for entry in state.leases.values():

@@ -11,6 +11,7 @@ class TimerKind(StrEnum):
     SESSION = "session"  #: silence
     LEASE = "lease"  #: accept, reserved TTL, connect_by, or length
     WAIT = "wait"  #: max_wait_s of a request
+    DEVICE = "device"  #: clean for long enough after it was bad
     RECORD = "record"  #: a finished record is forgotten
 
 

@@ -94,8 +94,8 @@ class Desk:
                 self._hand_in(op, on.WatchAsked, {"all_leases": value.all, **envelope})
             case requester.Drain() | requester.Undrain():
                 drained = isinstance(value, requester.Drain)
-                host = {"host": value.host, "drained": drained}
-                self._hand_in(op, on.DrainAsked, {**host, **envelope})
+                asked = {**_fields_of(value), "drained": drained}
+                self._hand_in(op, on.DrainAsked, {**asked, **envelope})
             case _:
                 self._hand_in(op, _EVENTS[cls], {**_fields_of(value), **envelope})
 

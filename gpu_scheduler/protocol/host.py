@@ -73,8 +73,12 @@ class HostHello:
     def __post_init__(self) -> None:
         if not self.host or len(self.host) > 200:
             raise invalid("host must be a name of 1 to 200 characters")
-        if len(self.devices) > DEVICES_MAX:
-            raise invalid(f"{len(self.devices)} devices; a host may have {DEVICES_MAX}")
+        _limited(len(self.devices))
+
+
+def _limited(devices: int) -> None:
+    if devices > DEVICES_MAX:
+        raise invalid(f"{devices} devices; a host may have {DEVICES_MAX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +91,14 @@ class HostWelcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Every `host_report_s`; a silent host is stale, then lost."""
+    """Every `host_report_s`; a silent host is stale, then lost. An empty one proves life."""
 
-    devices: tuple[Device, ...]
-    usage: tuple[Usage, ...] = ()
+    devices: tuple[Device, ...] | None = None  #: all of them; None = as said last
+    usage: tuple[Usage, ...] = ()  #: of the host's devices whose figures changed, each once
+
+    def __post_init__(self) -> None:
+        _limited(len(self.devices or ()))
+        _limited(len(self.usage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.errors import invalid
-from corekit.ids import HostId, JobId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from gpu_scheduler.model import EndReason, Hold, Request
 
 #: Ids are names, not texts; ours have fewer than 40 characters.
@@ -275,16 +275,22 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """No new leases on this host."""
+    """No new leases on this host, or on one device of it; what lives there goes on.
+
+    With `revoke` it ends as REVOKED.
+    """
 
     host: HostId
+    device: DeviceId | None = None
+    revoke: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undrain:
-    """New leases on this host again."""
+    """New leases on this host, or on this device of it, again."""
 
     host: HostId
+    device: DeviceId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

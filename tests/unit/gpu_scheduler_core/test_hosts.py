@@ -140,6 +140,8 @@ def test_a_device_that_disappears_is_known_but_bad(world, device):
     assert answer.outcome is do.Outcome.WAITING
     assert answer.explanation.counts == {"BAD": 1}
     world.report("h1", device("d1"), device("d2", index=1))
+    world.alive["s1"] = None
+    world.advance(world.budget.device_clean_s)
     assert [p.attempt for p in world.pushes(do.GrantedPush)] == ["two"]
 
 

@@ -216,6 +216,8 @@ def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, s
     assert answer.outcome is do.Outcome.WAITING
     one.ask(on.DrainAsked, host="h1", drained=False)
     one.report("h1", device("d1"))
+    one.alive["s1"] = None
+    one.advance(one.budget.device_clean_s if spoil == "bad" else 0.0)
     assert [x.attempt for x in one.leases] == ["b"]
 
 
@@ -266,6 +268,8 @@ def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, wh
     assert world.reserve("s0", Request(memory_mib=400)).granted.lease.shares[0].device == "d1"
     world.report("h", device("d0", health=Health.BAD), device("d1", index=1))
     world.report("h", device("d0"), device("d1", index=1))
+    world.alive["s1"] = None
+    world.advance(world.budget.device_clean_s)
     kept = {d: e.kept_for for d, e in world.machine.state.inventory.devices.items()}
     # d0 came back empty and went to the head at once: nothing is kept any more
     assert [x.attempt for x in world.leases if x.shares[0].device == "d0"] == ["head"]
