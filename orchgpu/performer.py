@@ -218,12 +218,12 @@ class Performer:
     async def _store_handle(self, action: do.StoreHandle) -> None:
         await self._scheduler.store_handle(action.job, action.handle)
 
-    async def _renew(self, action: do.RenewLease) -> on.Event | None:
+    async def _renew(self, action: do.RenewLease) -> on.Event:
         try:
             await self._scheduler.renew(action.lease)
         except AppError as error:
             return self._lease_gone(action, action.attempt, error)
-        return None
+        return on.LeaseRenewed(**self._about(action), attempt=action.attempt)
 
     def _lease_gone(self, action: do.Action, attempt: int, error: AppError) -> on.Event:
         if error.code in (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):

@@ -43,8 +43,8 @@ AFTER_EVENTS_S = 0.001
 FORGET_NOTICES_S = 0.1
 #: Phases that a drain waits for: they end by themselves, in moments.
 _SOON_OVER = frozenset({
-    Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING, Phase.FAILING,
-    Phase.CONCLUDING, Phase.BURYING, Phase.FINISHING, Phase.DELETING,
+    Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING,
+    Phase.FAILING, Phase.CONCLUDING, Phase.BURYING, Phase.FINISHING, Phase.DELETING,
 })  # fmt: skip
 _AWS_ACTIONS = (
     do.ReadInput, do.ReadResult, do.ReadReport, do.StageEnvelope, do.WriteResult,
@@ -98,8 +98,8 @@ class Replica:
 
     async def drain(self) -> None:
         """SIGTERM: stop receiving, hand back what has not started, finish what is nearly done."""
-        for name in list(self._loops):
-            self._stop_loops(name)
+        for task in [task for tasks in self._loops.values() for task in tasks]:
+            task.cancel()
         self._driver.submit(on.DrainRequested(**self._now()))
         deadline_s = self._clock.monotonic_s() + self._budget.drain_s * 0.8
         while self._clock.monotonic_s() < deadline_s:
@@ -131,10 +131,14 @@ class Replica:
 
     async def _load_functions(self) -> None:
         found = dict(await self._registry.functions())
-        for name in [n for n in self._functions if found.get(n) != self._functions[n]]:
-            self._stop_loops(name)
+        for name, known in self._functions.items():
+            if found.get(name) == known:
+                found[name] = known  # its loops go on
+            else:
+                self._loops.pop(name, None)  # they end by themselves: see `_serves`
         self._functions = found
         self._machine.set_functions(found)
+        self._progress.set()
         for name, function in found.items():
             devices = await self._scheduler.device_count(function.request)
             window = max(WINDOW_MIN, WINDOW_PER_DEVICE * devices)
@@ -148,22 +152,35 @@ class Replica:
                     self._nursery.start(self._complete(function), f"complete/{name}"),
                 ]
 
-    def _stop_loops(self, name: str) -> None:
-        for task in self._loops.pop(name, ()):
-            task.cancel()
+    def _serves(self, function: Function) -> bool:
+        """False once it was changed or undeployed. Its loops finish their receive and end then: one
+        cancelled in flight may have taken messages along, which nobody sees for `visibility_s`."""
+        return self._functions.get(function.name) is function
 
     # ------------------------------------------------------------------ events in
 
     async def _receive(self, function: Function) -> None:
-        while True:
+        while self._serves(function):
             room = self._windows[function.name] - self._machine.waiting_count(function.name)
             if room <= 0:
                 self._progress.clear()
                 await self._progress.wait()
                 continue
-            for message in await self._poll(function.queue_url, room):
+            messages = await self._poll(function.queue_url, room)
+            if messages and not self._serves(function):
+                await self._return(function, messages)
+                return
+            for message in messages:
                 self._submit_message(function, message)
             await asyncio.sleep(AFTER_EVENTS_S)
+
+    async def _return(self, function: Function, messages: tuple[Message, ...]) -> None:
+        """Whoever serves the function as it is now gets them, at once."""
+        try:
+            handles = [message.handle for message in messages]
+            await self._queue.set_visibility(function.queue_url, handles, 0)
+        except AppError as error:  # the queue went with the function, or they come back later
+            logger.warning("%s", error, extra={"event": "call_failed"})
 
     async def _poll(self, queue_url: str, count_max: int) -> tuple[Message, ...]:
         try:
@@ -187,7 +204,7 @@ class Replica:
         )  # fmt: skip
 
     async def _complete(self, function: Function) -> None:
-        while True:
+        while self._serves(function):
             messages = await self._poll(function.completion_url, 10)
             for message in messages:
                 self._notice(function, message)

@@ -21,9 +21,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import BLOCK_BYTES_MAX, EndReason, Record, Step
-
-RETRY_AT = "RETRY_AT"  #: in record.times: wall clock before which attempt n+1 should not open
+from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Record, Step
 
 # ---------------------------------------------------------------------- attempts
 

@@ -88,7 +88,7 @@ class StoreHandle(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewLease(Action):
-    """Keeps a RESERVED lease; the first one takes a pushed grant. → LeaseGone or nothing"""
+    """Keeps a RESERVED lease; the first one takes a pushed grant. → LeaseRenewed | LeaseGone"""
 
     attempt: int
     lease: str

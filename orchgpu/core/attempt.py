@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from contract.states import JobState, Reason
 from corekit.budget import Budget
-from gpu_scheduler.model import LeaseState, Record
+from gpu_scheduler.model import RETRY_AT, LeaseState, Record
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job, Phase
@@ -73,10 +73,18 @@ def granted(job: Job, event: on.AttemptGranted, budget: Budget) -> Iterable[do.A
     if event.record is not None:
         job.revision = event.record.revision
     job.attempt, job.granted = event.attempt, event.granted
-    taking: list[do.Action] = []
-    if event.pushed:
-        taking.append(do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease))
-    return [*taking, *stage(job, budget)]
+    if not event.pushed:
+        return stage(job, budget)
+    job.phase, job.state, job.reason = Phase.ACCEPTING, JobState.RESERVED, Reason.NONE
+    return [do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease)]
+
+
+def renewed(job: Job, event: on.LeaseRenewed, budget: Budget) -> Iterable[do.Action]:
+    """The first renewal takes a pushed grant. No envelope before it: while it is not taken, the
+    next one may get it, and an envelope without a lease would start the function in vain."""
+    if job.phase is not Phase.ACCEPTING or event.attempt != job.attempt:
+        return ()
+    return stage(job, budget)
 
 
 def stage(job: Job, budget: Budget) -> list[do.Action]:
@@ -138,6 +146,19 @@ def recheck(job: Job) -> Iterable[do.Action]:
     """The last look before attempt n+1: an earlier one may have committed after all."""
     job.phase = Phase.RECHECKING
     return read_result(job)
+
+
+def go_on(job: Job, record: Record, wall_s: float, budget: Budget) -> Iterable[do.Action]:
+    """Adopted between two attempts: the pause that the last owner drew still holds."""
+    pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, budget.retry_s_max)
+    if pause_s <= 0.0:
+        return recheck(job)
+    return back_off(job, pause_s)
+
+
+def back_off(job: Job, pause_s: float) -> list[do.Action]:
+    job.phase, job.state, job.reason = Phase.BACKOFF, JobState.RECEIVED, Reason.RETRY_BACKOFF
+    return [do.ArmTimer(job=job.id, timer=NEXT_ATTEMPT, in_s=pause_s)]
 
 
 def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]:

@@ -20,7 +20,6 @@ from orchgpu.core.job import Failure, Job, Phase
 _REASON_OF_END = {
     EndReason.NOT_STARTED: Reason.NOT_STARTED,
     EndReason.EXPIRED: Reason.RESERVATION_EXPIRED,
-    EndReason.NOT_ACCEPTED: Reason.RESERVATION_EXPIRED,
     EndReason.SESSION_LOST: Reason.SESSION_LOST,
     EndReason.CAP: Reason.CAP,
     EndReason.REVOKED: Reason.REVOKED,
@@ -35,7 +34,8 @@ _BURIED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
 
 _DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
-_AFTER_STAGING = (Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
+#: In these a lease is ours, or may be.
+_HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
 
 # ---------------------------------------------------------------------- an attempt ends
@@ -45,7 +45,7 @@ def lease_ended(
     job: Job, attempt_n: int, reason: EndReason | None, detail: str
 ) -> Iterable[do.Action]:
     """The device is free again. Whether the job succeeded, only its result can say."""
-    if attempt_n != job.attempt or job.phase not in _AFTER_STAGING:
+    if attempt_n != job.attempt or job.phase not in _HOLDING:
         return ()
     job.end_reason, job.end_detail = reason, detail
     job.phase = Phase.CHECKING
@@ -136,9 +136,7 @@ def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.
     if job.phase is not Phase.FAILING:
         return ()
     job.revision, job.granted = event.record.revision, None
-    job.phase, job.reason = Phase.BACKOFF, Reason.RETRY_BACKOFF
-    pause_s = max(0.0, event.pause_s)
-    return [do.ArmTimer(job=job.id, timer=attempt.NEXT_ATTEMPT, in_s=pause_s)]
+    return attempt.back_off(job, event.pause_s)
 
 
 def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:

@@ -126,6 +126,13 @@ class StagedRecorded(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRenewed(JobEvent):
+    """The lease is ours for another while; a pushed grant is taken."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGone(JobEvent):
     """The scheduler answers that the lease we act on has ended."""
 

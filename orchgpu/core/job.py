@@ -25,6 +25,7 @@ class Phase(StrEnum):
     OPENING = "opening"  #: an attempt, the answer is due
     ADOPTING = "adopting"
     WAITING = "waiting"  #: for a grant
+    ACCEPTING = "accepting"  #: a grant was pushed: it is ours once the scheduler has our answer
     STAGING = "staging"
     RECORDING = "recording"  #: the envelope is there, the scheduler is told
     RUNNING = "running"  #: the function's turn, watched

@@ -6,10 +6,10 @@ Durable truth lives outside: the message in SQS, the record and the leases in th
 journal, the result in the intermediate bucket. This machine holds only what one replica needs to act
 next, so its death loses nothing: any replica adopts the record and goes on at the step it names.
 
-    READING ─▶ OPENING ─▶ (WAITING) ─▶ STAGING ─▶ RECORDING ─▶ RUNNING ─▶ CHECKING ─┬─▶ FINISHING ─▶ DELETING
-       │                     ▲                                                      │
-       │                     └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀┤ no result
-       │                                                                 ▲ GRACE ◀──┘
+    READING ─▶ OPENING ─▶ (WAITING ─▶ ACCEPTING) ─▶ STAGING ─▶ RECORDING ─▶ RUNNING ─▶ CHECKING ─┬─▶ FINISHING ─▶ DELETING
+       │          ▲                                                                              │
+       │          └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀────────────────────────┤ no result
+       │                                                         ▲ GRACE ◀───────────────────────┘
        └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (BURYING) ─▶ FINISHING
 
 Rules that never bend:
@@ -41,6 +41,9 @@ BEAT = "beat"  #: extends the visibility of the messages in our hands
 RETRY = "retry:"  #: + action name: repeats a failed call
 HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
+
+#: Phases of a lease that ends without a session when nobody renews it.
+_MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
 Handler = Callable[[Job, Any], Iterable[do.Action]]
 
@@ -115,6 +118,7 @@ class OrchestratorMachine:
             on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
             on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
             on.AttemptImpossible: ending.impossible,
+            on.LeaseRenewed: lambda job, event: attempt.renewed(job, event, budget),
             on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
             on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
             on.LeaseChanged: self._lease,
@@ -312,12 +316,14 @@ class OrchestratorMachine:
             case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
                 return attempt.watch(job, self._budget, running=record.step is not Step.STAGED)
             case Step.RECEIVED:
-                return attempt.recheck(job)
+                return attempt.go_on(job, record, event.wall_s, self._budget)
         return ending.lease_ended(job, job.attempt, _end_reason(record), "it ended unwatched")
 
     def _lease(self, job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
         if event.attempt != job.attempt:
             return ()
+        if event.reason is EndReason.NOT_ACCEPTED:
+            return ()  # nothing was tried: the request is back at its place, a new grant comes
         if event.state is LeaseState.ENDED:
             return ending.lease_ended(job, event.attempt, event.reason, event.detail)
         return attempt.lease_moved(job, event)
@@ -329,7 +335,7 @@ class OrchestratorMachine:
 
     def _lease_gone(self, job: Job, event: on.LeaseGone) -> Iterable[do.Action]:
         """The scheduler ended it before we heard; its record says why."""
-        if event.attempt != job.attempt or job.phase not in (Phase.STAGING, Phase.RECORDING):
+        if event.attempt != job.attempt or job.phase not in _MAY_EXPIRE:
             return ()
         return [do.ReadRecord(job=job.id)]
 

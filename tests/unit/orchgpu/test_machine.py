@@ -103,7 +103,52 @@ def test_a_pushed_grant_is_taken_and_staged(bench: Bench) -> None:
     assert bench.machine.jobs[JOB].state is JobState.WAITING
     push = on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
     bench.tell(push)
-    assert bench.kinds() == ["RenewLease", "StageEnvelope"]
+    assert bench.kinds() == ["RenewLease"]
+    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    assert bench.kinds() == ["StageEnvelope"]
+    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    assert bench.kinds() == []
+
+
+def test_a_grant_that_was_taken_too_late_costs_no_attempt(bench: Bench) -> None:
+    bench.read()
+    waiting = record(Step.WAITING, revision=1, attempt=1)
+    bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+    bench.tell(
+        on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True)
+    )
+    bench.ended(EndReason.NOT_ACCEPTED)
+    assert bench.kinds() == []
+    bench.tell(on.LeaseGone(**NOW, job=JOB, attempt=1))
+    bench.one(do.ReadRecord)
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=waiting))
+    assert bench.one(do.AdoptRecord).revision == 1
+    bench.tell(on.Adopted(**NOW, job=JOB, record=waiting, granted=None))
+    assert bench.machine.jobs[JOB].state is JobState.WAITING
+    again = granted(fence=9)
+    bench.tell(
+        on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=again, record=None, pushed=True)
+    )
+    bench.tell(on.LeaseRenewed(**NOW, job=JOB, attempt=1))
+    staging = bench.one(do.StageEnvelope)
+    assert (staging.attempt, staging.granted.lease.fence) == (1, 9)
+
+
+@pytest.mark.parametrize(("ahead_s", "first"), [(40.0, "ArmTimer"), (-1.0, "ReadResult")])
+def test_an_adopter_waits_out_the_pause_before_the_next_attempt(
+    bench: Bench, ahead_s: float, first: str
+) -> None:
+    times = {"RETRY_AT": NOW["wall_s"] + ahead_s}
+    block = Bench().read().one(do.OpenAttempt).block
+    failed = record(Step.RECEIVED, owner=None, times=times, block=block)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=failed))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=failed, granted=None))
+    (action,) = bench.actions
+    assert type(action).__name__ == first
+    if isinstance(action, do.ArmTimer):
+        assert action.in_s == pytest.approx(ahead_s)
+        bench.tell(on.TimerFired(**NOW, job=JOB, timer=action.timer))
+        bench.one(do.ReadResult)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""One replica on virtual time: what it does when its function is deployed again or taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from corekit.aio.clock import LoopClock
+from corekit.aio.supervise import Nursery
+from corekit.aio.vloop import run_virtual
+from corekit.budget import Budget
+from corekit.ids import IdSource
+from local_cloud.model.body import MemoryBodies
+from local_cloud.model.cloud import Cloud
+from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
+from orchgpu.core.function import Function
+from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.performer import Performer
+from orchgpu.ports import Message
+from orchgpu.shell import Replica
+from simulator.checkers import Checker
+from simulator.requester import SimRequester
+from simulator.scheduler import SimScheduler
+from tests.unit.orchgpu.jobs import FUNCTION
+
+#: A receive takes this long to come back once it has a message, as the network would.
+ANSWER_S = 1.0
+
+
+class SlowQueue(MemoryQueue):
+    """The memory queue at the end of a slow wire: what was received is hidden while it travels."""
+
+    async def receive(
+        self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
+    ) -> Sequence[Message]:
+        found = await super().receive(
+            queue_url, count_max=count_max, wait_s=wait_s, visibility_s=visibility_s
+        )
+        await asyncio.sleep(ANSWER_S)
+        return found
+
+
+class ChangingRegistry:
+    """What is deployed, as the test says."""
+
+    def __init__(self, function: Function) -> None:
+        self.deployed = {function.name: function}
+
+    async def functions(self) -> dict[str, Function]:
+        return dict(self.deployed)
+
+
+class Bench:
+    """A replica, the cloud it works on, and no host: every job it takes is refused at once."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self.clock = LoopClock()
+        budget = Budget()
+        self.bodies = MemoryBodies()
+        self.cloud = Cloud(ids=IdSource("cloud"), bodies=self.bodies, strict_policies=False)
+        for suffix in ("jobs", "dlq", "done"):
+            self.cloud.queues.create(0.0, f"search-{suffix}", {})
+        self.registry = ChangingRegistry(FUNCTION)
+        scheduler = SimScheduler(budget, self.clock, Checker(), "replica")
+        scheduler.start()
+        requester = SimRequester(
+            scheduler, "me", budget, random.Random(1), delay_s_max=0.001, loss_rate=0.0
+        )
+        nursery.start_eternal(requester.beat(), "beat")
+        self.arrivals = Arrivals(self.cloud)
+        queue = SlowQueue(self.cloud, self.arrivals, self.clock)
+        store = MemoryStore(self.cloud, self.bodies, self.clock)
+        machine = OrchestratorMachine(budget=budget, session="me", ids=IdSource("me"))
+        performer = Performer(
+            queue=queue, store=store, scheduler=requester, render=lambda *_: {},
+            clock=self.clock, budget=budget,
+        )  # fmt: skip
+        self.replica = Replica(
+            machine=machine, performer=performer, queue=queue, scheduler=requester,
+            registry=self.registry, clock=self.clock, budget=budget, nursery=nursery,
+        )  # fmt: skip
+
+    def junk(self) -> None:
+        """A message that is quarantined as soon as anybody handles it."""
+        queue = self.cloud.queues.get("search-jobs")
+        queue.send(self.clock.wall_s(), "no event")
+        self.arrivals.arrived(queue)
+
+    def count(self, queue: str) -> tuple[int, int]:
+        """Visible and hidden messages."""
+        counts = self.cloud.queues.get(f"search-{queue}").counts(self.clock.wall_s())
+        return counts.visible, counts.in_flight
+
+
+@pytest.mark.parametrize("after_s", [0.2, 2.5])
+def test_a_message_received_while_its_function_is_deployed_again_is_handled_at_once(
+    after_s: float,
+) -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            await bench.replica.start()
+            await asyncio.sleep(5.0 - after_s)
+            bench.registry.deployed = {"search": replace(FUNCTION, revision="2")}
+            await asyncio.sleep(after_s)  # seen by the next look at the registry, or just now
+            bench.junk()
+            await asyncio.sleep(6 * ANSWER_S)
+            assert bench.count("dlq") == (1, 0)
+            assert bench.count("jobs") == (0, 0)
+
+    run_virtual(main())
+
+
+def test_a_message_of_a_function_that_was_taken_away_is_given_back() -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            await bench.replica.start()
+            await asyncio.sleep(5.0)
+            bench.registry.deployed = {}
+            await asyncio.sleep(2.5)
+            bench.junk()
+            await asyncio.sleep(3 * ANSWER_S)
+            assert bench.count("jobs") == (1, 0)
+
+    run_virtual(main())
