@@ -10,7 +10,8 @@ Precedence, first match wins:
 5. real AWS.
 
 Whatever is not AWS itself gets path-style addresses, and the keys test/test when the caller has
-none. Real AWS never gets fake keys, and nothing is created there without being told so.
+none; a profile in the environment counts there only when it exists. Real AWS never gets fake keys,
+and nothing is created there without being told so.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ LOCAL_REGION = "us-east-1"
 REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
 
 
+#: For botocore's sessions: no variable of the environment and no key of a file names the profile.
+WITHOUT_PROFILE = {"profile": (None, None, None, None)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """How to make a client; the same for boto3 and aioboto3. None is left to botocore."""
@@ -47,6 +52,11 @@ class ClientSettings:
     s3_addressing: Literal["auto", "path"] = "auto"
     local: bool = False  #: True: not AWS itself
     source: str = "AWS"  #: which rule decided, for people
+
+    @property
+    def session_variables(self) -> dict[str, Any] | None:
+        """For botocore's session: off AWS only `profile` counts, never the environment's."""
+        return WITHOUT_PROFILE if self.local and self.profile is None else None
 
     def client_arguments(self, **config: Any) -> dict[str, Any]:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
@@ -79,9 +89,8 @@ def resolve(
         return ClientSettings(
             service=service, endpoint_url=url, region=region, profile=profile, source=source
         )
-    keys = profile is not None or any(
-        environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")
-    )
+    profile = profile or _known_profile(environ)
+    keys = profile is not None or bool(environ.get("AWS_ACCESS_KEY_ID"))
     named = region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return ClientSettings(
         service=service,
@@ -96,18 +105,28 @@ def resolve(
     )
 
 
-def boto3_session(profile: str | None) -> Any:
+def _known_profile(environ: Mapping[str, str]) -> str | None:
+    """The profile that the environment names, if there is such a one."""
+    named = environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
+    if not named:
+        return None
+    import botocore.session
+
+    return named if named in botocore.session.Session(WITHOUT_PROFILE).available_profiles else None
+
+
+def boto3_session(settings: ClientSettings) -> Any:
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
     import boto3
     import botocore.session
     from botocore.exceptions import BotoCoreError
 
     try:
-        inner = botocore.session.Session(profile=profile)
+        inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
         inner.register_component("data_loader", _service_descriptions())
         return boto3.session.Session(botocore_session=inner)
     except BotoCoreError as error:
-        raise invalid(f"cannot use the AWS profile {profile!r}: {error}") from error
+        raise invalid(f"cannot use the AWS profile {settings.profile!r}: {error}") from error
 
 
 @functools.cache
@@ -124,7 +143,7 @@ def boto3_client(
     """A synchronous boto3 client, of `session` when one is given; close it after use."""
     from botocore.exceptions import BotoCoreError
 
-    session = session or boto3_session(settings.profile)
+    session = session or boto3_session(settings)
     try:
         return session.client(service, **settings.client_arguments(**config))
     except (BotoCoreError, ValueError) as error:

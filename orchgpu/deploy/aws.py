@@ -95,7 +95,7 @@ class AwsCloud:
 
     @cached_property
     def _session(self) -> Any:
-        return boto3_session(self._settings("s3").profile)
+        return boto3_session(self._settings("s3"))
 
     def _account(self, local: bool) -> str:
         try:

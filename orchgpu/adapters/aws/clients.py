@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aioboto3
+from aiobotocore.session import AioSession
 
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -48,7 +49,8 @@ async def aws_clients() -> AsyncIterator[AwsClients]:
 
 
 def _client(settings: ClientSettings) -> Any:
-    session = aioboto3.Session(profile_name=settings.profile)
+    inner = AioSession(settings.session_variables)
+    session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
         max_pool_connections=CONNECTIONS_MAX,
         connect_timeout=5,

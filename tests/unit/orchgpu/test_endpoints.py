@@ -93,6 +93,28 @@ def test_own_keys_and_region_are_kept(tmp_path: Path) -> None:
     assert (settings.access_key_id, settings.region) == (None, "eu-west-1")
 
 
+def test_a_profile_that_does_not_exist_matters_only_to_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_PROFILE": "nobody"}
+    settings = found(tmp_path, environ)
+    assert (settings.profile, settings.access_key_id) == (None, "test")
+    boto3_client("sqs", settings).close()
+    with pytest.raises(AppError, match=r"profile \(nobody\) could not be found"):
+        boto3_client("sqs", found(tmp_path, {"AWS_PROFILE": "nobody"}, region="us-east-1"))
+
+
+def test_a_profile_that_exists_counts_off_aws_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("[profile mine]\naws_access_key_id = A\naws_secret_access_key = B\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    settings = found(tmp_path, {"AWS_ENDPOINT_URL": "http://h:1", "AWS_PROFILE": "mine"})
+    assert (settings.profile, settings.access_key_id) == ("mine", None)
+
+
 def test_an_endpoint_of_aws_is_real_aws(tmp_path: Path) -> None:
     settings = found(tmp_path, {}, endpoint_url="https://s3.eu-west-1.amazonaws.com")
     assert not settings.local
