@@ -4,15 +4,18 @@
 
 Every action is run by `perform`. What can be done at once it does and returns None; for the rest
 it returns an awaitable of the event it led to, run as a supervised task, so a slow call never
-blocks a decision. Changes of all events taken in one turn are synced once, before the first action
-of that turn runs; actions are performed (or started) in their order.
+blocks a decision. While one group of decisions is synced, the next one is decided: its changes are
+one sync too, and its actions wait for that. So no action runs before its change and all earlier
+ones are durable, and all are performed (or started) in their order. A sync that fails ends the
+driver: nothing that it held is ever answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from corekit.aio.supervise import Nursery
 from corekit.machine import Decision, Machine
@@ -23,19 +26,35 @@ ActionT = TypeVar("ActionT")
 _ChangeIn = TypeVar("_ChangeIn", contravariant=True)
 
 
+class _Durable:
+    """Awaited, it returns at once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+#: What `Journal.append` returns when it had no need to wait.
+DURABLE: Final = _Durable()
+
+
 class Journal(Protocol[_ChangeIn]):
     """Where changes become durable."""
 
-    async def append(self, changes: Sequence[_ChangeIn]) -> None:
-        """Durable when it returns. Raises AppError(EXHAUSTED) when the store is full."""
+    def append(self, changes: Sequence[_ChangeIn]) -> Awaitable[None]:
+        """Durable once awaited, and at once when it is `DURABLE`; called for one group at a time.
+
+        Raises AppError(EXHAUSTED), at once or when awaited, when the store is full.
+        """
         ...
 
 
 class NoJournal(Generic[ChangeT]):
     """For cores whose durable state lives elsewhere (the orchestrator's is in job records)."""
 
-    async def append(self, changes: Sequence[ChangeT]) -> None:
+    def append(self, changes: Sequence[ChangeT]) -> Awaitable[None]:
         assert not changes, "a core without a journal must not return changes"
+        return DURABLE
 
 
 class Driver(Generic[EventT, ChangeT, ActionT]):
@@ -55,43 +74,77 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._journal = journal
         self._perform = perform
         self._nursery = nursery
+        self._queue_max = queue_max
         self._group_max = group_max  # bounds how long the first action of a group waits
-        self._queue: asyncio.Queue[EventT] = asyncio.Queue(queue_max)
+        self._queue: deque[EventT] = deque()
+        self._decided: list[Decision[ChangeT, ActionT]] = []  # not given to the journal yet
+        self._syncing = False
+        self._wake: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._running = 0
 
     def submit(self, event: EventT) -> None:
         """Hand an event in; raises asyncio.QueueFull when the daemon is hopelessly behind."""
+        if len(self._queue) >= self._queue_max:
+            raise asyncio.QueueFull
         self._idle.clear()
-        self._queue.put_nowait(event)
+        self._queue.append(event)
+        self._wake_up()
 
     async def run(self) -> None:
-        """Take events for ever."""
+        """Take events for ever. Raises what the journal raises."""
+        loop = asyncio.get_running_loop()
         while True:
-            await self._turn(await self._queue.get())
+            if self._queue and len(self._decided) < self._group_max:
+                self._decide()
+                if not self._syncing:
+                    self._commit()
+            else:
+                self._wake = loop.create_future()
+                await self._wake
 
     async def drained(self) -> None:
         """Wait until no event is queued and no action runs."""
         await self._idle.wait()
 
-    async def _turn(self, first: EventT) -> None:
-        decisions = [self._machine.handle(first)]
-        while len(decisions) < self._group_max and not self._queue.empty():
-            decisions.append(self._machine.handle(self._queue.get_nowait()))
-        changes = [change for decision in decisions for change in decision.changes]
-        if changes:
-            await self._journal.append(changes)
-        self._start_actions(decisions)
-        self._settle()
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
 
-    def _start_actions(self, decisions: Sequence[Decision[ChangeT, ActionT]]) -> None:
-        for decision in decisions:
+    def _decide(self) -> None:
+        while self._queue and len(self._decided) < self._group_max:
+            self._decided.append(self._machine.handle(self._queue.popleft()))
+
+    def _commit(self) -> None:
+        """Give what is decided to the journal as one group; act as soon as it is durable."""
+        group, self._decided = self._decided, []
+        changes = [change for decision in group for change in decision.changes]
+        durable = self._journal.append(changes) if changes else DURABLE
+        if durable is DURABLE:
+            self._act(group)
+        else:
+            self._syncing = True
+            self._nursery.start(self._act_when(durable, group), "sync")
+
+    async def _act_when(
+        self, durable: Awaitable[None], group: Sequence[Decision[ChangeT, ActionT]]
+    ) -> None:
+        await durable
+        self._syncing = False  # after a failure it stays: nothing is given to the journal again
+        self._act(group)
+        if self._decided:
+            self._commit()
+        self._wake_up()
+
+    def _act(self, group: Sequence[Decision[ChangeT, ActionT]]) -> None:
+        for decision in group:
             for action in decision.actions:
                 work = self._perform(action)
                 if work is not None:
                     self._running += 1
                     self._nursery.start(self._one(work), type(action).__name__)
+        self._settle()
 
     async def _one(self, work: Awaitable[EventT | None]) -> None:
         try:
@@ -103,5 +156,5 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
             self._settle()
 
     def _settle(self) -> None:
-        if self._running == 0 and self._queue.empty():
+        if not (self._running or self._queue or self._decided or self._syncing):
             self._idle.set()

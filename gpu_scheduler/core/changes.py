@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from corekit.decode import decode, encode
+import msgspec
+
+from corekit.decode import Buffer, decode_json, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
@@ -159,20 +161,25 @@ _PARTS: Mapping[str, type[Part]] = {
 }  # fmt: skip
 
 
-def encode_entry(entry: Entry) -> dict[str, Any]:
-    """JSON-like form of an entry; `decode_entry` is its inverse."""
-    return {"parts": [[type(part).__name__, encode(part)] for part in entry.parts]}
+_PAIRS = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 
 
-def decode_entry(value: Mapping[str, Any]) -> Entry:
+def encode_entry(entry: Entry) -> bytes:
+    """JSON text of an entry, `[[name, fields], …]`; `decode_entry` is its inverse."""
+    return encode_json([(type(part).__name__, part) for part in entry.parts])
+
+
+def decode_entry(data: Buffer) -> Entry:
     """Raises INVALID for anything `encode_entry` did not write."""
-    parts = value.get("parts")
-    if not isinstance(parts, list):
-        raise invalid("journal entry: no list of parts")
-    return Entry(parts=tuple(_decode_part(part) for part in parts))
+    try:
+        parts = _PAIRS.decode(data)
+    except msgspec.MsgspecError as error:
+        raise invalid(f"journal entry: expected a list of [name, fields]: {error}") from None
+    return Entry(parts=tuple(_decode_part(name, fields) for name, fields in parts))
 
 
-def _decode_part(value: Any) -> Part:
-    if not isinstance(value, list) or len(value) != 2 or value[0] not in _PARTS:
-        raise invalid("journal entry: a part is [name, fields] with a known name")
-    return decode(_PARTS[value[0]], value[1], value[0])
+def _decode_part(name: str, fields: msgspec.Raw) -> Part:
+    cls = _PARTS.get(name)
+    if cls is None:
+        raise invalid(f"journal entry: no part is named {name!r}")
+    return decode_json(cls, fields, name)

@@ -1,4 +1,4 @@
-"""The journal of ssgmd: append, one sync per group in a thread, compaction, room kept for ends.
+"""The journal of ssgmd: append, one sync per group, compaction, room kept for ends.
 
 Space is allocated ahead (`RESERVE_BYTES`), so that a full disk is noticed while there is still room
 to write: then `has_room` turns False, the doors refuse new grants with EXHAUSTED, and releases,
@@ -12,15 +12,16 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from corekit.aio.driver import DURABLE
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
-from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan
+from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan, split_group
 
 logger = logging.getLogger(__name__)
 
@@ -134,23 +135,21 @@ class Journal:
             self._reserve(0)
         return not self._full
 
-    async def append(self, changes: Sequence[Entry]) -> None:
-        """Durable when it returns. Raises EXHAUSTED when even the reserve is used up."""
-        started_s = time.monotonic()
-        loop = asyncio.get_running_loop()
+    def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
+        """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up."""
+        self.figures.entries += len(changes)
         if self._wants_compaction():
             assert self.snapshot is not None
             entries = self.snapshot()  # holds `changes`: they are applied already
-            await loop.run_in_executor(self._thread, self._compact, entries, changes)
-        elif self._usual_s < INLINE_S_MAX:
-            self._append(_group(changes))
-        else:
-            await loop.run_in_executor(self._thread, self._append, _group(changes))
-        took_s = time.monotonic() - started_s
-        self._usual_s += (took_s - self._usual_s) * 0.1
-        self.figures.syncs += 1
-        self.figures.entries += len(changes)
-        self.figures.sync_s += took_s
+            return self._in_thread(self._compact, entries, changes)
+        line = _group(changes)
+        if self._usual_s < INLINE_S_MAX:
+            self._append(line)
+            return DURABLE
+        return self._in_thread(self._append, line)
+
+    async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def close(self) -> None:
         """Wait for the last sync, give the space allocated ahead back, unlock."""
@@ -176,11 +175,12 @@ class Journal:
         self._end = self._allocated = scanned.end
         if scanned.end == 0:
             self._append(encode_group(HEADER))
-        return tuple(_entry(value, self.path) for group in scanned.groups for value in group)
+        return tuple(entry for group in scanned.groups for entry in _entries(group, self.path))
 
     # --- the journal's thread
 
     def _append(self, line: bytes) -> None:
+        started_s = time.monotonic()
         self._reserve(len(line))
         try:
             self._disk.write(self._fd, line, self._end)
@@ -189,6 +189,10 @@ class Journal:
             text = f"the journal {self.path} cannot be written: {error.strerror}; free some space"
             raise AppError(ErrorCode.EXHAUSTED, text) from error
         self._end += len(line)
+        took_s = time.monotonic() - started_s
+        self._usual_s += (took_s - self._usual_s) * 0.1
+        self.figures.syncs += 1
+        self.figures.sync_s += took_s
 
     def _reserve(self, length: int) -> None:
         wanted = self._end + length + RESERVE_BYTES
@@ -239,12 +243,12 @@ class Journal:
 
 
 def _group(entries: Sequence[Entry]) -> bytes:
-    return encode_group([encode_entry(entry) for entry in entries])
+    return encode_group(b"[" + b",".join(map(encode_entry, entries)) + b"]")
 
 
-def _entry(value: Any, path: Path) -> Entry:
+def _entries(group: bytes, path: Path) -> list[Entry]:
     try:
-        return decode_entry(value)
+        return [decode_entry(entry) for entry in split_group(group)]
     except AppError as error:
         text = f"{path} holds an entry that this version cannot read: {error.message}"
         raise AppError(ErrorCode.INTERNAL, f"{text}; start the version that wrote it") from None

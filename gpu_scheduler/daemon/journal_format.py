@@ -1,6 +1,7 @@
 """The journal's bytes: one line per synced group, and what a damaged one may be.
 
     crc32 (8 hex digits) SP JSON LF        first line: {"journal":"ssgmd","version":1}
+                                           then lists of entries
 
 A group is one line and groups are synced one after the other, so a crash can tear only the last
 line; whatever was answered lies before it. A torn line has no newline or holds NUL bytes (blocks
@@ -10,31 +11,30 @@ and nothing may be granted on a guess: the daemon refuses to start.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from corekit.errors import AppError, ErrorCode
+import msgspec
 
-_TO_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+from corekit.errors import AppError, ErrorCode, invalid
 
-HEADER = {"journal": "ssgmd", "version": 1}
+HEADER = b'{"journal":"ssgmd","version":1}'
+
+_SPLIT = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
     """A journal as it was read."""
 
-    groups: tuple[Any, ...]  #: JSON of every whole line after the header
+    groups: tuple[bytes, ...]  #: JSON text of every whole line after the header
     end: int  #: bytes up to the end of the last whole line; what follows is torn or unused
     torn: int  #: bytes of a torn last line, without the unused space behind it
 
 
-def encode_group(value: Any) -> bytes:
-    """One line."""
-    body = _TO_JSON.encode(value).encode()
+def encode_group(body: bytes) -> bytes:
+    """The line of one JSON text."""
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
@@ -44,7 +44,7 @@ def scan(data: bytes, name: str) -> Scanned:
     An empty or torn header gives no groups and end 0: nothing was ever answered from it.
     """
     used = data.rstrip(b"\0")
-    groups: list[Any] = []
+    groups: list[bytes] = []
     start = 0
     while start < len(used):
         newline = used.find(b"\n", start)
@@ -53,14 +53,23 @@ def scan(data: bytes, name: str) -> Scanned:
         if newline < 0 or body is None:
             _must_be_torn(used, start, newline, name)
             return _scanned(groups, start, len(used) - start, name)
-        groups.append(json.loads(body))
+        groups.append(body)
         start = newline + 1
     return _scanned(groups, start, 0, name)
 
 
-def _scanned(groups: Sequence[Any], end: int, torn: int, name: str) -> Scanned:
+def split_group(group: bytes) -> list[msgspec.Raw]:
+    """The JSON texts of the entries of one line. Raises INVALID when it is no list."""
+    try:
+        return _SPLIT.decode(group)
+    except msgspec.MsgspecError as error:
+        raise invalid(f"journal line: expected a list of entries: {error}") from None
+
+
+def _scanned(groups: Sequence[bytes], end: int, torn: int, name: str) -> Scanned:
     if groups and groups[0] != HEADER:
-        text = f"{name} is no journal of this version of ssgmd (first line {groups[0]!r:.80})"
+        first = groups[0].decode(errors="replace")
+        text = f"{name} is no journal of this version of ssgmd (first line {first:.80})"
         raise AppError(ErrorCode.INVALID, f"{text}; start the version that wrote it")
     return Scanned(tuple(groups[1:]), end, torn)
 

@@ -13,6 +13,7 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.driver import Driver
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import Deadlock, run_virtual
+from corekit.errors import AppError, ErrorCode
 from corekit.machine import Decision
 
 
@@ -109,3 +110,54 @@ def test_changes_are_durable_before_actions_run_and_synced_in_groups() -> None:
     assert journal.groups[0] == [1, 2, 3]
     assert sorted(applied) == sorted(n for group in journal.groups for n in group)
     assert max(applied) == 96
+
+
+def test_the_next_group_is_decided_while_one_is_synced_and_acts_only_after_its_own_sync() -> None:
+    journal, machine, acted = GroupJournal(), Doubler(), []
+
+    def perform(action: int) -> None:
+        acted.append((action, list(journal.groups)))
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            driver = Driver(machine, journal, perform, nursery)
+            nursery.start_eternal(driver.run(), "driver")
+            driver.submit(1)
+            await asyncio.sleep(0)  # 1 is being synced
+            driver.submit(2)
+            driver.submit(3)
+            await asyncio.sleep(0)
+            assert (machine.applied, acted) == ([1, 2, 3], [])
+            await driver.drained()
+
+    run_virtual(main())
+    assert acted == [(2, [[1]]), (4, [[1], [2, 3]]), (6, [[1], [2, 3]])]
+
+
+def test_after_a_failed_sync_nothing_is_answered_or_written_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    acted: list[int] = []
+    tried: list[list[int]] = []
+
+    class FullJournal:
+        async def append(self, changes: Sequence[int]) -> None:
+            tried.append(list(changes))
+            await asyncio.sleep(0.001)
+            raise AppError(ErrorCode.EXHAUSTED, "no room")
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            driver = Driver(Doubler(), FullJournal(), acted.append, nursery)
+            nursery.start_eternal(driver.run(), "driver")
+            driver.submit(1)
+            await asyncio.sleep(0)
+            driver.submit(2)
+            with pytest.raises(AppError, match="no room"):
+                await nursery.failed()
+            driver.submit(3)
+            await asyncio.sleep(1)
+
+    with caplog.at_level(logging.CRITICAL):
+        run_virtual(main())
+    assert (acted, tried) == ([], [[1]])

@@ -77,7 +77,7 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_flipped_byte_in_a_synced_line_refuses_to_start(data: st.DataObject) -> None:
-    lines = [encode_group(HEADER), *(encode_group([{"n": n}]) for n in range(4))]
+    lines = [encode_group(HEADER), *(encode_group(b'[{"n":%d}]' % n) for n in range(4))]
     whole = b"".join(lines)
     at = data.draw(st.integers(0, len(whole) - len(lines[-1]) - 1))
     value = data.draw(st.integers(1, 255))  # 0 would be a hole
@@ -110,9 +110,17 @@ def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> No
 
 
 def test_another_version_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(encode_group({"journal": "ssgmd", "version": 99}))
+    (tmp_path / NAME).write_bytes(encode_group(b'{"journal":"ssgmd","version":99}'))
     with pytest.raises(AppError, match="no journal of this version"):
         Journal.open(tmp_path)
+
+
+def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path) -> None:
+    for body in (b"{}", b"7", b'[[["Nonsense",{}]]]'):
+        (tmp_path / NAME).write_bytes(encode_group(HEADER) + encode_group(body))
+        with pytest.raises(AppError, match="that this version cannot read") as caught:
+            Journal.open(tmp_path)
+        assert caught.value.code is ErrorCode.INTERNAL
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
