@@ -32,7 +32,6 @@ class Budget:
     event_age_s: float = 60.0  #: Lambda drops an asynchronous event older than this
     session_beat_s: float = 5.0  #: the runner's application-level beat on its session
     session_silence_s: float = 30.0  #: a session this silent is lost
-    cap_slack_s: float = 30.0  #: remaining function time + this is a session's hard cap
     install_wait_s: float = 5.0  #: a session for a lease not yet installed waits this long
     # --- scheduler, its clients and hosts
     client_beat_s: float = 3.0  #: an orchestrator session beats this often
@@ -43,6 +42,8 @@ class Budget:
     device_clean_s: float = 6.0  #: a device that was BAD must be found clean for so long
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
+    keys_poll_s: float = 2.0  #: changed keys and certificates are looked for this often
+    spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- what a machine itself needs: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a peer of a gateway has this long for each word: a slow link
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is known by this
@@ -64,9 +65,6 @@ class Budget:
     reconnect_s_max: float = 5.0
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
-    wrapper_reserve_s: float = (
-        5.0  #: the runner stops the user's code this long before Lambda would
-    )
     # --- counts
     attempts_max: int = 3  #: tries of one job
     strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contract.timing import CAP_SLACK_S, RESERVE_S
 from lambda_functions.gpu_runner.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.errors import RunnerError
 
-#: Kept back for the end of a run (the budget's wrapper_reserve_s), or this part of the whole time.
-RESERVE_S = 5.0
+#: Kept back for the end of a run when it is more than RESERVE_S: this part of the whole time.
 RESERVE_PART = 0.1
 #: Of a very short function at most this part is kept back: the script gets the larger half.
 RESERVE_PART_MAX = 0.5
 #: Of what is kept back, the part that a script has between SIGTERM and SIGKILL; the rest is ours.
 GRACE_PART = 0.4
 GRACE_S_MAX = 2.0
-#: A session's hard limit lies this far behind the function's end (the budget's cap_slack_s).
-CAP_SLACK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

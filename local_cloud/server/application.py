@@ -64,9 +64,8 @@ async def running(options: Options) -> AsyncIterator[Context]:
         port = await _listen(runner, options, state)
         context.endpoint = f"http://{options.host}:{port}"
         sandbox = await stack.enter_async_context(_sandbox(options, context))
-        context.runner = Runner(
-            context, sandbox, CodeStore(options.state / "code"), context.nursery
-        )
+        code = CodeStore(options.state / "code")
+        context.runner = Runner(context.cloud, context.clock, sandbox, code, context.nursery)
         stack.callback(context.runner.close)
         context.cloud.on_invocation = context.runner.pump
         front.open()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from corekit.aio.supervise import Nursery
 from local_cloud.clock import CloudClock
 from local_cloud.model.cloud import Cloud
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.server.bodies import FileBodies
+from local_cloud.server.functions.runner import Runner
 from local_cloud.server.polling import Pollers
 from local_cloud.server.state import StateLog
-
-if TYPE_CHECKING:  # it works with a Context itself
-    from local_cloud.server.functions.runner import Runner
 
 
 @dataclass(slots=True, kw_only=True)

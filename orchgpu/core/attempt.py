@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contract.states import JobState, Reason
+from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from gpu_scheduler.model import RETRY_AT, LeaseState, Record
 from orchgpu.core import actions as do
@@ -184,7 +185,7 @@ def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]
 
 def _too_old(job: Job, at_s: float, budget: Budget) -> bool:
     """SQS hides a message for 12 h at most: what could pass that starts with a new receipt."""
-    longest_s = budget.connect_by_s + job.function.timeout_s + budget.cap_slack_s
+    longest_s = budget.connect_by_s + job.function.timeout_s + CAP_SLACK_S
     return at_s + longest_s - job.received_at_s > budget.job_receipt_s_max
 
 

@@ -6,13 +6,14 @@ from typing import cast
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
+from local_cloud.clock import CloudClock
+from local_cloud.model.cloud import Cloud
 from local_cloud.model.function import DestinationRecord, Invocation, Outcome
 from local_cloud.model.functions import LambdaFunction
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
 from local_cloud.sandbox.runtime_api import error_payload
 from local_cloud.sandbox.sandbox import Sandbox
-from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 
 
@@ -20,13 +21,14 @@ class Runner:
     """Runs the functions of one cloud."""
 
     def __init__(
-        self, context: Context, sandbox: Sandbox, code: CodeStore, nursery: Nursery
+        self, cloud: Cloud, clock: CloudClock, sandbox: Sandbox, code: CodeStore, nursery: Nursery
     ) -> None:
         self.sandbox = sandbox
         self.code = code
-        self._context = context
-        self._dispatcher = Dispatcher(nursery, context.now_s, self._run_event, self._deliver)
-        for function in context.cloud.functions.all():
+        self._cloud = cloud
+        self._clock = clock
+        self._dispatcher = Dispatcher(nursery, clock.now_s, self._run_event, self._deliver)
+        for function in cloud.functions.all():
             self.settings_changed(function)
             self.pump(function)
 
@@ -73,4 +75,4 @@ class Runner:
         return outcome
 
     async def _deliver(self, record: DestinationRecord) -> None:
-        self._context.cloud.deliver(self._context.now_s(), record)
+        self._cloud.deliver(self._clock.now_s(), record)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corekit.budget import Budget
-from lambda_functions.gpu_runner import environment, settings
+from contract.timing import CAP_SLACK_S
+from lambda_functions.gpu_runner import environment
 from lambda_functions.gpu_runner.environment import middleware_variables, user_variables
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
 from lambda_functions.gpu_runner.settings import Time, read_settings
@@ -167,10 +167,4 @@ def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept
     time = Time.left(remaining_s, threshold_s)
     assert time.end_s - time.script_s == pytest.approx(kept_s)
     assert 0 < time.grace_s < kept_s
-    assert time.cap_s == pytest.approx(remaining_s + settings.CAP_SLACK_S, abs=1)
-
-
-def test_the_times_are_the_budgets() -> None:
-    budget = Budget()
-    assert budget.wrapper_reserve_s == settings.RESERVE_S
-    assert budget.cap_slack_s == settings.CAP_SLACK_S
+    assert time.cap_s == pytest.approx(remaining_s + CAP_SLACK_S, abs=1)
