@@ -20,6 +20,8 @@ JobId = NewType("JobId", str)
 AttemptId = NewType("AttemptId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
+#: Two characters for every 10 bits: an id is made of a few look-ups and one draw.
+_PAIRS = tuple(left + right for left in _ALPHABET for right in _ALPHABET)
 
 
 class IdSource:
@@ -38,6 +40,7 @@ class IdSource:
         return self._streams[kind]
 
     def new(self, kind: str, length: int = 12) -> str:
-        """A new id like `lease-3v7k…`: 5 bits per character after the prefix."""
-        stream = self.stream(kind)
-        return kind + "-" + "".join(stream.choice(_ALPHABET) for _ in range(length))
+        """A new id like `lease-3v7k…`: 5 bits per character after the prefix; an even `length`."""
+        bits = self.stream(kind).getrandbits(5 * length)
+        pairs = [_PAIRS[bits >> shift & 1023] for shift in range(0, 5 * length, 10)]
+        return f"{kind}-{''.join(pairs)}"
