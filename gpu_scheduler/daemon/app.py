@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +20,22 @@ from corekit.aio.driver import Driver
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import IdSource
+from corekit.ids import IdSource, JobId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.gate import Gate
 from gpu_scheduler.daemon.http_door import Calls, HttpDoor
 from gpu_scheduler.daemon.journal import Disk, Journal
+from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.daemon.socket_door import Connection
+from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.model import Device
 from gpu_scheduler.protocol.address import parse_address
 
@@ -45,6 +51,12 @@ class DaemonSettings:
     listen: str = "127.0.0.1:0"  #: socket door
     http: str = "127.0.0.1:0"  #: HTTP door
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
+    keys: Path | None = None  #: None: `keys.json` in the state folder, if it is there
+    certificate: Certificate | None = None  #: of both doors; None: no TLS
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        return None if self.certificate is None else self.certificate.context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +68,7 @@ class RunningDaemon:
     epoch: int
     nursery: Nursery
     journal: Journal
+    reread: asyncio.Event  #: set it: keys and certificate are read again now (SIGHUP)
 
 
 class Performer:
@@ -108,18 +121,17 @@ async def running_daemon(
         parse_address(address)  # refused before any state is made
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        keys, journal, machine = _recovered(settings, disk, stack)
-        switchboard = Switchboard(keys, metrics)
+        gate, journal, machine, switchboard = _recovered(settings, disk, metrics, stack)
         performer = Performer(switchboard, clock)
         stack.callback(performer.close)
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         driver = Driver(machine, journal, performer.perform, nursery)
         performer.driver = driver
-        desk = Desk(clock, journal, driver.submit, metrics)
+        desk = Desk(clock, journal, driver.submit, metrics, gate)
         calls = Calls(desk, switchboard)
         ready = asyncio.Event()
-        door = HttpDoor(calls, metrics, journal, ready.is_set)
-        http = await _listen_http(door, settings.http, stack)
+        door = HttpDoor(calls, metrics, journal, gate, ready.is_set)
+        http = await _listen_http(door, settings, stack)
         for event in _first_events(settings, clock):  # before anybody can ask
             decision = machine.handle(event)
             await journal.append(decision.changes)
@@ -127,22 +139,34 @@ async def running_daemon(
                 performer.perform(action)
         nursery.start_eternal(driver.run(), "driver")
         metrics.epoch = machine.state.epoch
-        socket = await _listen_socket(desk, switchboard, metrics, settings.listen, stack)
+
+        def connection() -> Connection:
+            within_s = settings.budget.client_gone_s
+            return Connection(desk, switchboard, metrics, gate, hello_within_s=within_s)
+
+        socket = await _listen_socket(connection, settings, stack)
+        stack.callback(switchboard.close_all)
+        reread = asyncio.Event()
+        nursery.start_eternal(_reread(settings, gate, reread), "reread")
         ready.set()
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
-            socket=socket, http=http, epoch=metrics.epoch, nursery=nursery, journal=journal
-        )
+            socket=socket, http=http, epoch=metrics.epoch, nursery=nursery, journal=journal,
+            reread=reread,
+        )  # fmt: skip
 
 
 def _recovered(
-    settings: DaemonSettings, disk: Disk | None, stack: contextlib.AsyncExitStack
-) -> tuple[Secrets, Journal, SchedulerMachine]:
-    """The key and the state as the journal tells it; the folder is locked from here on."""
+    settings: DaemonSettings,
+    disk: Disk | None,
+    metrics: Metrics,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[Gate, Journal, SchedulerMachine, Switchboard]:
+    """Keys, secrets, and the state as the journal tells it; the folder is locked from here on."""
     with _using(settings.state):
         settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        keys = Secrets.open(settings.state)
+        secret_of = Secrets.open(settings.state)
         journal, entries = Journal.open(settings.state, disk)
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
@@ -151,7 +175,58 @@ def _recovered(
         machine.apply(entry)
     journal.snapshot = machine.snapshot
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
-    return keys, journal, machine
+    gate = Gate(
+        settings.keys or settings.state / KEYS_NAME, lambda lease: _owner_of(machine.state, lease)
+    )
+    _only_loopback_without_keys(settings, gate)
+    return gate, journal, machine, Switchboard(secret_of, metrics)
+
+
+def _owner_of(state: State, lease: str) -> str | None:
+    """The session that a live lease belongs to; nobody's while its job has no owner."""
+    entry = state.leases.get(LeaseId(lease))
+    if entry is None:
+        return None
+    record = state.records.get(entry.lease.holder or JobId(""))
+    return entry.session if record is None else record.owner
+
+
+def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
+    """Other machines come in by a key; this one's own programs are trusted until there is one."""
+    if settings.keys is not None and not gate.has_keys:
+        text = f"there is no keys file {settings.keys}; make it with `ssgmd keys add`"
+        raise AppError(ErrorCode.NOT_FOUND, text)
+    outside = [a for a in (settings.listen, settings.http) if not _is_loopback(a)]
+    if gate.has_keys:
+        if outside and settings.tls is None:
+            text = "keys and secrets of leases cross the network unencrypted: no TLS certificate"
+            logger.warning(text, extra={"event": "no_tls", "doors": outside})
+        return
+    if outside:
+        text = f"{outside[0]} can be reached from other machines, and there are no keys yet; "
+        text += "make them with `ssgmd keys add`, or listen on 127.0.0.1"
+        raise AppError(ErrorCode.DENIED, text)
+    logger.warning("no keys: only this machine is served", extra={"event": "no_keys"})
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _reread(settings: DaemonSettings, gate: Gate, now: asyncio.Event) -> None:
+    """Changed keys and certificates come into force without a restart."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.budget.keys_poll_s):
+                await now.wait()
+        now.clear()
+        gate.reread_if_changed()
+        if settings.certificate is not None:
+            settings.certificate.reread_if_changed()
 
 
 @contextlib.contextmanager
@@ -173,26 +248,26 @@ def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
 
 
 async def _listen_socket(
-    desk: Desk, switchboard: Switchboard, metrics: Metrics, address: str,
+    connection: Callable[[], Connection],
+    settings: DaemonSettings,
     stack: contextlib.AsyncExitStack,
-) -> str:  # fmt: skip
-    host, port = parse_address(address)
+) -> str:
+    address = parse_address(settings.listen)
     loop = asyncio.get_running_loop()
-    with _listening(address):
-        server = await loop.create_server(
-            lambda: Connection(desk, switchboard, metrics), host, port
-        )
+    with _listening(settings.listen):
+        server = await loop.create_server(connection, *address, ssl=settings.tls)
     stack.callback(server.close)
-    stack.callback(switchboard.close_all)
     return _address_of(server.sockets[0].getsockname())
 
 
-async def _listen_http(door: HttpDoor, address: str, stack: contextlib.AsyncExitStack) -> str:
+async def _listen_http(
+    door: HttpDoor, settings: DaemonSettings, stack: contextlib.AsyncExitStack
+) -> str:
     runner = web.AppRunner(door.application(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    with _listening(address):
-        site = web.TCPSite(runner, *parse_address(address))
+    with _listening(settings.http):
+        site = web.TCPSite(runner, *parse_address(settings.http), ssl_context=settings.tls)
         await site.start()
     return _address_of(runner.addresses[0])
 

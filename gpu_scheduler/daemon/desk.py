@@ -15,6 +15,7 @@ from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import events as on
+from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
@@ -55,36 +56,47 @@ class Desk:
     """Decodes requests and hands them in."""
 
     def __init__(
-        self, clock: Clock, room: Room, submit: Callable[[on.Event], None], metrics: Metrics
+        self,
+        clock: Clock,
+        room: Room,
+        submit: Callable[[on.Event], None],
+        metrics: Metrics,
+        gate: Gate,
     ) -> None:
         self._clock = clock
         self._room = room
         self._submit = submit
         self._metrics = metrics
+        self._gate = gate
 
-    def requester_hello(self, fields: Fields, reply_to: str) -> SessionId:
-        """The session that says hello. Raises INVALID."""
+    def requester_hello(self, caller: Caller, fields: Fields, reply_to: str) -> SessionId:
+        """The session that says hello. Raises INVALID, DENIED."""
         hello = decode(requester.Hello, fields, "hello")
         _same_version(hello.version)
-        session = SessionId(hello.session)
+        self._gate.may(caller, "beat", hello)
+        session = SessionId(caller.session(hello.session))
         self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
         return session
 
-    def host_hello(self, fields: Fields, reply_to: str) -> HostId:
-        """The host that says hello. Raises INVALID."""
+    def host_hello(self, caller: Caller, fields: Fields, reply_to: str) -> HostId:
+        """The host that says hello. Raises INVALID, DENIED."""
         hello = decode(host_words.HostHello, fields, "hello")
         _same_version(hello.version)
+        self._gate.host_may(caller, hello.host)
         known = _fields_of(hello)
         del known["version"]
         self._hand_in("hello", on.HostHello, {**known, "reply_to": reply_to})
         return hello.host
 
-    def ask(self, session: SessionId, op: str, fields: Fields, reply_to: str) -> None:
+    def ask(
+        self, caller: Caller, session: SessionId, op: str, fields: Fields, reply_to: str
+    ) -> None:
         """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
         cls = requester.OPS.get(op)
         if cls is None:
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
         value = decode(cls, fields, op)
+        self._gate.may(caller, op, value)
         if isinstance(value, (requester.Attempt, requester.Reserve)) and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)

@@ -21,6 +21,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
 from gpu_scheduler.daemon.sessions import Switchboard
@@ -49,14 +50,17 @@ class Calls:
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._next = 0
 
-    async def ask(self, session: str, op: str, fields: Mapping[str, Any]) -> Answered:
+    async def ask(
+        self, caller: Caller, session: str, op: str, fields: Mapping[str, Any]
+    ) -> Answered:
         """One op. Raises AppError."""
         self._next += 1
         id_ = self._next
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = future
         try:
-            self._desk.ask(SessionId(session), op, fields, f"{self._number}.{id_}")
+            known_as = SessionId(caller.session(session))
+            self._desk.ask(caller, known_as, op, fields, f"{self._number}.{id_}")
             return await future
         except asyncio.QueueFull:
             text = "the scheduler is behind with its work; try again in a moment"
@@ -80,9 +84,15 @@ class HttpDoor:
     """Routes and handlers."""
 
     def __init__(
-        self, calls: Calls, metrics: Metrics, journal: Journal, is_ready: Callable[[], bool]
+        self,
+        calls: Calls,
+        metrics: Metrics,
+        journal: Journal,
+        gate: Gate,
+        is_ready: Callable[[], bool],
     ) -> None:
         self._calls = calls
+        self._gate = gate
         self._metrics = metrics
         self._journal = journal
         self._is_ready = is_ready
@@ -109,9 +119,10 @@ class HttpDoor:
         ops = tuple(op for op in OPS if op not in NOT_HERE)
         return web.json_response(openapi(ops, f"{VERSION}.0.0"))
 
-    async def _metrics_text(self, _: web.Request) -> web.Response:
+    async def _metrics_text(self, request: web.Request) -> web.Response:
         ops = ("inventory", "leases", "queue")
-        answered = [await self._calls.ask("http", op, {}) for op in ops]
+        caller = self._caller(request)
+        answered = [await self._calls.ask(caller, "metrics", op, {}) for op in ops]
         inventory, leases, queue = (answer for answer, _ in answered)
         assert isinstance(inventory, do.InventoryAnswer)
         assert isinstance(leases, do.LeasesAnswer)
@@ -150,9 +161,13 @@ class HttpDoor:
         session = request.headers.get("X-Session", "http")
         if not 1 <= len(session) <= NAME_CHARACTERS_MAX:
             raise invalid(f"X-Session must have 1 to {NAME_CHARACTERS_MAX} characters")
-        answer, value = await self._calls.ask(session, op, fields)
+        answer, value = await self._calls.ask(self._caller(request), session, op, fields)
         waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
         return web.json_response(value, status=202 if waits else 200)
+
+    def _caller(self, request: web.Request) -> Caller:
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        return self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
 
 
 @web.middleware

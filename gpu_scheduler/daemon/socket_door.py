@@ -16,6 +16,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol.codec import (
@@ -39,11 +40,22 @@ CONNECTIONS_MAX = 5_000
 class Connection(asyncio.Protocol):
     """One peer: nobody yet, then a requester session or a host."""
 
-    def __init__(self, desk: Desk, switchboard: Switchboard, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        switchboard: Switchboard,
+        metrics: Metrics,
+        gate: Gate,
+        *,
+        hello_within_s: float,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._desk = desk
         self._switchboard = switchboard
         self._metrics = metrics
+        self._gate = gate
+        self._caller = ANYBODY  # until its hello
+        self._unknown = self._loop.call_later(hello_within_s, self._stays_unknown)
         self._lines = LineBuffer()
         self._out: list[bytes] = []  # written together once per turn of the loop
         self._transport: asyncio.Transport | None = None
@@ -70,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._switchboard.unregister(self._number)
         self._switchboard.unbind(self)
+        self._gate.left(self)
+        self._unknown.cancel()
 
     def pause_writing(self) -> None:
         logger.warning("a peer does not read; cut off", extra={"peer": self._name})
@@ -106,23 +120,34 @@ class Connection(asyncio.Protocol):
         if op == "hello":
             self._hello(dict(fields), reply_to)
         elif self._session is not None:
-            self._desk.ask(self._session, op, fields, reply_to)
+            self._desk.ask(self._caller, self._session, op, fields, reply_to)
         elif self._host is not None:
             self._desk.told(self._host, op, fields, reply_to)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
 
     def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
+        caller = self._gate.caller(fields.pop("key", None))
         role = fields.pop("role", None)
         self._hello_to = reply_to
         if role == "requester" and self._host is None:
-            self._session = self._desk.requester_hello(fields, reply_to)
+            self._session = self._desk.requester_hello(caller, fields, reply_to)
         elif role == "host" and self._session is None:
-            self._host = self._desk.host_hello(fields, reply_to)
+            self._host = self._desk.host_hello(caller, fields, reply_to)
         elif role in ("requester", "host"):
             raise invalid(f"hello: this connection is {self._name}'s; open another one")
         else:
             raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
+        self._known_as(caller)
+
+    def _known_as(self, caller: Caller) -> None:
+        self._caller = caller
+        self._unknown.cancel()
+        self._gate.entered(self, caller)
+
+    def _stays_unknown(self) -> None:
+        """Connections are counted: nobody keeps one without saying who he is."""
+        self._fatal(AppError(ErrorCode.TIMEOUT, "no hello came; connect again and say it first"))
 
     def _refuse(self, id_: int | None, error: AppError) -> None:
         self._metrics.errors[error.code.value] += 1

@@ -1,0 +1,168 @@
+"""Who may do what at the doors. Denials are typed: DENIED, which says what would be needed.
+
+Without keys everybody on this machine may do everything. With keys every connection has a caller;
+its role decides about the op, and the op's own words about the rest: a requester bound to a tenant
+asks for that tenant only, and a lease is its own key's affair (or an operator's).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.daemon.keys import KeyEntry, Role, read_keys
+from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol.keys import session_of
+
+logger = logging.getLogger(__name__)
+
+_RANK = {Role.HOST: 0, Role.READER: 1, Role.REQUESTER: 2, Role.OPERATOR: 3}
+
+#: The least role for an op; what is not named here needs a requester.
+_LOOKS = frozenset({
+    "beat", "watch", "record", "records", "orphans", "explain", "inventory", "leases", "queue",
+    "parameters",
+})  # fmt: skip
+_RULES = frozenset({"drain", "undrain", "forget", "set"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks on a connection; `key` None: no keys are asked for here."""
+
+    key: KeyEntry | None = None
+
+    @property
+    def name(self) -> str:
+        """For logs and records; empty without keys."""
+        return "" if self.key is None else self.key.name
+
+    def session(self, session: str) -> str:
+        """How the core knows this session."""
+        return session if self.key is None else session_of(self.key.name, session)
+
+
+#: A program of this machine, while there are no keys.
+ANYBODY = Caller()
+
+
+class Closable(Protocol):
+    """A connection that ends when its key is revoked."""
+
+    def close(self) -> None: ...
+
+
+class Gate:
+    """Judges callers and their ops against the keys file as it stands now."""
+
+    def __init__(self, path: Path, owner_of: Callable[[str], str | None]) -> None:
+        """A missing file: no keys, until it is there. `owner_of`: the session of a live lease.
+
+        Raises what `read_keys` raises.
+        """
+        self._path = path
+        self._owner_of = owner_of
+        self._seen = _stamp(path)
+        self._keys = None if self._seen is None else read_keys(path)
+        self._open: dict[Closable, Caller] = {}
+
+    @property
+    def has_keys(self) -> bool:
+        return self._keys is not None
+
+    # --- who
+
+    def caller(self, key: object) -> Caller:
+        """Whose key this is (None: none was shown). Raises DENIED."""
+        if self._keys is None:
+            return ANYBODY
+        if key is None:
+            text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
+            raise AppError(ErrorCode.DENIED, text, needs="key")
+        entry = self._keys.entry_of(key) if isinstance(key, str) else None
+        if entry is None:
+            text = "this key is not known here, or it was revoked"
+            raise AppError(ErrorCode.DENIED, text, needs="key")
+        return Caller(entry)
+
+    def entered(self, connection: Closable, caller: Caller) -> None:
+        """Close it when its key is revoked or changed, or the first key is made."""
+        self._open[connection] = caller
+
+    def left(self, connection: Closable) -> None:
+        self._open.pop(connection, None)
+
+    # --- what
+
+    def host_may(self, caller: Caller, host: str) -> None:
+        """May the caller speak for this host? Raises DENIED."""
+        if caller.key is None:
+            return
+        if caller.key.role is not Role.HOST:
+            raise _needs(caller.key, Role.HOST, "speak for a host")
+        if caller.key.host not in (None, host):
+            text = f"key {caller.name!r} speaks for host {caller.key.host!r}, not for {host!r}"
+            raise AppError(ErrorCode.DENIED, text, needs="host")
+
+    def may(self, caller: Caller, op: str, value: Any) -> None:
+        """May the caller do this op with these words? Raises DENIED."""
+        if caller.key is None:
+            return
+        least = Role.READER if op in _LOOKS else Role.OPERATOR if op in _RULES else Role.REQUESTER
+        if _RANK[caller.key.role] < _RANK[least]:
+            raise _needs(caller.key, least, f"{op!r}")
+        if caller.key.role is Role.REQUESTER:
+            self._own_tenant(caller.key, value)
+            self._own_lease(caller.key, value)
+
+    def _own_tenant(self, key: KeyEntry, value: Any) -> None:
+        asks = isinstance(value, (requester.Attempt, requester.Reserve))
+        if asks and key.tenant not in (None, value.request.tenant):
+            text = f"key {key.name!r} asks for tenant {key.tenant!r} only, not for "
+            text += repr(value.request.tenant)
+            raise AppError(ErrorCode.DENIED, text, needs="tenant")
+
+    def _own_lease(self, key: KeyEntry, value: Any) -> None:
+        """A session of no key (older than the keys) is everybody's."""
+        lease = getattr(value, "lease", None)
+        owner = None if lease is None else self._owner_of(lease)
+        name, slash, _ = (owner or "").partition("/")
+        if slash and name != key.name:
+            text = f"lease {lease} belongs to key {name!r}; an operator may act for it"
+            raise AppError(ErrorCode.DENIED, text, needs="owner")
+
+    # --- the file
+
+    def reread_if_changed(self) -> None:
+        """Take a changed keys file; a broken or missing one leaves the last good one in force."""
+        if (stamp := _stamp(self._path)) == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._keys = read_keys(self._path)
+        except AppError as error:
+            logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
+            return
+        known = self._keys.by_name
+        logger.info("keys read", extra={"event": "keys", "keys": len(known)})
+        for connection, caller in list(self._open.items()):
+            if caller.key is None or known.get(caller.name) != caller.key:
+                logger.info("cut off", extra={"event": "revoked", "key": caller.name})
+                connection.close()
+
+
+def _needs(key: KeyEntry, role: Role, what: str) -> AppError:
+    text = f"key {key.name!r} has role {key.role.value}; {what} needs {role.value}"
+    return AppError(ErrorCode.DENIED, text, needs=role.value)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino

@@ -1,0 +1,155 @@
+"""The keys file: who may come through the doors, by the hash of each key.
+
+One JSON object, 0600, replaced as a whole; `ssgmd keys add|list|revoke` writes it and a running
+daemon reads it again when it changes. A key has 256 random bits, so its SHA-256 needs neither salt
+nor many rounds. Without a keys file only this machine's own programs are served (`app.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
+
+NAME = "keys.json"
+VERSION = 1
+
+
+class Role(StrEnum):
+    """What a key is for. Each of the first three may also do what those before it may."""
+
+    READER = "reader"  #: looks: inventory, leases, queue, records, metrics, events
+    REQUESTER = "requester"  #: asks for devices and acts for jobs: orchestrators, `ssgm alloc`
+    OPERATOR = "operator"  #: drain, forget, set, and anybody's leases
+    HOST = "host"  #: speaks for a GPU host, and does nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyEntry:
+    """One key, without its secret."""
+
+    name: str
+    role: Role
+    sha256: str  #: hex, of the whole key
+    tenant: str | None = None  #: a requester's: it asks for this tenant only; None = any
+    host: str | None = None  #: a host's: it speaks for this host only; None = any
+    made: str = ""  #: day, for people
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        if self.tenant is not None and self.role is not Role.REQUESTER:
+            raise invalid(f"key {self.name}: only a requester is bound to a tenant")
+        if self.host is not None and self.role is not Role.HOST:
+            raise invalid(f"key {self.name}: only a host's key is bound to a host")
+        if len(self.sha256) != 64:
+            raise invalid(f"key {self.name}: sha256 has {len(self.sha256)} characters, not 64")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A keys file as it stands."""
+
+    by_name: Mapping[str, KeyEntry]
+
+    def entry_of(self, key: str) -> KeyEntry | None:
+        """Whose key this is; None for one that is wrong, unknown or revoked.
+
+        The comparison takes as long for a wrong secret as for a right one.
+        """
+        entry = self.by_name.get(name_of(key) or "")
+        known = entry.sha256 if entry is not None else "0" * 64
+        same = hmac.compare_digest(digest(key), known)
+        return entry if same and entry is not None else None
+
+
+def digest(key: str) -> str:
+    """What the file holds of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """The JSON of the file."""
+
+    ssgmd_keys: int  #: version
+    keys: tuple[KeyEntry, ...]
+
+
+def read_keys(path: Path) -> Keys:
+    """Raises INVALID for a file that holds no keys, DENIED for one that others may read."""
+    try:
+        mode = path.stat().st_mode & 0o777
+        value = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise invalid(f"cannot read the keys file {path}: {reason}") from None
+    if mode & 0o077:
+        text = f"{path} may be read by others (mode {mode:o}); run: chmod 600 {path}"
+        raise AppError(ErrorCode.DENIED, text)
+    file = decode(_File, value, str(path))
+    if file.ssgmd_keys != VERSION:
+        raise invalid(f"{path} has version {file.ssgmd_keys}; this ssgmd reads {VERSION}")
+    by_name = {entry.name: entry for entry in file.keys}
+    if len(by_name) != len(file.keys):
+        raise invalid(f"{path} has two keys of one name")
+    return Keys(by_name)
+
+
+def add_key(path: Path, entry: KeyEntry) -> str:
+    """Add a key of the entry's name and rights (its sha256 is set here); the key itself.
+
+    Makes the file. Raises CONFLICT when there is a key of that name.
+    """
+    key = new_key(entry.name)
+    with _changing(path) as keys:
+        if any(known.name == entry.name for known in keys):
+            text = f"there is a key {entry.name!r}; revoke it first, or choose another name"
+            raise AppError(ErrorCode.CONFLICT, text)
+        keys.append(replace(entry, sha256=digest(key)))
+    return key
+
+
+def revoke_key(path: Path, name: str) -> None:
+    """A running daemon closes its connections within `keys_poll_s`. Raises NOT_FOUND."""
+    with _changing(path) as keys:
+        kept = [known for known in keys if known.name != name]
+        if len(kept) == len(keys):
+            raise AppError(ErrorCode.NOT_FOUND, f"{path} has no key {name!r}")
+        keys[:] = kept
+
+
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[list[KeyEntry]]:
+    """The entries, to be changed in place; written whole at the end, one writer at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+        yield keys
+        _write(path, encode(_File(ssgmd_keys=VERSION, keys=tuple(keys))), folder)
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, value: object, folder: int) -> None:
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:  # noqa: PTH123 - a descriptor, not a path
+        file.write(json.dumps(value, indent=1) + "\n")
+        file.flush()
+        os.fsync(fd)
+    new.replace(path)
+    os.fsync(folder)
