@@ -215,6 +215,18 @@ class Live:
             for kind in ("", "NotVisible", "Delayed")
         )
 
+    def take_dead_letters(self, function: str) -> list[tuple[str, str]]:
+        """Empty the dead-letter queue; job and reason of each letter."""
+        sqs = self.client("sqs")
+        url = sqs.get_queue_url(QueueName=f"{function}-dlq")["QueueUrl"]
+        letters: list[tuple[str, str]] = []
+        while found := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            for letter in found:
+                note = json.loads(letter["Body"])["orchgpu"]
+                letters.append((note["job_id"], note["reason"]))
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=letter["ReceiptHandle"])
+        return letters
+
     def scheduler(self, what: str) -> Any:
         """What the scheduler's HTTP door says: `leases`, `queue`, `inventory`, `records`."""
         url = f"http://{str(self.ready['scheduler']['http']).removeprefix('http://')}/v1/{what}"

@@ -89,6 +89,22 @@ def test_a_second_replica_goes_on_without_a_restart(live: Live, point: str, mark
     assert live.terminate("orchestrator-2") == 0
 
 
+def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
+    live: Live, tmp_path: Path
+) -> None:
+    job = ""
+    for number in range(3):
+        crashing(live, f"orchestrator-{number}", "packed", tmp_path / f"crashed {number}")
+        job = job or live.upload("crash", "poison.txt", b"data")
+        assert live.wait(f"orchestrator-{number}") == -9
+    live.start("orchestrator-last", "orchestrator")
+    result = live.result("crash", job)
+    assert (result.state, result.reason) == ("FAILED", "POISON"), result
+    live.quiet("crash")
+    assert live.take_dead_letters("crash") == [(job, "POISON")]
+    assert live.terminate("orchestrator-last") == 0
+
+
 def _crashed_within(live: Live, within_s: float) -> bool:
     try:
         until("a crash", lambda: live.children["orchestrator-1"].poll() is not None, within_s)
