@@ -9,7 +9,7 @@ from typing import Any
 
 from corekit.budget import Budget
 from corekit.decode import encode
-from fdl.model import DEFAULT_RUNTIME, RETIRED_RUNTIMES, Function, Storage
+from fdl.model import Function, Job, Storage
 from fdl.resources import (
     QUEUE_URL,
     Bucket,
@@ -35,8 +35,6 @@ LOCAL_ROLE = "orchgpu-function"
 PACKAGE_TAG = "orchgpu:package"
 #: Set to the package's hash after the function took it up: says that an update was not cut off.
 DEPLOYED_TAG = "orchgpu:deployed"
-#: SQS's longest retention: a job must not expire while no orchestrator runs.
-JOB_RETENTION_S = 14 * 86400
 #: A completion message only wakes somebody; the result itself is in the bucket.
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
@@ -91,13 +89,7 @@ def buckets_of(function: Function) -> tuple[str, ...]:
 
 def runs_here(function: Function, place: Place) -> bool:
     """True when an image is declared, but the script will run on this machine's own files."""
-    return place.local and function.function.container.image is not None
-
-
-def runtime_of(function: Function) -> str:
-    """The zip runtime; a retired one is replaced."""
-    runtime = function.function.runtime
-    return DEFAULT_RUNTIME if runtime in (*RETIRED_RUNTIMES, "image") else runtime
+    return place.local and function.image is not None
 
 
 def outputs_of(function: Function) -> list[dict[str, Any]]:
@@ -162,7 +154,7 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
         role=function.iam.role or place.role_arn(LOCAL_ROLE),
         memory_mib=declared.memory_mib,
         timeout_s=declared.timeout_s,
-        runtime="" if image else runtime_of(function),
+        runtime="" if image else declared.runtime,
         handler=HANDLER if package else "",
         package="" if image else package,
         image=(declared.container.image or "") if image else "",
@@ -181,10 +173,11 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
 def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
     jobs, dead, done = function.queues
     visibility_s = max(1, round(budget.visibility_s))
-    dead_letter = QueueResource(name=dead, retention_s=JOB_RETENTION_S, visibility_s=visibility_s)
+    retention_s = round((function.job or Job()).queue.retention_s)
+    dead_letter = QueueResource(name=dead, retention_s=retention_s, visibility_s=visibility_s)
     job_queue = QueueResource(
         name=jobs,
-        retention_s=JOB_RETENTION_S,
+        retention_s=retention_s,
         visibility_s=visibility_s,
         dead_letter_arn=place.queue_arn(dead),
         receives_max=budget.max_receive_count,
@@ -333,8 +326,7 @@ def _output(storage: Storage) -> dict[str, Any]:
 def _notices(function: Function, place: Place) -> tuple[str, ...]:
     if not runs_here(function, place):
         return ()
-    image = function.function.container.image
-    where = f"the script runs on this machine's files, not in {image}"
+    where = f"the script runs on this machine's files, not in {function.image}"
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from itertools import combinations, product
 
 from fdl.desired import variables_of
-from fdl.model import RETIRED_RUNTIMES, Document, Function, Storage
-from fdl.nodes import Location
+from fdl.lint_flow import between
+from fdl.model import Document, Function
+from fdl.notes import FileFacts, Finding, Note, Severity
 from fdl.resources import Place
 
 #: Lambda's quota for all names and values together.
@@ -25,44 +23,8 @@ _SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVA
 #: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
 _OUR_NAME = re.compile(r"ORCHGPU_")
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
-
-
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"  #: how it is, and nothing to do about it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """One finding."""
-
-    severity: Severity
-    path: str  #: of the key it is about
-    at: Location
-    message: str
-
-    def text(self, file: str) -> str:
-        """`file:line:column: severity: path: message`."""
-        return (
-            f"{file}:{self.at.line}:{self.at.column}: {self.severity}: {self.path}: {self.message}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
-    """What the caller found where a path of the document points."""
-
-    exists: bool = True
-    folder: bool = False
-    executable: bool = True
-    first_line: bytes = b""  #: with its line end
-    crlf: bool = False  #: some line ends in CR LF
-
-
-Finding = tuple[Severity, str, str]
-_E, _W = Severity.ERROR, Severity.WARNING
 
 
 def lint(
@@ -72,12 +34,13 @@ def lint(
     place: Place | None = None,
 ) -> tuple[Note, ...]:
     """All findings, in the order of the file. Without `files` no file is judged."""
-    findings = [*_document(document), *_between(document.functions.aws)]
+    findings = [*_document(document), *between(document.functions.aws)]
     for function in document.functions.aws:
-        findings += _plain_keys(function)
+        findings += _without_effect(function)
+        findings += _times(function)
         findings += _storages(function)
         findings += _variables(function)
-        findings += _code(function)
+        findings += _code(function, place)
         if place is not None:
             findings += _at_place(function, place)
         if files is not None:
@@ -86,148 +49,70 @@ def lint(
         Note(severity=severity, path=path, at=document.location(path), message=message)
         for severity, path, message in findings
     ]
+    notes += [
+        Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
+        for rewrite in document.rewrites
+    ]
     return tuple(sorted(notes, key=lambda note: note.at))
 
 
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
-    if document.functions.oscar is not None:
-        yield _W, "functions.oscar", "OSCAR services are not deployed by this program"
-    for provider, entries in document.storage_providers.items():
-        for name, entry in entries.items():
-            keys = entry if isinstance(entry, Mapping) else {}
-            if any(_SECRET_NAME.search(key) for key in keys):
-                path = f"storage_providers.{provider}.{name}"
-                yield _W, path, "credentials in clear; they are not used, and better not here"
 
 
-def _between(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    for left, right in combinations(functions, 2):
-        if left.name == right.name:
-            yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
-        if left.lends and right.lends:
-            for queue in right.queues:
-                if queue in left.queues:
-                    yield _E, f"{right.path}.job.queue", f"{left.name} uses the queue {queue!r} too"
-        for mine, theirs in product(_triggers(right), _triggers(left)):
-            if _overlap(mine[1], theirs[1]):
-                message = f"{left.name} is triggered by objects there too; S3 allows one rule"
-                yield _E, mine[0], message
-    for function in functions:
-        if function.lends:
-            yield from _intermediate(function, functions)
-    yield from _cycles(functions)
-
-
-def _triggers(function: Function) -> list[tuple[str, Storage]]:
-    job = function.job is not None and bool(function.job.input)
-    path = f"{function.path}.job.input" if job else f"{function.path}.lambda.input"
-    return [(f"{path}[{i}]", storage) for i, storage in enumerate(function.user_input)]
-
-
-def _overlap(left: Storage, right: Storage) -> bool:
-    """Whether one new object may match both."""
-    prefixes = (left.path.key_prefix, right.path.key_prefix)
-    suffixes = [
-        a.endswith(b) or b.endswith(a)
-        for a, b in product(left.suffixes or ("",), right.suffixes or ("",))
-    ]
-    same = left.path.bucket == right.path.bucket
-    nested = prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0])
-    return same and nested and any(suffixes)
-
-
-def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterator[Finding]:
-    place, path = function.intermediate, f"{function.path}.job.intermediate"
-    for other in functions:
-        used = {s.path.bucket for s in (*other.user_input, *other.function.output)}
-        if other is not function and other.lends:
-            used.add(other.intermediate.bucket)
-        if place.bucket in used:
-            whose = "this function" if other is function else other.name
-            message = (
-                f"the bucket {place.bucket!r} is used by {whose} too; envelopes need their own"
-            )
-            yield _E, path, message
-    if place.prefix:
-        yield _W, path, f"the prefix {place.prefix!r} is not used; envelopes have keys of their own"
-    declared = function.job.intermediate if function.job is not None else None
-    job_input = function.job is not None and bool(function.job.input)
-    triggers = function.function.input if declared is not None and job_input else ()
-    if declared is not None and triggers and triggers[0].path != declared.path:
-        message = "with job.input this is the intermediate place, but job.intermediate differs"
-        yield _E, f"{function.path}.lambda.input", message
-
-
-def _cycles(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """Outputs that lead back to the function's own input, directly or through others."""
-    follows = {
-        i: [
-            j
-            for j, other in enumerate(functions)
-            if any(_overlap(o, s) for o, s in product(function.function.output, other.user_input))
-        ]
-        for i, function in enumerate(functions)
-    }
-    for start, function in enumerate(functions):
-        seen: list[int] = []
-        front = list(follows[start])
-        while front:
-            index = front.pop(0)
-            if index not in seen:
-                seen.append(index)
-                front += follows[index]
-        if start in seen:
-            through = [
-                functions[i].name for i in seen if i != start and start in _reach(follows, i)
-            ]
-            way = f" through {', '.join(through)}" if through else ""
-            message = f"what it writes triggers {function.name} again{way}; change a prefix"
-            yield _E, f"{function.path}.lambda.output", message
-
-
-def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
-    seen: list[int] = []
-    front = list(follows[start])
-    while front:
-        index = front.pop()
-        if index not in seen:
-            seen.append(index)
-            front += follows[index]
-    return seen
-
-
-def _plain_keys(function: Function) -> Iterator[Finding]:
+def _without_effect(function: Function) -> Iterator[Finding]:
+    """Keys of SCAR that are known and change nothing here."""
     path, declared = function.path, function.function
-    if declared.execution_mode != "lambda":
-        message = f"{declared.execution_mode!r} is not done here; the function runs in Lambda only"
-        yield _W, f"{path}.lambda.execution_mode", message
-    if function.batch is not None:
-        flag = function.batch.get("enable_gpu") if isinstance(function.batch, Mapping) else None
-        wants = str(flag).lower() in ("true", "yes", "on") and function.gpu is None
-        hint = "; for a GPU write `gpu: {count: 1}` beside lambda" if wants else ""
-        yield _W, f"{path}.batch", f"AWS Batch is not used{hint}"
-    if function.api_gateway is not None:
-        yield _W, f"{path}.api_gateway", "no API is created"
-    if function.cloudwatch is not None:
-        yield _W, f"{path}.cloudwatch", "the log retention is not set"
-    if declared.runtime in RETIRED_RUNTIMES:
-        message = f"{declared.runtime} is retired by AWS; a current Python is used"
-        yield _W, f"{path}.lambda.runtime", message
-    if declared.run_script is not None:
-        message = "run_script is not stored in the function; init_script is"
-        yield _W, f"{path}.lambda.run_script", message
-    if declared.deployment.bucket is not None:
-        message = "not used: a large package goes through the state bucket"
-        yield _W, f"{path}.lambda.deployment.bucket", message
-    if declared.preheat:
-        yield _W, f"{path}.lambda.preheat", "the function is not warmed up"
+    asked = (
+        (declared.supervisor, "supervisor", "not used: this program's own runner runs the script"),
+        (declared.deployment.bucket, "deployment.bucket",
+         "not used: a large package goes through the state bucket"),
+        (declared.container.alpine, "container.alpine", "not used: the runner needs no musl build"),
+    )  # fmt: skip
+    for value, key, message in asked:
+        if value:
+            yield _N, f"{path}.lambda.{key}", message
+    calls = (
+        (declared.asynchronous, "asynchronous"),
+        (declared.invocation_type == "DryRun", "invocation_type"),
+    )
+    for value, key in calls:
+        if value:
+            yield _N, f"{path}.lambda.{key}", "not used: objects start the function"
+    if function.cloudwatch.get("log_retention_policy_in_days") is not None:
+        key = f"{path}.cloudwatch.log_retention_policy_in_days"
+        yield _W, key, "the retention is not set; set it in CloudWatch"
+    role = {"region": function.iam.region, "boto_profile": function.iam.boto_profile}
+    neighbours = {"ecr": function.ecr, "cloudwatch": function.cloudwatch, "s3": function.s3}
+    blocks = (("iam", role), *neighbours.items())
+    for block, values in blocks:
+        for key in ("region", "boto_profile"):
+            other = getattr(declared, key)
+            if values.get(key) not in (None, other):
+                yield _E, f"{path}.{block}.{key}", f"differs from lambda.{key}: {_one(key)}"
+
+
+def _one(key: str) -> str:
+    return "one deploy, one region" if key == "region" else "one deploy, one profile"
+
+
+def _times(function: Function) -> Iterator[Finding]:
+    """What runs out before what: the script, the function, the lease, the job."""
+    path, declared, gpu = function.path, function.function, function.gpu
     if declared.container.timeout_threshold_s >= declared.timeout_s:
         message = f"leaves the script no time: lambda.timeout is {declared.timeout_s} s"
         yield _E, f"{path}.lambda.container.timeout_threshold", message
-    if declared.file_system and not declared.vpc.subnet_ids:
-        yield _E, f"{path}.lambda.file_system", "a file system needs vpc.SubnetIds"
+    if gpu is None:
+        return
+    if gpu.lease_s is not None and gpu.lease_s < declared.timeout_s:
+        message = f"shorter than lambda.timeout ({declared.timeout_s} s), which the run may take"
+        yield _E, f"{path}.gpu.lease_length", message
+    if gpu.deadline_s is not None and (gpu.max_wait_s or 0.0) > gpu.deadline_s:
+        yield _W, f"{path}.gpu.max_wait", "never reached: gpu.deadline comes first"
+    if gpu.on_unavailable != "fail" and gpu.max_wait_s is None and gpu.deadline_s is None:
+        message = "has no effect without gpu.max_wait or gpu.deadline: the job waits"
+        yield _E, f"{path}.gpu.on_unavailable", message
 
 
 def _storages(function: Function) -> Iterator[Finding]:
@@ -252,6 +137,8 @@ def _storages(function: Function) -> Iterator[Finding]:
         yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
+    if declared.file_system and not declared.vpc.subnet_ids:
+        yield _E, f"{function.path}.lambda.file_system", "a file system needs vpc.SubnetIds"
 
 
 def _variables(function: Function) -> Iterator[Finding]:
@@ -274,17 +161,21 @@ def _variables(function: Function) -> Iterator[Finding]:
         yield _E, f"{function.path}.lambda.environment", message
 
 
-def _code(function: Function) -> Iterator[Finding]:
+def _runs_its_image(function: Function, place: Place) -> bool:
+    """True on AWS, where an image function without a script is the image's own business."""
+    return not place.local and function.function.runtime == "image"
+
+
+def _code(function: Function, place: Place | None) -> Iterator[Finding]:
     declared, path = function.function, f"{function.path}.lambda"
     if declared.runtime == "image" and declared.container.image is None:
         yield _E, f"{path}.runtime", "'image' needs container.image"
-    if declared.init_script is None:
-        what = "an image without a script" if declared.container.image is not None else "no script"
-        message = f"{what}: nothing says what to run; add init_script"
+    if declared.init_script is None and function.lends:
+        message = "no script: nothing says what a job runs; add init_script"
         yield _E, f"{path}.init_script", message
-    if declared.container.image_file is not None:
-        message = "images from files are not unpacked; push it and name it in container.image"
-        yield _E, f"{path}.container.image_file", message
+    elif declared.init_script is None and (place is None or not _runs_its_image(function, place)):
+        own = "an image's own command is not run here" if function.image else "no script"
+        yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
     if declared.architectures == ("arm64",) and declared.runtime != "image":
         yield _W, f"{path}.architectures", "arm64 works as far as your script does"
 
@@ -300,6 +191,12 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
     if declared.runtime != "image" and image is not None:
         message = "a zip function cannot run in an image (no udocker here); write runtime: image"
         yield _E, f"{function.path}.lambda.container.image", message
+    if declared.container.image_file is not None:
+        message = "it is not unpacked; push the image to ECR and name it in container.image"
+        yield _E, f"{function.path}.lambda.container.image_file", message
+    if declared.container.create_image:
+        message = "images are not built here; push it to ECR and write false"
+        yield _E, f"{function.path}.lambda.container.create_image", message
     if function.lends and not declared.vpc.subnet_ids:
         message = "no vpc: GPU hosts with private addresses cannot be reached"
         yield _W, f"{function.path}.lambda", message

@@ -18,6 +18,10 @@ from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 DEFAULT_RUNTIME = "python3.12"
 #: Runtimes AWS no longer lets anybody create functions with (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
+#: An envelope is read within minutes of its staging; a day is for people who look for a fault.
+STAGED_DAYS = 1
+#: SQS's longest retention: a job must not expire while no orchestrator runs.
+RETENTION_S = 14 * 86400.0
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
 MIDDLEWARES = ("builtin", "rcuda")
 
@@ -46,6 +50,15 @@ class Storage:
     storage_provider: str = "s3"  #: `<type>` or `<type>.<id>`
     suffixes: tuple[str, ...] = ()  #: OR inside a list, AND between the two; empty = all
     prefixes: tuple[str, ...] = ()  #: output only: of the path relative to TMP_OUTPUT_DIR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intermediate:
+    """Where envelopes and results go."""
+
+    path: Path
+    storage_provider: str = "s3"
+    expire_days: int = STAGED_DAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +122,12 @@ class Gpu:
     priority: int = 0
     tenant: str = "default"
     warm_key: str | None = None
+    min_driver: str | None = None
+    min_runtime: str | None = None
     max_wait_s: float | None = None
+    deadline_s: float | None = None
+    lease_s: float | None = None  #: None = what the function's timeout allows
+    on_unavailable: str = "fail"  #: fail, cpu or requeue
     middleware: str = "builtin"
 
     def __post_init__(self) -> None:
@@ -137,7 +155,11 @@ class Gpu:
             priority=self.priority,
             tenant=self.tenant,
             warm_key=self.warm_key,
+            min_driver=self.min_driver,
+            min_runtime=self.min_runtime,
             max_wait_s=self.max_wait_s,
+            deadline_s=self.deadline_s,
+            lease_s=self.lease_s,
         )
 
 
@@ -152,6 +174,7 @@ class Queue:
     name: str | None = None
     dead_letter: str | None = None
     completion: str | None = None
+    retention_s: float = RETENTION_S  #: of jobs and dead letters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +182,12 @@ class Job:
     """The `job:` block: how input becomes jobs."""
 
     input: tuple[Storage, ...] = ()
-    intermediate: Storage | None = None
+    intermediate: Intermediate | None = None
     queue: Queue = field(default_factory=Queue)
     attempts_max: int = 3
     concurrency_max: int = 1000
     completion: str = "result"
+    envelope: str = "zip"  #: zip or reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +207,6 @@ class Lambda:
     layers: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)  #: of the Lambda process
     init_script: str | None = None
-    run_script: str | None = None
     container: Container = field(default_factory=Container)
     input: tuple[Storage, ...] = ()
     output: tuple[Storage, ...] = ()
@@ -191,7 +214,7 @@ class Lambda:
     extra_payload: str | None = None
     vpc: Vpc = field(default_factory=Vpc)
     file_system: tuple[FileSystem, ...] = ()
-    supervisor: Any = None
+    supervisor: Mapping[str, str] = field(default_factory=dict)
     asynchronous: bool = False
     invocation_type: str | None = None
     log_type: str | None = None
@@ -215,16 +238,20 @@ class Function:
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
-    ecr: Any = None
-    cloudwatch: Any = None
-    api_gateway: Any = None
-    s3: Any = None
-    batch: Any = None
+    ecr: Mapping[str, Any] = field(default_factory=dict)
+    cloudwatch: Mapping[str, Any] = field(default_factory=dict)
+    s3: Mapping[str, Any] = field(default_factory=dict)
     path: str = ""  #: `functions.aws[0]`
 
     @property
     def name(self) -> str:
         return self.function.name
+
+    @property
+    def image(self) -> str | None:
+        """What the file calls the image the script should run in."""
+        container = self.function.container
+        return container.image or container.image_file
 
     @property
     def lends(self) -> bool:
@@ -258,11 +285,19 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """Something in the file that is read as something else."""
+
+    path: str
+    at: Location
+    message: str  #: what it is read as
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
     """The `functions:` block."""
 
     aws: tuple[Function, ...] = ()
-    oscar: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,10 +305,10 @@ class Document:
     """A whole file."""
 
     functions: Functions
-    storage_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     scar: Any = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
+    rewrites: tuple[Rewrite, ...] = ()
 
     def location(self, path: str) -> Location:
         """Where a key stands, or its nearest ancestor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from corekit.errors import AppError, ErrorCode
@@ -50,6 +50,30 @@ class Mapping:
 
     entries: tuple[Entry, ...]
     at: Location
+    flow: bool = False  #: written as `{a: 1}`
+
+    def entry(self, key: str) -> Entry | None:
+        """The entry of a key, if there is one."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+    def child(self, key: str) -> Node | None:
+        """The value of a key, if there is one."""
+        entry = self.entry(key)
+        return None if entry is None else entry.value
+
+    def without(self, *keys: str) -> Mapping:
+        """The same without these keys."""
+        kept = tuple(entry for entry in self.entries if entry.key not in keys)
+        return replace(self, entries=kept)
+
+    def having(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:
+        """The same with this value at `key`; a new key takes the place of `instead_of`, or ends."""
+        old = instead_of if instead_of is not None else key
+        if self.entry(old) is None:
+            new = Entry(key=key, at=value.at, value=value)
+            return replace(self, entries=(*self.entries, new))
+        entries = [replace(e, key=key, value=value) if e.key == old else e for e in self.entries]
+        return replace(self, entries=tuple(entries))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +82,7 @@ class Sequence:
 
     items: tuple[Node, ...]
     at: Location
+    flow: bool = False  #: written as `[1, 2]`
 
 
 Node: TypeAlias = Scalar | Mapping | Sequence

@@ -1,27 +1,14 @@
-"""Text → nodes → `model.Document`. The only module that knows YAML.
-
-A small, hostile-proof part of YAML: one document; no anchors, aliases, tags or merge keys; no key
-twice; at most 256 KiB and 24 levels. (Aliases let 380 bytes unfold into millions of nodes.) What a
-plain scalar means is decided by the key that expects it, so `version: 1.10` stays `1.10`.
-"""
+"""Text → `model.Document`: composed, older shapes rewritten, then read key by key."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import yaml
-
-from corekit.errors import invalid
-from fdl.keys import DOCUMENT, fix_old_shapes
+from fdl.compose import compose
+from fdl.keys import DOCUMENT
+from fdl.migrate import migrate
 from fdl.model import Document
-from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
 from fdl.schema import Faulty, Reading
-
-#: A real FDL has a few KiB; Lambda's own request limit for a function is far below this.
-BYTES_MAX = 256 * 1024
-#: The deepest key of the schema lies at level 9.
-DEPTH_MAX = 24
 
 
 def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
@@ -29,113 +16,17 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
 
     `name` is what error messages call the file. Nothing else is ever raised, whatever `data` holds.
     """
-    source = Source(name=name, text=_text(data, name))
-    root = _nodes(source)
-    fix_old_shapes(source, root)
-    reading = Reading(source=source)
+    composed = compose(data, name)
+    reading = Reading(source=composed.source)
     try:
+        root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)
+        reading.end(0)
     except Faulty:
         raise reading.together() from None
-    return dataclasses.replace(document, source=source, locations=dict(reading.locations))
-
-
-def _text(data: bytes | str, name: str) -> str:
-    size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
-    if size > BYTES_MAX:
-        raise invalid(f"{name}: error: {size} bytes; an FDL file may have at most {BYTES_MAX}")
-    if isinstance(data, str):
-        return data
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise invalid(f"{name}:{line}: error: byte {data[error.start]:#04x} is not UTF-8") from None
-
-
-def _nodes(source: Source) -> Node:
-    try:
-        return _Composer(source).document()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise source.error(
-            _location(mark), f"this is not YAML: {error.problem or error.context}"
-        ) from None
-    except yaml.reader.ReaderError as error:
-        line = source.text.count("\n", 0, error.position) + 1
-        message = f"this is not YAML: character U+{error.character:04X} is not allowed"
-        raise source.error(Location(line, 1), message) from None
-    except (ValueError, OverflowError) as error:
-        # PyYAML converts escapes and directives with int() and chr() without looking first
-        raise source.error(Location(1, 1), f"this is not YAML: {error}") from None
-
-
-def _location(mark: Any) -> Location:
-    if mark is None:
-        return Location(1, 1)
-    return Location(mark.line + 1, mark.column + 1)
-
-
-class _Composer:
-    """PyYAML's events to located nodes; refuses what `parse`'s docstring lists."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._loader = yaml.SafeLoader(source.text)
-
-    def _next(self) -> yaml.Event:
-        event: yaml.Event = self._loader.get_event()  # type: ignore[no-untyped-call]  # its stubs
-        return event
-
-    def document(self) -> Node:
-        loader = self._loader
-        self._next()  # the stream's start
-        if loader.check_event(yaml.StreamEndEvent):
-            raise self._source.error(Location(1, 1), "the file is empty; it needs 'functions:'")
-        self._next()  # the document's start
-        root = self._node(0)
-        self._next()  # the document's end
-        if not loader.check_event(yaml.StreamEndEvent):
-            raise self._refuse(self._next(), "a second document; one file holds one document")
-        return root
-
-    def _refuse(self, event: yaml.Event, message: str) -> Exception:
-        return self._source.error(_location(event.start_mark), message)
-
-    def _node(self, depth: int) -> Node:
-        event = self._next()
-        at = _location(event.start_mark)
-        if isinstance(event, yaml.AliasEvent):
-            raise self._refuse(event, f"the alias *{event.anchor}: write the value out")
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise self._refuse(event, f"the anchor &{event.anchor}: anchors are not allowed here")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            raise self._refuse(event, f"the tag {tag}: tags are not allowed here")
-        if isinstance(event, yaml.ScalarEvent):
-            return Scalar(text=event.value, plain=event.style is None, at=at)
-        if depth >= DEPTH_MAX:
-            raise self._refuse(event, f"nested deeper than {DEPTH_MAX} levels")
-        if isinstance(event, yaml.SequenceStartEvent):
-            return Sequence(items=self._items(depth), at=at)
-        return Mapping(entries=self._entries(depth), at=at)
-
-    def _items(self, depth: int) -> tuple[Node, ...]:
-        items = []
-        while not self._loader.check_event(yaml.SequenceEndEvent):
-            items.append(self._node(depth + 1))
-        self._next()
-        return tuple(items)
-
-    def _entries(self, depth: int) -> tuple[Entry, ...]:
-        entries: dict[str, Entry] = {}
-        while not self._loader.check_event(yaml.MappingEndEvent):
-            key = self._node(depth + 1)
-            if not isinstance(key, Scalar) or (key.plain and key.text == "<<"):
-                raise self._source.error(key.at, "a key must be a plain word")
-            if key.text in entries:
-                first = entries[key.text].at.line
-                raise self._source.error(key.at, f"{key.text!r} again; first on line {first}")
-            entries[key.text] = Entry(key=key.text, at=key.at, value=self._node(depth + 1))
-        self._next()
-        return tuple(entries.values())
+    return dataclasses.replace(
+        document,
+        source=composed.source,
+        locations=dict(reading.locations),
+        rewrites=rewrites,
+    )

@@ -1,4 +1,4 @@
-"""How a located node becomes a typed value: one small reader per kind of value.
+"""How a located node becomes a typed value: lists, maps and blocks of known keys.
 
 A reader has `read(node, path, reading)`, which raises INVALID pointing at the node, and `schema()`,
 the JSON Schema of what it accepts, for the user's editor. The tables in `keys` are made of them.
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from corekit.errors import AppError, invalid
-from corekit.units import parse_duration_s, parse_memory_mib
 from fdl.nodes import (
     Entry,
     Location,
@@ -26,15 +25,6 @@ from fdl.nodes import (
     did_you_mean,
     kind_of,
 )
-
-#: Longer text is no name, path or description that any service here accepts.
-TEXT_CHARACTERS_MAX = 4096
-_WHOLE = re.compile(r"[-+]?\d{1,18}")
-#: YAML 1.1's words, which SCAR's own loader takes too.
-_FLAGS = {
-    "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
-}  # fmt: skip
-
 
 #: So many faults are told at once: more would hide the first, and cost a hostile file nothing.
 FAULTS_MAX = 20
@@ -65,6 +55,24 @@ class Reading:
             if len(self.faults) >= FAULTS_MAX:
                 raise
 
+    def value(self, reader: Reader, node: Node, path: str) -> Any:
+        """What a reader makes of a node; None and a noted fault where it refuses."""
+        found: list[Any] = []
+        with self.going_on():
+            found.append(reader.read(node, path, self))
+        return found[0] if found else None
+
+    def passes(self, reader: Reader, node: Node, path: str) -> bool:
+        """Whether a reader takes a node; its faults are noted."""
+        faults = len(self.faults)
+        self.value(reader, node, path)
+        return len(self.faults) == faults
+
+    def fault(self, node: Node, path: str, message: str) -> None:
+        """Note a fault and go on."""
+        with self.going_on():
+            raise self.error(node, path, message)
+
     def end(self, faults_before: int) -> None:
         """Raise Faulty when something was noted since there were `faults_before`."""
         if len(self.faults) > faults_before:
@@ -90,149 +98,13 @@ class Reader(Protocol):
         """The value, or AppError(INVALID) at the node, or Faulty."""
         ...
 
+    def words(self) -> str:
+        """What `read` accepts, for people: a few words."""
+        ...
+
     def schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of what `read` accepts."""
         ...
-
-
-def _scalar(node: Node, path: str, reading: Reading, wanted: str) -> Scalar:
-    if not isinstance(node, Scalar) or node.is_null:
-        raise reading.error(node, path, f"expected {wanted}, got {kind_of(node)}")
-    return node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """A string; a plain number or word is taken as it was written."""
-
-    pattern: str = r"(?s).*"
-    what: str = "a string"  #: what the pattern means, for people
-    empty: bool = False  #: whether "" (and nothing at all) is allowed
-
-    def read(self, node: Node, path: str, reading: Reading) -> str:
-        if self.empty and isinstance(node, Scalar) and node.is_null:
-            return ""
-        text = _scalar(node, path, reading, self.what).text
-        if len(text) > TEXT_CHARACTERS_MAX:
-            raise reading.error(node, path, f"longer than {TEXT_CHARACTERS_MAX} characters")
-        if (not text and not self.empty) or "\0" in text or not re.fullmatch(self.pattern, text):
-            raise reading.error(node, path, f"{kind_of(node)} is not {self.what}")
-        return text
-
-    def schema(self) -> dict[str, Any]:
-        shown = {} if self.pattern.startswith("(?s)") else {"pattern": f"^(?:{self.pattern})$"}
-        return {"type": "string", **shown}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
-    """A whole number within bounds."""
-
-    low: int
-    high: int
-    unit: str = ""
-
-    def read(self, node: Node, path: str, reading: Reading) -> int:
-        scalar = _scalar(node, path, reading, "a whole number")
-        if not scalar.plain:
-            raise reading.error(node, path, "expected a whole number; remove the quotes")
-        if not _WHOLE.fullmatch(scalar.text):
-            raise reading.error(node, path, f"expected a whole number, got {kind_of(node)}")
-        value = int(scalar.text)
-        if not self.low <= value <= self.high:
-            unit = f" {self.unit}" if self.unit else ""
-            raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")
-        return value
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.low, "maximum": self.high}
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """true or false (or YAML 1.1's yes, no, on, off)."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> bool:
-        scalar = _scalar(node, path, reading, "true or false")
-        if not scalar.plain or scalar.text.lower() not in _FLAGS:
-            raise reading.error(node, path, f"expected true or false, got {kind_of(node)}")
-        return _FLAGS[scalar.text.lower()]
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a closed set of words."""
-
-    words: tuple[str, ...]
-
-    def read(self, node: Node, path: str, reading: Reading) -> str:
-        text = _scalar(node, path, reading, "one of " + ", ".join(self.words)).text
-        if text not in self.words:
-            hint = did_you_mean(text, self.words)
-            message = f"{kind_of(node)} is not one of {', '.join(self.words)}{hint}"
-            raise reading.error(node, path, message)
-        return text
-
-    def schema(self) -> dict[str, Any]:
-        return {"enum": list(self.words)}
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """MiB as a number, or `4GiB`."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _scalar(node, path, reading, "a memory size").text
-        try:
-            value = parse_memory_mib(text)
-        except (AppError, OverflowError):
-            message = f"{kind_of(node)} is not a memory size; write MiB, or a unit as in 4GiB"
-            raise reading.error(node, path, message) from None
-        if value >= 2**31:
-            raise reading.error(node, path, f"{value} MiB is more than any device has")
-        return value
-
-    def schema(self) -> dict[str, Any]:
-        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
-        return {"anyOf": [{"type": "integer", "minimum": 0}, quantity]}
-
-
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """Seconds as a number, or `10m`, `250ms`."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> float:
-        text = _scalar(node, path, reading, "a duration").text
-        try:
-            value = parse_duration_s(text)
-        except (AppError, OverflowError):
-            message = f"{kind_of(node)} is not a duration; write seconds, or a unit as in 10m"
-            raise reading.error(node, path, message) from None
-        if value > 30 * 86400:
-            raise reading.error(node, path, "longer than 30 days")
-        return value
-
-    def schema(self) -> dict[str, Any]:
-        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
-        return {"anyOf": [{"type": "number", "minimum": 0}, quantity]}
-
-
-@dataclass(frozen=True, slots=True)
-class Percent:
-    """0…100, with or without `%`."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _scalar(node, path, reading, "a percentage").text.strip().removesuffix("%").strip()
-        if not re.fullmatch(r"\d{1,3}", text) or int(text) > 100:
-            raise reading.error(node, path, f"{kind_of(node)} is not a percentage in 0…100")
-        return int(text)
-
-    def schema(self) -> dict[str, Any]:
-        number = {"type": "integer", "minimum": 0, "maximum": 100}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^\d{1,3}\s*%$"}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +133,9 @@ class ListOf:
                 values.append(self.item.read(child, inner, reading))
         reading.end(faults)
         return tuple(values)
+
+    def words(self) -> str:
+        return f"{self.item.words()}; one or a list" if self.one else f"a list: {self.item.words()}"
 
     def schema(self) -> dict[str, Any]:
         many = {"type": "array", "items": self.item.schema(), "maxItems": self.items_max}
@@ -296,6 +171,9 @@ class MapOf:
         reading.locations[inner] = entry.at
         return self.item.read(entry.value, inner, reading)
 
+    def words(self) -> str:
+        return f"a mapping: {self.item.words()}"
+
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": self.item.schema()}
 
@@ -313,6 +191,9 @@ class Plain:
             case Mapping():
                 return {e.key: self.read(e.value, path, reading) for e in node.entries}
 
+    def words(self) -> str:
+        return "anything"
+
     def schema(self) -> dict[str, Any]:
         return {}
 
@@ -325,6 +206,18 @@ class Key:
     to: str | None = None  #: the attribute it fills; None = the key's own name
     required: bool = False
     bare: bool = False  #: `key:` with nothing after it is the block with all its defaults
+    blank: bool = False  #: `key: ""` is no value, as SCAR writes it
+    about: str = ""  #: what it means, one sentence
+    default: str | None = None  #: for people, where the dataclass cannot say it
+    becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate`)
+    refused: str = ""  #: why it is known and not done, and what to do instead
+
+    def schema(self) -> dict[str, Any]:
+        """Its reader's, with what an editor shows beside it."""
+        shown: dict[str, Any] = {"description": self.about} if self.about else {}
+        if self.becomes:
+            shown["deprecated"] = True
+        return {**self.reader.schema(), **shown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,16 +265,26 @@ class Block:
             message = f"{where}unknown key {entry.key[:60]!r}{hint}"
             raise reading.source.error(entry.at, message)
         reading.locations[inner] = entry.at
-        empty = isinstance(entry.value, Scalar) and entry.value.is_null
+        if key.refused:
+            raise reading.source.error(entry.at, f"{inner}: {key.refused}")
+        empty = isinstance(entry.value, Scalar) and (
+            entry.value.is_null or (key.blank and not entry.value.text)
+        )
         if empty and not key.required and not key.bare:
             return  # `key:` with nothing after it is the key's default, as in SCAR
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
+
+    def words(self) -> str:
+        names = ", ".join(f"`{name}`" for name in self.keys)
+        return f"a block: {names}" if len(self.keys) <= 4 else "a block"
 
     def schema(self) -> dict[str, Any]:
         required = [name for name, key in self.keys.items() if key.required]
         block: dict[str, Any] = {
             "type": "object",
-            "properties": {name: key.reader.schema() for name, key in self.keys.items()},
+            "properties": {
+                name: key.schema() for name, key in self.keys.items() if not key.refused
+            },
             "patternProperties": {"^x-": {}},
             "additionalProperties": False,
         }
@@ -398,10 +301,17 @@ class Only:
 
     key: str
     reader: Reader
+    also: str = ""  #: another spelling of the key
+
+    def _block(self) -> Block:
+        names = [name for name in (self.key, self.also) if name]
+        return Block(into=dict, keys={name: Key(reader=self.reader, to=self.key) for name in names})
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
-        block = Block(into=dict, keys={self.key: Key(reader=self.reader)})
-        return block.read(node, path, reading).get(self.key, {})
+        return self._block().read(node, path, reading).get(self.key, {})
+
+    def words(self) -> str:
+        return f"`{self.key}:` {self.reader.words()}"
 
     def schema(self) -> dict[str, Any]:
-        return Block(into=dict, keys={self.key: Key(reader=self.reader)}).schema()
+        return self._block().schema()

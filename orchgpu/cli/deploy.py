@@ -19,8 +19,8 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.keys import json_schema
-from fdl.lint import Note, Severity
 from fdl.model import Document
+from fdl.notes import Note, Severity
 from fdl.plan import Step
 from orchgpu.deploy.deployment import (
     Prepared,

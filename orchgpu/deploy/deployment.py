@@ -10,8 +10,9 @@ from corekit.budget import Budget
 from corekit.errors import AppError, invalid
 from fdl import plan as planning
 from fdl.desired import desired
-from fdl.lint import Note, Severity, lint
+from fdl.lint import lint
 from fdl.model import Document
+from fdl.notes import Note, Severity
 from fdl.plan import Plan, Step
 from orchgpu.deploy.files import facts_of, read_document
 from orchgpu.deploy.package import build

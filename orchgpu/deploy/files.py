@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.lint import FileFacts
+from fdl.compose import BYTES_MAX
 from fdl.model import Document
-from fdl.parse import BYTES_MAX, parse
+from fdl.notes import FileFacts
+from fdl.parse import parse
 
 #: A script is looked at for line ends this far; larger ones are programs.
 _LOOK_BYTES_MAX = 1 << 20

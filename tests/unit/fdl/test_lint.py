@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from fdl.lint import FileFacts, Severity, lint
+from fdl.lint import lint
+from fdl.notes import FileFacts, Severity
 from fdl.parse import parse
 from fdl.resources import Place
 
@@ -45,12 +46,12 @@ IO = "input: [{path: inn/a}]\noutput: [{path: out}]"
 
 CASES = {
     "loop": (one("input: [{path: buc/a}]\noutput: [{path: buc/a/b}]"), "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix"),
-    "batch": (one(IO, "batch: {enable_gpu: true}"), "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; for a GPU write `gpu: {count: 1}` beside lambda"),
-    "mode": (one(IO + "\nexecution_mode: batch"), "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is not done here; the function runs in Lambda only"),
-    "api": (one(IO, "api_gateway: {name: x}"), "f:8:5: warning: functions.aws[0].api_gateway: no API is created"),
-    "retired": (one(IO + "\nruntime: python3.7"), "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; a current Python is used"),
+    "batch": (one(IO, "batch: {enable_gpu: true}"), "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}"),
+    "mode": (one(IO + "\nexecution_mode: batch"), "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900"),
+    "api": (one(IO, "api_gateway: {name: x}"), "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function"),
+    "retired": (one(IO + "\nruntime: python3.7"), "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12"),
     "threshold": (one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"), "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: lambda.timeout is 10 s"),
-    "minio": (one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"), "f:7:28: error: functions.aws[0].lambda.output[0].storage_provider: 'minio.a' is not served yet; only s3 by the role is"),
+    "minio": (one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"), "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path"),
     "secret name": (one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"), "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store"),
     "secret value": (one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"), "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store"),
     "reserved": (one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"), "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved"),
@@ -70,10 +71,20 @@ def test_finding(case: str) -> None:
     assert expected in findings(text)
 
 
-def test_an_image_without_a_script_is_refused_with_the_reason() -> None:
+def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
     text = "functions: {aws: [{lambda: {name: a, runtime: image, container: {image: a/b}, input: [{path: inn}], output: [{path: out}]}}]}"
     assert findings(text, {}) == [
-        "f:1:20: error: functions.aws[0].lambda.init_script: an image without a script: nothing says what to run; add init_script"
+        "f:1:20: warning: functions.aws[0].lambda.init_script: an image's own command is not run here: nothing runs until you add init_script"
+    ]
+    ecr = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/b"
+    on_aws = text.replace("a/b", ecr).replace("}]}}]}", "}]}, iam: {role: 'arn:aws:iam::123456789012:role/r'}}]}")
+    assert findings(on_aws, {}, AWS) == []
+
+
+def test_a_job_needs_a_script() -> None:
+    text = "functions: {aws: [{lambda: {name: a, input: [{path: inn}], output: [{path: out}]}, gpu: {}}]}"
+    assert findings(text, {}) == [
+        "f:1:20: error: functions.aws[0].lambda.init_script: no script: nothing says what a job runs; add init_script"
     ]
 
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
+from fdl.compose import BYTES_MAX, DEPTH_MAX
 from fdl.model import Path, Storage
 from fdl.nodes import Location
-from fdl.parse import BYTES_MAX, DEPTH_MAX, parse
+from fdl.parse import parse
 from fdl.schema import FAULTS_MAX
 from gpu_scheduler.model import DeviceKind, Placement, Sharing
 
@@ -141,11 +142,6 @@ BAD = {
     "middleware": (ONE + "    gpu: {middleware: rcdua}\n", "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda; did you mean 'rcuda'?"),
     "flag": (ONE + "      preheat: maybe\n", "f.yaml:5:16: error: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'"),
     "fifo queue": (ONE + "    job: {queue: a.fifo}\n", "f.yaml:5:18: error: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)"),
-    # older shapes
-    "functions list": ("functions: [{name: a}]", "f.yaml:1:12: error: functions: a list is an older shape; write `functions: {aws: [{lambda: …}]}`"),
-    "functions by name": ("functions:\n  my-f:\n    lambda: {}\n", "f.yaml:2:3: error: 'my-f' under functions: write `functions: {aws: [{lambda: {name: my-f, …}}]}`"),
-    "image": (ONE + "      image: a/b\n", "f.yaml:5:7: error: image under lambda is an older shape; write `container: {image: a/b}`"),
-    "storages": ("storages: {}", "f.yaml:1:1: error: storages: is now `storage_providers: {s3: {id: …}}`"),
     # YAML itself
     "twice": (ONE + "      memory: 512\n      memory: 600\n", "f.yaml:6:7: error: 'memory' again; first on line 5"),
     "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: error: the anchor &x: anchors are not allowed here"),

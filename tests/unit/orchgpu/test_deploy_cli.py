@@ -84,8 +84,8 @@ def test_no_credentials_says_what_to_do() -> None:
 
 
 def test_a_wrong_file_is_no_change_to_plan(folder: Path) -> None:
-    (folder / "f.yaml").write_text("functions: []")
-    assert "an older shape" in run(["plan", "f.yaml"], 1).stderr
+    (folder / "f.yaml").write_text("functions: 3")
+    assert "expected a mapping" in run(["plan", "f.yaml"], 1).stderr
 
 
 def test_one_deploy_has_one_region(folder: Path) -> None:

@@ -1,0 +1,186 @@
+"""Text → located nodes, and the comments beside them. The only module that knows YAML.
+
+A small, hostile-proof part of YAML: one document; no anchors, aliases, tags or merge keys; no key
+twice; at most 256 KiB and 24 levels. (Aliases let 380 bytes unfold into millions of nodes.) What a
+plain scalar means is decided by the key that expects it, so `version: 1.10` stays `1.10`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from corekit.errors import invalid
+from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
+
+#: A comment starts after a blank or at the start of a line.
+_HASH = re.compile(r"(?:(?<=[ \t])|^)#")
+#: A real FDL has a few KiB; Lambda's own request limit for a function is far below this.
+BYTES_MAX = 256 * 1024
+#: The deepest key of the schema lies at level 9.
+DEPTH_MAX = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """`# …` as it was written."""
+
+    at: Location
+    text: str
+    alone: bool  #: nothing else stands on its line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """A whole file as nodes."""
+
+    source: Source
+    root: Node
+    spans: tuple[tuple[int, int], ...]  #: of the scalars, in characters of the text
+
+    def comments(self) -> tuple[Comment, ...]:
+        """All of them, in the order of the file."""
+        return _comments(self.source, self.spans)
+
+
+def compose(data: bytes | str, name: str) -> Composed:
+    """The nodes of a file. Raises INVALID with file:line:column and an excerpt, and nothing else.
+
+    `name` is what error messages call the file.
+    """
+    source = Source(name=name, text=_text(data, name))
+    composer = _guarded(source)
+    return Composed(source=source, root=composer.root, spans=tuple(composer.spans))
+
+
+def _comments(source: Source, spans: tuple[tuple[int, int], ...]) -> tuple[Comment, ...]:
+    """Every `#` that YAML takes for the start of a comment: not inside a scalar, after a blank."""
+    found = []
+    inside = iter([*sorted(spans), (len(source.text) + 1,) * 2])
+    start, end = next(inside)
+    offset = 0
+    for number, line in enumerate(source.text.splitlines(keepends=True), start=1):
+        for match in _HASH.finditer(line):
+            index = offset + match.start()
+            while index >= end and end <= len(source.text):
+                start, end = next(inside)
+            if not start <= index < end:
+                at = Location(number, match.start() + 1)
+                text, alone = line[match.start() :].rstrip(), not line[: match.start()].strip()
+                found.append(Comment(at=at, text=text, alone=alone))
+                break
+        offset += len(line)
+    return tuple(found)
+
+
+def _text(data: bytes | str, name: str) -> str:
+    size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
+    if size > BYTES_MAX:
+        raise invalid(f"{name}: error: {size} bytes; an FDL file may have at most {BYTES_MAX}")
+    if isinstance(data, str):
+        return data.removeprefix("\ufeff")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise invalid(f"{name}:{line}: error: byte {data[error.start]:#04x} is not UTF-8") from None
+
+
+def _guarded(source: Source) -> _Composer:
+    try:
+        composer = _Composer(source)
+        composer.root = composer.document()
+        return composer
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise source.error(
+            _location(mark), f"this is not YAML: {error.problem or error.context}"
+        ) from None
+    except yaml.reader.ReaderError as error:
+        line = source.text.count("\n", 0, error.position) + 1
+        message = f"this is not YAML: character U+{error.character:04X} is not allowed"
+        raise source.error(Location(line, 1), message) from None
+    except (ValueError, OverflowError) as error:
+        # PyYAML converts escapes and directives with int() and chr() without looking first
+        raise source.error(Location(1, 1), f"this is not YAML: {error}") from None
+
+
+def _location(mark: Any) -> Location:
+    if mark is None:
+        return Location(1, 1)
+    return Location(mark.line + 1, mark.column + 1)
+
+
+def _span(event: Any) -> tuple[int, int]:
+    return event.start_mark.index, event.end_mark.index
+
+
+class _Composer:
+    """PyYAML's events to located nodes; refuses what the module's docstring lists."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._loader = yaml.SafeLoader(source.text)
+        self.root: Node = Scalar(text="", plain=True, at=Location(1, 1))
+        self.spans: list[tuple[int, int]] = []  #: of the scalars, in characters of the text
+
+    def _next(self) -> yaml.Event:
+        event: yaml.Event = self._loader.get_event()  # type: ignore[no-untyped-call]  # its stubs
+        return event
+
+    def document(self) -> Node:
+        loader = self._loader
+        self._next()  # the stream's start
+        if loader.check_event(yaml.StreamEndEvent):
+            raise self._source.error(Location(1, 1), "the file is empty; it needs 'functions:'")
+        self._next()  # the document's start
+        root = self._node(0)
+        self._next()  # the document's end
+        if not loader.check_event(yaml.StreamEndEvent):
+            raise self._refuse(self._next(), "a second document; one file holds one document")
+        return root
+
+    def _refuse(self, event: yaml.Event, message: str) -> Exception:
+        return self._source.error(_location(event.start_mark), message)
+
+    def _node(self, depth: int) -> Node:
+        event: Any = self._next()  # what a node event has beyond `Event`, its stubs leave out
+        at = _location(event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            raise self._refuse(event, f"the alias *{event.anchor}: write the value out")
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            raise self._refuse(event, f"the anchor &{event.anchor}: anchors are not allowed here")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise self._refuse(event, f"the tag {tag}: tags are not allowed here")
+        if isinstance(event, yaml.ScalarEvent):
+            self.spans.append(_span(event))
+            return Scalar(text=event.value, plain=event.style is None, at=at)
+        if depth >= DEPTH_MAX:
+            raise self._refuse(event, f"nested deeper than {DEPTH_MAX} levels")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Sequence(items=self._items(depth), at=at, flow=bool(event.flow_style))
+        return Mapping(entries=self._entries(depth), at=at, flow=bool(event.flow_style))
+
+    def _items(self, depth: int) -> tuple[Node, ...]:
+        items = []
+        while not self._loader.check_event(yaml.SequenceEndEvent):
+            items.append(self._node(depth + 1))
+        self._next()
+        return tuple(items)
+
+    def _entries(self, depth: int) -> tuple[Entry, ...]:
+        entries: dict[str, Entry] = {}
+        while not self._loader.check_event(yaml.MappingEndEvent):
+            key = self._node(depth + 1)
+            if not isinstance(key, Scalar) or (key.plain and key.text == "<<"):
+                raise self._source.error(key.at, "a key must be a plain word")
+            if key.text in entries:
+                first = entries[key.text].at.line
+                raise self._source.error(key.at, f"{key.text!r} again; first on line {first}")
+            entries[key.text] = Entry(key=key.text, at=key.at, value=self._node(depth + 1))
+        self._next()
+        return tuple(entries.values())

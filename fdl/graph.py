@@ -1,0 +1,101 @@
+"""The workflow that a file means: an output that another function's input takes is an edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from fdl.model import Document, Function, Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place in S3 that starts or ends the workflow."""
+
+    path: str  #: bucket/prefix
+    suffixes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`bucket/prefix *.wav *.mp3`."""
+        return " ".join((self.path, *(f"*{suffix}" for suffix in self.suffixes)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One function."""
+
+    name: str
+    device: str  #: what it borrows, for people; "" = nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """Objects that `source` writes at `place` start `target`."""
+
+    source: str
+    target: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Everything in the order of the file."""
+
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    entries: tuple[tuple[Place, str], ...]  #: places nobody of the file writes → who reads
+    exits: tuple[tuple[str, Place], ...]  #: who writes → places nobody of the file reads
+
+
+def graph_of(document: Document) -> Graph:
+    """The workflow of a document."""
+    functions = document.functions.aws
+    edges = tuple(
+        Edge(source=writer.name, target=reader.name, place=_place(output))
+        for writer in functions
+        for output in writer.function.output
+        for reader in functions
+        if any(overlap(output, source) for source in reader.user_input)
+    )
+    entries = tuple(
+        (_place(source), reader.name)
+        for reader in functions
+        for source in reader.user_input
+        if not any(overlap(o, source) for f in functions for o in f.function.output)
+    )
+    exits = tuple(
+        (writer.name, _place(output))
+        for writer in functions
+        for output in writer.function.output
+        if not any(overlap(output, source) for f in functions for source in f.user_input)
+    )
+    steps = tuple(Step(name=f.name, device=_device(f)) for f in functions)
+    return Graph(steps=steps, edges=edges, entries=entries, exits=exits)
+
+
+def _place(storage: Storage) -> Place:
+    return Place(path=str(storage.path), suffixes=storage.suffixes)
+
+
+def _device(function: Function) -> str:
+    if not function.lends:
+        return ""
+    gpu = function.gpu
+    if gpu is None:
+        return "1 × any device"
+    kinds = "|".join((*gpu.kinds,)) or "any device"
+    size = f", {gpu.memory_mib} MiB" if gpu.memory_mib else ""
+    return f"{gpu.count} × {kinds}{size}"
+
+
+def overlap(left: Storage, right: Storage) -> bool:
+    """Whether one new object may match both."""
+    prefixes = (left.path.key_prefix, right.path.key_prefix)
+    suffixes = [
+        a.endswith(b) or b.endswith(a)
+        for a, b in product(left.suffixes or ("",), right.suffixes or ("",))
+    ]
+    same = left.path.bucket == right.path.bucket
+    nested = prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0])
+    return same and nested and any(suffixes)

@@ -1,0 +1,183 @@
+"""Our keys: `gpu:`, what each job asks of the scheduler, and `job:`, how input becomes jobs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from fdl.keys_scar import STORAGE, STORAGE_KEYS
+from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
+from fdl.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
+from fdl.schema import Block, Key, ListOf, Reader
+from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
+from gpu_scheduler.request_words import WORDS
+
+_TEXT = Text(short="names")
+_HELP = {word.key: word.help for word in WORDS}
+_QUEUE = Text(
+    pattern=r"[A-Za-z0-9_-]{1,80}",
+    what="the name of a standard SQS queue (letters, digits, - and _, up to 80)",
+    short="a queue's name",
+)
+#: Middlewares that are known by name and have no file in remote_gpu.middleware yet.
+_LATER = ("lupine", "cricket", "gvirtus", "pocl", "vaccel")
+
+
+def _words(closed: type[StrEnum]) -> tuple[str, ...]:
+    return tuple(word.value for word in closed)
+
+
+def _word(key: str, reader: Reader, to: str | None = None, refused: str = "") -> Key:
+    """A word of the scheduler's requests; `ssgm` says the same with the same words."""
+    return Key(reader=reader, to=to, about=_HELP[key], refused=refused)
+
+
+_COMPUTE = Block(
+    into=Compute,
+    short="guarantee",
+    keys={
+        "guarantee": Key(reader=Percent(), to="guarantee_pct", about=_HELP["compute_guarantee"]),
+        "limit": Key(reader=Percent(), to="limit_pct", about=_HELP["compute_limit"]),
+    },
+)
+GPU = Block(
+    into=Gpu,
+    keys={
+        "count": _word("count", Whole(low=1, high=COUNT_MAX)),
+        "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True)),
+        "models": _word("models", ListOf(item=_TEXT, one=True)),
+        "memory": _word("memory", Memory(), "memory_mib"),
+        "compute": Key(
+            reader=_COMPUTE,
+            about="Guarantee and limit of compute in percent of one device; a lone number is the"
+            " guarantee.",
+        ),
+        "compute_guarantee": _word("compute_guarantee", Percent(), "compute_guarantee_pct"),
+        "compute_limit": _word("compute_limit", Percent(), "compute_limit_pct"),
+        "sharing": _word("sharing", Choice(_words(Sharing))),
+        "placement": _word("placement", Choice(_words(Placement))),
+        "min_driver": _word("min_driver", Version()),
+        "min_runtime": _word("min_runtime", Version()),
+        "warm_key": _word(
+            "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
+        ),
+        "priority": _word("priority", Whole(low=-100, high=100)),
+        "tenant": _word(
+            "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
+        ),
+        "max_wait": _word("max_wait", Duration(), "max_wait_s"),
+        "deadline": _word("deadline", Duration(), "deadline_s"),
+        "lease_length": Key(
+            reader=Duration(),
+            to="lease_s",
+            about=_HELP["lease_length"] + " Forecasts and backfilling go by it.",
+            default="what the function's timeout allows",
+        ),
+        "on_unavailable": Key(
+            reader=Choice(("fail", "cpu", "requeue")),
+            about="When `max_wait` or `deadline` passed: `fail` rejects the job, `cpu` asks once"
+            " more for any device of kind cpu, `requeue` waits again at its old place.",
+        ),
+        "middleware": Key(
+            reader=Choice(
+                MIDDLEWARES,
+                refused={name: f"write one of {', '.join(MIDDLEWARES)}" for name in _LATER},
+            ),
+            about="What carries the device's work.",
+        ),
+        "advisory": _word(
+            "advisory", Flag(),
+            refused="functions reach devices through a gateway, and advisory ones have none:"
+            " use `ssgm alloc --advisory`",
+        ),
+        "group": Key(
+            reader=_TEXT,
+            refused="steps in one sandbox are not done: give each step its own `gpu:`,"
+            " or put the steps into one script",
+        ),
+    },
+)  # fmt: skip
+
+_QUEUES = Block(
+    into=Queue,
+    short="name",
+    keys={
+        "name": Key(reader=_QUEUE, about="The job queue.", default="`<name>-jobs`"),
+        "dead_letter": Key(reader=_QUEUE, about="Where failed jobs go.", default="`<name>-dlq`"),
+        "completion": Key(
+            reader=_QUEUE, about="Where results and Lambda's failures are told.",
+            default="`<name>-done`",
+        ),
+        "retention": Key(
+            reader=Duration(high_s=14 * 86400, low_s=60), to="retention_s",
+            about="How long jobs and dead letters are kept.",
+        ),
+        "visibility_timeout": Key(
+            reader=_TEXT,
+            refused="the orchestrator extends the visibility of what it works on by itself:"
+            " leave it out",
+        ),
+        "max_receive_count": Key(
+            reader=_TEXT,
+            refused="receives are no attempts here: write `job: {attempts: …}`",
+        ),
+    },
+)  # fmt: skip
+JOB = Block(
+    into=Job,
+    keys={
+        "input": Key(
+            reader=ListOf(item=STORAGE, one=True),
+            about="Where users upload; exactly one. Each object there is one job.",
+            default="`lambda.input`",
+        ),
+        "intermediate": Key(
+            reader=Block(
+                into=Intermediate,
+                short="path",
+                keys={
+                    "storage_provider": STORAGE_KEYS["storage_provider"],
+                    "path": Key(
+                        reader=STORAGE_KEYS["path"].reader, required=True,
+                        about="A bucket of its own, for envelopes and results.",
+                    ),
+                    "expire_days": Key(
+                        reader=Whole(low=1, high=365, unit="days"),
+                        about="Staged envelopes are deleted after this.",
+                    ),
+                },
+            ),
+            about="The bucket of envelopes and results.",
+            default="`<name>-intermediate`; with `job.input`, `lambda.input`",
+        ),
+        "queue": Key(reader=_QUEUES, about="Names of the queues; a lone name is the job queue's."),
+        "attempts": Key(
+            reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."
+        ),
+        "concurrency": Key(
+            reader=Whole(low=1, high=1000), to="concurrency_max",
+            about="Jobs in flight in one orchestrator.",
+        ),
+        "completion": Key(
+            reader=Choice(
+                ("result",),
+                refused={
+                    "object": "a job is over when our runner committed its result;"
+                    " let the function run `init_script` under the runner"
+                },
+            ),
+            about="What ends a job: the result that the runner commits.",
+        ),
+        "envelope": Key(
+            reader=Choice(
+                ("zip", "reference"),
+                refused={"tar.gz": "it is orchGPU's layout for functions without our runner;"
+                         " write zip or reference"},
+            ),
+            about="How the input travels: inside the envelope while it is small (`zip`), or never"
+            " copied, the runner reads it where it is (`reference`).",
+        ),
+        "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
+        "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),
+        "group": Key(reader=_TEXT, refused=GPU.keys["group"].refused),
+    },
+)  # fmt: skip

@@ -1,0 +1,371 @@
+"""SCAR's keys: the blocks `lambda`, `iam` and their neighbours, as SCAR's own parser has them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
+from fdl.nodes import Node
+from fdl.scalars import Choice, Flag, Text, Whole
+from fdl.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
+
+_BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TEXT = Text()
+VARIABLES = MapOf(
+    item=Text(empty=True),
+    key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
+    key_what="the name of a variable (letters, digits and _, not starting with a digit)",
+)
+#: Relative and inside the file's directory; an absolute path is the user's own business.
+_FILE = Text(pattern=r"(?!-)[^\n\r]{1,1024}", what="the path of a file", short="a path")
+_NO_IMAGE = (
+    "no container is started off AWS, and Lambda takes none from a file:"
+    " push it to ECR and write `runtime: image` with `container: {image: …}`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _S3Path:
+    """`bucket[/prefix…]`, with AWS's rules for bucket names."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> Path:
+        text = Text(what="a path `bucket/prefix`").read(node, path, reading)
+        bucket, _, prefix = text.strip("/").partition("/")
+        if not _BUCKET.fullmatch(bucket):
+            message = (
+                f"{bucket[:70]!r} is not a bucket name: 3 to 63 characters of a-z, 0-9, - and .,"
+                " starting and ending with a letter or digit"
+            )
+            raise reading.error(node, path, message)
+        if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+            raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
+        if len(prefix.encode()) > 512:
+            raise reading.error(node, path, "the prefix is longer than 512 bytes")
+        return Path(bucket=bucket, prefix=prefix)
+
+    def words(self) -> str:
+        return "`bucket/prefix`"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+STORAGE_KEYS = {
+    "storage_provider": Key(
+        reader=Text(
+            pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
+            what="a storage provider: s3, minio or onedata, or one with `.id`",
+            short="`s3`",
+        ),
+        about="Where the place is; every place is in S3, reached by the function's role.",
+    ),
+    "path": Key(
+        reader=_S3Path(),
+        required=True,
+        about="The bucket and what keys start with; an output's key is kept below it.",
+    ),
+    "suffix": Key(
+        reader=ListOf(item=_TEXT, one=True),
+        to="suffixes",
+        about="Only names that end so; one of the list is enough. Inputs take it too.",
+    ),
+    "prefix": Key(
+        reader=ListOf(item=_TEXT, one=True),
+        to="prefixes",
+        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
+    ),
+}
+STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)
+STORAGES = ListOf(item=STORAGE)
+_REGION = Key(
+    reader=Text(
+        pattern=r"[a-z]{2}(-[a-z]+)+-\d", what="the name of an AWS region", short="a region"
+    ),
+    about="Where it is deployed; off AWS the endpoint decides.",
+    default="the environment's",
+)
+_PROFILE = Key(
+    reader=_TEXT, about="The AWS profile of the deploy; off AWS none is used.",
+    default="the environment's",
+)  # fmt: skip
+_ONE_PROFILE = Key(reader=_TEXT, about="Must be lambda's: one deploy, one profile.")
+_ONE_REGION = Key(reader=_REGION.reader, about="Must be lambda's: one deploy, one region.")
+_VARIABLES_BLOCK = Only("Variables", VARIABLES)
+
+CONTAINER_KEYS = {
+    "image": Key(
+        reader=Text(pattern=r"[A-Za-z0-9][\w./:@-]{0,511}", what="an image", short="an image"),
+        about="On AWS an ECR image with `runtime: image`; off AWS the script runs on the"
+        " machine's own files, and every command says so.",
+    ),
+    "image_file": Key(
+        reader=_FILE,
+        about="A saved image. " + _NO_IMAGE[0].upper() + _NO_IMAGE[1:] + ".",
+    ),
+    "create_image": Key(
+        reader=Flag(),
+        about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
+        " yourself and write `false`.",
+    ),
+    "alpine": Key(reader=Flag(), about="Nothing to do: the runner needs no musl build."),
+    "environment": Key(
+        reader=_VARIABLES_BLOCK,
+        to="variables",
+        about="What the script finds in its environment.",
+    ),
+    "timeout_threshold": Key(
+        reader=Whole(low=0, high=899, unit="s"),
+        to="timeout_threshold_s",
+        about="Kept back of `timeout` for uploading outputs.",
+    ),
+}
+_CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
+_DEPLOYMENT = Block(
+    into=Deployment,
+    keys={
+        "bucket": Key(
+            reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
+            about="A package too large for a direct upload goes through the state bucket instead.",
+        ),
+        "max_payload_size": Key(reader=Whole(low=0, high=2**40), about="AWS's own limit is used."),
+        "max_s3_payload_size": Key(
+            reader=Whole(low=0, high=2**40), about="AWS's own limit is used."
+        ),
+    },
+)
+_VPC = Block(
+    into=Vpc,
+    keys={
+        "SubnetIds": Key(
+            reader=ListOf(item=_TEXT), to="subnet_ids",
+            about="The way to GPU hosts with private addresses.",
+        ),
+        "SecurityGroupIds": Key(
+            reader=ListOf(item=_TEXT), to="security_group_ids",
+            about="Must let out to the hosts' gateways.",
+        ),
+    },
+)  # fmt: skip
+_FILE_SYSTEM = Block(
+    into=FileSystem,
+    keys={
+        "Arn": Key(
+            reader=Text(pattern=r"arn:\S+", what="an ARN"), to="arn", required=True,
+            about="EFS access point; needs `vpc`.",
+        ),
+        "LocalMountPath": Key(
+            reader=Text(pattern=r"/mnt/[\w./-]+", what="a path below /mnt/"),
+            to="local_mount_path", required=True, about="Where it is mounted, below /mnt/.",
+        ),
+    },
+)  # fmt: skip
+_SUPERVISOR = Block(
+    into=dict,
+    keys={
+        name: Key(reader=_TEXT, about="Not used: this program's own runner takes its place.")
+        for name in ("version", "layer_name", "license_info")
+    },
+)
+_NO_CALL = "objects start the function; each start is asynchronous"
+
+LAMBDA = Block(
+    into=Lambda,
+    keys={
+        "name": Key(
+            reader=Text(
+                pattern=r"[A-Za-z0-9_-]{1,64}",
+                what="a function name (letters, digits, - and _, up to 64)",
+                short="letters, digits, - and _, up to 64",
+            ),
+            required=True,
+            about="Name of the function; queues and buckets of ours are named after it.",
+        ),
+        "memory": Key(
+            reader=Whole(low=128, high=10240, unit="MB"), to="memory_mib",
+            about="Of the function, not of a device.",
+        ),
+        "timeout": Key(
+            reader=Whole(low=1, high=900, unit="s"), to="timeout_s",
+            about="The longest run of the function.",
+        ),
+        "runtime": Key(
+            reader=Text(pattern=r"python\d\.\d{1,2}|image", what="python3.x or image"),
+            about="The zip runtime, or `image` for an ECR image. One that AWS has retired is"
+            " read as the default.",
+        ),
+        "architectures": Key(
+            reader=ListOf(item=Choice(("x86_64", "arm64")), one=True),
+            about="The first one counts.",
+        ),
+        "description": Key(
+            reader=Text(pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True),
+            about="For people.",
+        ),
+        "region": _REGION,
+        "boto_profile": _PROFILE,
+        "execution_mode": Key(
+            reader=Choice(("lambda", "lambda-batch", "batch")),
+            about="Functions run in Lambda.",
+            becomes="`batch` and `lambda-batch`: left out; `batch` also sets `timeout: 900`",
+        ),
+        "log_level": Key(
+            reader=Choice(("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")),
+            about="Of the runner; lower case is read too.",
+        ),
+        "layers": Key(
+            reader=ListOf(item=Text(pattern=r"arn:\S+", what="a layer's ARN", short="ARNs")),
+            about="Layers of a zip function.",
+        ),
+        "environment": Key(
+            reader=_VARIABLES_BLOCK, to="variables",
+            about="Of the Lambda process; the script does not see them.",
+        ),
+        "init_script": Key(
+            reader=_FILE, blank=True,
+            about="What runs for each input: any program with a shebang, beside this file.",
+        ),
+        "run_script": Key(
+            reader=_FILE, about="SCAR sends it with each `scar run`.",
+            becomes="`init_script`, unless there is one",
+        ),
+        "container": Key(reader=_CONTAINER, about="The image, and the script's variables."),
+        "input": Key(reader=STORAGES, about="Objects here start the function."),
+        "output": Key(reader=STORAGES, about="Where the files of TMP_OUTPUT_DIR go."),
+        "deployment": Key(reader=_DEPLOYMENT, about="How SCAR uploads packages."),
+        "extra_payload": Key(reader=_FILE, about="A folder whose files lie beside the runner."),
+        "vpc": Key(reader=_VPC, about="The function's network."),
+        "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
+        "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
+        "asynchronous": Key(reader=Flag(), about=f"Of `scar run`; {_NO_CALL}."),
+        "invocation_type": Key(
+            reader=Choice(("RequestResponse", "Event", "DryRun")),
+            about=f"Of `scar run`; {_NO_CALL}.",
+        ),
+        "log_type": Key(
+            reader=Choice(("Tail", "None")), about="Of `scar run`; `orchgpu logs` shows logs."
+        ),
+        "preheat": Key(
+            reader=Flag(), about="Calls the function once after a deploy that changed it."
+        ),
+    },
+)  # fmt: skip
+
+IAM = Block(
+    into=Iam,
+    keys={
+        "role": Key(
+            reader=Text(
+                pattern=r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
+                what="the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
+                short="an ARN",
+            ),
+            blank=True,
+            about="What the function may do; needed on AWS.",
+        ),
+        "create": Key(
+            reader=Flag(),
+            about="A role with the least privilege.",
+            refused="roles are not made yet; name one in `iam: {role: …}` with the actions"
+            " that infra/README.md lists",
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+ECR = Block(
+    into=dict,
+    keys={
+        "delete_image": Key(
+            reader=Flag(), about="Nothing of ECR is made here, so nothing of it is deleted."
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+CLOUDWATCH = Block(
+    into=dict,
+    keys={
+        "log_retention_policy_in_days": Key(
+            reader=Whole(low=1, high=3653, unit="days"),
+            about="Not set: the log group keeps its own retention; set it in CloudWatch.",
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+API_GATEWAY = Block(
+    into=dict,
+    keys={
+        name: Key(reader=Plain())
+        for name in (
+            "name", "boto_profile", "region", "endpoint", "http_method", "method", "integration",
+            "stage_name", "path_part", "request_parameters", "response", "method_response",
+            "integration_response", "service_id", "id", "path",
+        )
+    },
+)  # fmt: skip
+S3_EVENT = Block(into=dict, keys={"boto_profile": _ONE_PROFILE, "region": _ONE_REGION,
+                                  "event": Key(reader=Plain())})  # fmt: skip
+BATCH = Block(
+    into=dict,
+    keys={
+        "vcpus": Key(reader=Whole(low=1, high=1024)),
+        "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
+        "enable_gpu": Key(reader=Flag()),
+        "service_role": Key(reader=_TEXT),
+        "state": Key(reader=_TEXT),
+        "type": Key(reader=_TEXT),
+        "boto_profile": _PROFILE,
+        "region": _REGION,
+        "environment": Key(reader=_VARIABLES_BLOCK),
+        "compute_resources": Key(
+            reader=Block(
+                into=dict,
+                keys={
+                    name: Key(reader=Plain())
+                    for name in (
+                        "security_group_ids", "subnets", "type", "state", "desired_v_cpus",
+                        "min_v_cpus", "max_v_cpus", "instance_types", "instance_role",
+                        "launch_template_name",
+                    )
+                },
+            )
+        ),
+        "multi_node_parallel": Key(
+            reader=Block(
+                into=dict,
+                keys={
+                    "enabled": Key(reader=Flag()),
+                    "number_nodes": Key(reader=Whole(low=1, high=10_000)),
+                    "main_node_index": Key(reader=Whole(low=0, high=10_000)),
+                },
+            )
+        ),
+    },
+)  # fmt: skip
+_PROVIDER_KEYS = {
+    "s3": ("access_key", "secret_key", "region"),
+    "minio": ("endpoint", "access_key", "secret_key", "region", "verify"),
+    "onedata": ("oneprovider_host", "token", "space"),
+}
+_FOREIGN_PROVIDER = (
+    "is not served; copy the objects to S3 and write `storage_provider: s3` with their bucket"
+)
+STORAGE_PROVIDERS = Block(
+    into=dict,
+    keys={
+        **{
+            kind: Key(
+                reader=MapOf(
+                    item=Block(into=dict, keys={name: Key(reader=_TEXT) for name in names})
+                ),
+                about="Credentials by id.",
+                becomes="left out: the function's role reaches S3; nothing sends credentials",
+            )
+            for kind, names in _PROVIDER_KEYS.items()
+        },
+        **{kind: Key(reader=Plain(), refused=_FOREIGN_PROVIDER) for kind in ("webdav", "rucio")},
+    },
+)

@@ -1,0 +1,215 @@
+"""The readers of single values: text, numbers, words of a closed set, sizes, times, versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.errors import AppError
+from corekit.units import format_duration, parse_duration_s, parse_memory_mib
+from fdl.nodes import Node, Scalar, did_you_mean, kind_of
+from fdl.schema import Reading
+from gpu_scheduler.versions import is_version
+
+#: Longer text is no name, path or description that any service here accepts.
+TEXT_CHARACTERS_MAX = 4096
+_WHOLE = re.compile(r"[-+]?\d{1,18}")
+#: YAML 1.1's words, which SCAR's own loader takes too.
+_FLAGS = {
+    "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
+}  # fmt: skip
+
+
+def _scalar(node: Node, path: str, reading: Reading, wanted: str) -> Scalar:
+    if not isinstance(node, Scalar) or node.is_null:
+        raise reading.error(node, path, f"expected {wanted}, got {kind_of(node)}")
+    return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A string; a plain number or word is taken as it was written."""
+
+    pattern: str = r"(?s).*"
+    what: str = "a string"  #: what the pattern means, for people
+    short: str = ""  #: the same in a word or two
+    empty: bool = False  #: whether "" (and nothing at all) is allowed
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        if self.empty and isinstance(node, Scalar) and node.is_null:
+            return ""
+        text = _scalar(node, path, reading, self.what).text
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise reading.error(node, path, f"longer than {TEXT_CHARACTERS_MAX} characters")
+        if (not text and not self.empty) or "\0" in text or not re.fullmatch(self.pattern, text):
+            raise reading.error(node, path, f"{kind_of(node)} is not {self.what}")
+        return text
+
+    def words(self) -> str:
+        return self.short or self.what
+
+    def schema(self) -> dict[str, Any]:
+        shown = {} if self.pattern.startswith("(?s)") else {"pattern": f"^(?:{self.pattern})$"}
+        return {"type": "string", **shown}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A whole number within bounds."""
+
+    low: int
+    high: int
+    unit: str = ""
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        scalar = _scalar(node, path, reading, "a whole number")
+        if not scalar.plain:
+            raise reading.error(node, path, "expected a whole number; remove the quotes")
+        if not _WHOLE.fullmatch(scalar.text):
+            raise reading.error(node, path, f"expected a whole number, got {kind_of(node)}")
+        value = int(scalar.text)
+        if not self.low <= value <= self.high:
+            unit = f" {self.unit}" if self.unit else ""
+            raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")
+        return value
+
+    def words(self) -> str:
+        return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """true or false (or YAML 1.1's yes, no, on, off)."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> bool:
+        scalar = _scalar(node, path, reading, "true or false")
+        if not scalar.plain or scalar.text.lower() not in _FLAGS:
+            raise reading.error(node, path, f"expected true or false, got {kind_of(node)}")
+        return _FLAGS[scalar.text.lower()]
+
+    def words(self) -> str:
+        return "true, false"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a closed set of words."""
+
+    options: tuple[str, ...]
+    #: Words that are known and not done yet → what to do instead.
+    refused: MappingABC[str, str] = field(default_factory=dict)
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
+        if text in self.refused:
+            raise reading.error(node, path, f"{text!r} is not done yet: {self.refused[text]}")
+        if text not in self.options:
+            hint = did_you_mean(text, self.options)
+            message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
+            raise reading.error(node, path, message)
+        return text
+
+    def words(self) -> str:
+        return ", ".join(f"`{word}`" for word in self.options)
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.options)}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """MiB as a number, or `4GiB`."""
+
+    @staticmethod
+    def size_mib(text: str) -> int:
+        """Raises AppError or OverflowError for what is no size."""
+        return parse_memory_mib(text)
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        text = _scalar(node, path, reading, "a memory size").text
+        try:
+            value = self.size_mib(text)
+        except (AppError, OverflowError):
+            message = f"{kind_of(node)} is not a memory size; write MiB, or a unit as in 4GiB"
+            raise reading.error(node, path, message) from None
+        if value >= 2**31:
+            raise reading.error(node, path, f"{value} MiB is more than any device has")
+        return value
+
+    def words(self) -> str:
+        return "MiB, or `4GiB`"
+
+    def schema(self) -> dict[str, Any]:
+        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
+        return {"anyOf": [{"type": "integer", "minimum": 0}, quantity]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """Seconds as a number, or `10m`, `250ms`."""
+
+    low_s: float = 0.0
+    high_s: float = 30 * 86400.0
+
+    def read(self, node: Node, path: str, reading: Reading) -> float:
+        text = _scalar(node, path, reading, "a duration").text
+        try:
+            value = parse_duration_s(text)
+        except (AppError, OverflowError):
+            message = f"{kind_of(node)} is not a duration; write seconds, or a unit as in 10m"
+            raise reading.error(node, path, message) from None
+        if not self.low_s <= value <= self.high_s:
+            low, high = format_duration(self.low_s), format_duration(self.high_s)
+            raise reading.error(node, path, f"{kind_of(node)} must lie in {low}…{high}")
+        return value
+
+    def words(self) -> str:
+        return "seconds, or `10m`"
+
+    def schema(self) -> dict[str, Any]:
+        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
+        return {"anyOf": [{"type": "number", "minimum": 0}, quantity]}
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """0…100, with or without `%`."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        text = _scalar(node, path, reading, "a percentage").text.strip().removesuffix("%").strip()
+        if not re.fullmatch(r"\d{1,3}", text) or int(text) > 100:
+            raise reading.error(node, path, f"{kind_of(node)} is not a percentage in 0…100")
+        return int(text)
+
+    def words(self) -> str:
+        return "0…100 %"
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": 0, "maximum": 100}
+        return {"anyOf": [number, {"type": "string", "pattern": r"^\d{1,3}\s*%$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Numbers with dots between; a plain `12.10` stays what it is."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "a version").text
+        if not is_version(text):
+            message = f"{kind_of(node)} is not a version: numbers with dots between, as 550.54"
+            raise reading.error(node, path, message)
+        return text
+
+    def words(self) -> str:
+        return "a version, as `12.4`"
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)*$"}]}
