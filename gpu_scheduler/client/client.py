@@ -17,6 +17,7 @@ from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import EndReason, Hold, Lease, Record, Request
+from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers, requester
 from gpu_scheduler.protocol.codec import VERSION
 
@@ -250,6 +251,15 @@ class SchedulerClient:
     async def forget(self, host: str) -> None:
         """The host is gone for good. Raises CONFLICT while it is up."""
         await self._ask(requester.Forget(host=HostId(host)), answers.Done)
+
+    async def parameters(self) -> answers.ParametersAnswer:
+        """The rules and limits that hold now."""
+        return await self._ask(requester.ParametersOf(), answers.ParametersAnswer)
+
+    async def set_parameter(self, name: str, value: Given) -> answers.ParametersAnswer:
+        """Change one of `gpu_scheduler.parameters.NAMES`, durably and at once. Raises INVALID."""
+        op = requester.SetParameter(name=name, value=value)
+        return await self._ask(op, answers.ParametersAnswer)
 
     # --- the connection
 

@@ -40,6 +40,7 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Explain: on.ExplainAsked,
     requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
     requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
+    requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from gpu_scheduler.core.actions import (
     LeasePush,
     LeasesAnswer,
     Outcome,
+    ParametersAnswer,
     QueueAnswer,
     QueuedView,
     RecordAnswer,
@@ -70,6 +71,6 @@ PUSHES: Mapping[
 __all__ = [
     "PUSHES", "Adopted", "AttemptOutcome", "BusyPush", "DeviceView", "DisownedPush", "Done",
     "ExplainAnswer", "GrantedPush", "HandlePush", "HostView", "ImpossiblePush", "InventoryAnswer",
-    "LeasePush", "LeasesAnswer", "Outcome", "QueueAnswer", "QueuedView", "RecordAnswer",
-    "RecordsAnswer", "SessionWelcome",
+    "LeasePush", "LeasesAnswer", "Outcome", "ParametersAnswer", "QueueAnswer", "QueuedView",
+    "RecordAnswer", "RecordsAnswer", "SessionWelcome",
 ]  # fmt: skip

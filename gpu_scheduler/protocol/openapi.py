@@ -23,6 +23,7 @@ _ANSWERS: Mapping[str, type[Any]] = {
     "finish": answers.RecordAnswer, "reopen": answers.RecordAnswer,
     "explain": answers.ExplainAnswer, "inventory": answers.InventoryAnswer,
     "leases": answers.LeasesAnswer, "queue": answers.QueueAnswer,
+    "parameters": answers.ParametersAnswer, "set": answers.ParametersAnswer,
 }  # fmt: skip
 
 _SCALARS: Mapping[Any, Schema] = {

@@ -300,10 +300,30 @@ class Forget:
     host: HostId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersOf:
+    """Op `parameters`: the rules and limits that hold now → `ParametersAnswer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetParameter:
+    """Op `set`: one parameter changes, durably and at once → `ParametersAnswer`."""
+
+    name: str  #: one of `gpu_scheduler.parameters.NAMES`
+    value: Any  #: a word or a number; "none" takes a limit away, "default" the change itself
+
+    def __post_init__(self) -> None:
+        _named("name", self.name)
+        if not isinstance(self.value, (str, int, float, type(None))):
+            raise invalid("value must be a word, a number or null")
+        if isinstance(self.value, str):
+            _at_most("value", self.value, NAME_CHARACTERS_MAX)
+
+
 Op = (
     Beat | Watch | Attempt | Adopt | Orphans | RecordOf | Records | Handle | HandBack | Renew
     | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Withdraw | Explain | Inventory
-    | Leases | Queue | Drain | Undrain | Forget
+    | Leases | Queue | Drain | Undrain | Forget | ParametersOf | SetParameter
 )  # fmt: skip
 
 #: Wire name → class of every op but `hello`.
@@ -313,7 +333,7 @@ OPS: Mapping[str, type[Op]] = {
     "renew": Renew, "staged": StagedOp, "release": Release, "fail_attempt": FailAttempt,
     "finish": Finish, "reopen": Reopen, "reserve": Reserve, "withdraw": Withdraw,
     "explain": Explain, "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
-    "undrain": Undrain, "forget": Forget,
+    "undrain": Undrain, "forget": Forget, "parameters": ParametersOf, "set": SetParameter,
 }  # fmt: skip
 
 #: The inverse, for clients.
