@@ -11,6 +11,7 @@
 
 from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.entry import connect
+from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
 from remote_gpu.client.session import Session
 from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError
@@ -18,6 +19,8 @@ from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteErr
 __all__ = [
     "Device",
     "DeviceBuffer",
+    "Graph",
+    "GraphResult",
     "Lane",
     "Local",
     "OpCode",

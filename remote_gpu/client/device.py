@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
@@ -81,6 +82,14 @@ class Device(Protocol):
         """
         ...
 
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+        """Run a graph `iterations` times in one round trip, with its inputs by their names.
+
+        The first run on a device also sends the graph, and those contents its host does not hold.
+        Raises as `op` does; the message names the step that failed.
+        """
+        ...
+
     def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
         """Run it without waiting. Its error, if any, is raised by the calls after it, up to and
         including the next `sync`; results are dropped."""
@@ -121,6 +130,7 @@ class Lane:
         self._call = 0
         self._bodies: dict[str, bytes] = {}  # of calls without arguments
         self._gone: Refused | None = None
+        self._graphs: set[str] = set()  # known at the other end
 
     @classmethod
     def open(
@@ -163,6 +173,10 @@ class Lane:
                 return self._result(header, meta, out)
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
+
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+        """See `Device.run`."""
+        return run_graph(self, self._graphs, graph, iterations, inputs)
 
     def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
         """See `Device.post`."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_gpu.client.device import DeviceBuffer, OpResult
+from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
 from remote_gpu.wire.frames import flat_views
@@ -30,6 +31,7 @@ class Local:
             raise Refused(Refusal.NOT_INSTALLED, message) from None
         self._runner = module.local_runner({k: Path(v) for k, v in (data or {}).items()})
         self._sticky: OpFailed | None = None
+        self._graphs: set[str] = set()
         self.info = DeviceInfo(0, "cpu", "this process", 0)
 
     def op(
@@ -43,7 +45,7 @@ class Local:
             raise sticky
         if name == "buffer.write":
             data = flat_views(buffers)[0]
-            self._runner.window(args, data.nbytes)[:] = data
+            self._runner.places(name, args, [data.nbytes])[0][:] = data
             return OpResult({}, [], "")
         inputs = [b.handle if isinstance(b, DeviceBuffer) else flat_views([b])[0] for b in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
@@ -52,6 +54,10 @@ class Local:
             for target, view in zip(flat_views(out), views, strict=True):
                 target[: view.nbytes] = view
         return OpResult(values, views, implementation)
+
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+        """See `Device.run`."""
+        return run_graph(self, self._graphs, graph, iterations, inputs)
 
     def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
         """See `Device.post`."""

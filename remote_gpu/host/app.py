@@ -20,6 +20,7 @@ from remote_gpu.host.pool import WorkerPool
 from remote_gpu.host.probe import CpuProbe, CpuSettings
 
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
+KEPT_NAME = "kept"  #: in the state folder: what tenants sent by hash, and their compiled kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,13 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         log = LeaseLog(settings.state / LEASE_LOG_NAME)
         stack.callback(log.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
-        pool = WorkerPool(settings.data, settings.cpu.cpus, settings.operations, nursery)
+        pool = WorkerPool(
+            settings.data,
+            settings.state / KEPT_NAME,
+            settings.cpu.cpus,
+            settings.operations,
+            nursery,
+        )
         stack.push_async_callback(pool.close)
         await pool.open()
         probe = CpuProbe(settings.cpu, lambda: pool.pids)

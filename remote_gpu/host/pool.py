@@ -118,12 +118,14 @@ class WorkerPool:
     def __init__(
         self,
         data: Mapping[str, Path],
+        kept: Path,
         cpus: Sequence[int],
         operations: Sequence[str],
         nursery: Nursery,
     ) -> None:
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
+            "kept": str(kept),
             "cpus": list(cpus),
             "operations": list(operations),
         }

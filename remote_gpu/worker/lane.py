@@ -1,8 +1,9 @@
 """What one lane can do, and the loop that serves it from a blocking socket.
 
-Besides the operations of the registry a lane has `buffer.new|write|read|free`, `operations` and
-`sync`. Inputs are received into an area that is reused from call to call (no page faults, counted
-in the quota); `buffer.write` is received straight into the buffer.
+Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
+`graph.put|run|free`, `operations` and `sync`. Inputs are received into an area that is reused from
+call to call (no page faults, counted in the quota); those of `buffer.write` and, where host and
+device share memory, of `graph.run` are received straight into place.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from remote_gpu.wire.frames import (
     pack_body,
     text_field,
 )
+from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory import Buffers, Memory
 from remote_gpu.worker.operation import Context, Outcome, Registry, load_registry
-from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.quota import Quota
 
 #: One input: bytes, or the handle of a resident buffer.
@@ -56,15 +57,24 @@ class Runner:
             "operations": self._operations,
             "sync": _nothing,
         }
+        self._graphs = Graphs(context, registry)
+        self._graph_commands: dict[str, Callable[..., Outcome]] = {
+            "graph.run": self._graphs.run,
+            "content.put": self._graphs.content,
+        }
+        self._commands |= {"graph.put": self._graphs.put, "graph.free": self._graphs.free}
 
     def run(self, name: str, args: Mapping[str, Any], inputs: Sequence[Input]) -> Ran:
         """Run one command. Raises OpFailed only; whatever else an operation raises is EIO."""
         if (command := self._commands.get(name)) is not None:
             values, results = command(args)
             return values, results, ""
-        operation = self._registry.find(name, self._context.kind)
         views = [self._buffers.view(i) if isinstance(i, int) else i for i in inputs]
-        _check_inputs(name, operation.limits, views)
+        if (with_inputs := self._graph_commands.get(name)) is not None:
+            values, results = with_inputs(args, views)
+            return values, results, self._graphs.implementation
+        operation = self._registry.find(name, self._context.kind)
+        operation.limits.check(name, [view.nbytes for view in views])
         try:
             values, results = operation.run(self._context, args, views)
             return values, flat_views(results), operation.implementation
@@ -75,12 +85,20 @@ class Runner:
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
 
-    def window(self, args: Mapping[str, Any], size: int) -> memoryview:
-        """The part of a resident buffer that `buffer.write` fills. Raises OpFailed."""
-        return self._buffers.part(args, size)
+    def places(
+        self, name: str, args: Mapping[str, Any], sizes: Sequence[int]
+    ) -> list[memoryview] | None:
+        """Where the device itself wants the inputs of a command; None: anywhere.
+
+        `buffer.write` fills a part of a resident buffer, a graph's run its inputs. Raises OpFailed.
+        """
+        if name == "buffer.write" and len(sizes) == 1:
+            return [self._buffers.part(args, sizes[0])]
+        return self._graphs.places(args, sizes) if name == "graph.run" else None
 
     def close(self) -> None:
-        """Free every resident buffer."""
+        """Free every resident buffer and graph."""
+        self._graphs.close()
         self._buffers.close()
 
     def _operations(self, args: Mapping[str, Any]) -> Outcome:
@@ -196,8 +214,10 @@ class LaneServer:
         sizes = [item for item in described if type(item) is int]
         if any(size < 0 for size in sizes) or sum(sizes) != payload_bytes:
             raise WireError("the sizes of 'in' do not add up to the payload")
-        if name == "buffer.write" and len(described) == len(sizes) == 1:
-            return [self._runner.window(args, payload_bytes)]
+        if len(described) == len(sizes):
+            places = self._runner.places(name, args, sizes)
+            if places is not None:
+                return list(places)
         area, at = self._area_of(payload_bytes), 0
         inputs: list[Input] = []
         for item in described:
@@ -229,12 +249,3 @@ class LaneServer:
 
 def _error(error: OpFailed) -> dict[str, Any]:
     return {"error": {"code": error.code, "message": error.message[:2000]}}
-
-
-def _check_inputs(name: str, limits: InputLimits, views: Sequence[memoryview]) -> None:
-    if not limits.inputs_min <= len(views) <= limits.inputs_max:
-        least, most = limits.inputs_min, limits.inputs_max
-        raise OpFailed(OpCode.EINVAL, f"{name} takes {least}…{most} inputs, not {len(views)}")
-    if (total := sum(view.nbytes for view in views)) > limits.input_bytes_max:
-        message = f"{name} takes {limits.input_bytes_max} bytes of input, not {total}"
-        raise OpFailed(OpCode.E2BIG, message)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.operation import Outcome
 from remote_gpu.worker.quota import Quota
 
+#: JSON values, and buffers sent as they are.
+Answer: TypeAlias = "tuple[dict[str, Any], list[memoryview]]"
 _BUFFERS_MAX = 4096  #: resident buffers of one lane
 _HUGE_PAGE_BYTES = 1 << 21
 
@@ -62,7 +63,7 @@ class Buffers:
             raise OpFailed(OpCode.EINVAL, message)
         return view[offset : offset + size]
 
-    def new(self, args: Mapping[str, Any]) -> Outcome:
+    def new(self, args: Mapping[str, Any]) -> Answer:
         """`size` → {"buffer": handle}; zeroed memory. Raises OpFailed(ENOMEM)."""
         if len(self._buffers) >= _BUFFERS_MAX:
             raise OpFailed(OpCode.E2BIG, f"a lane has at most {_BUFFERS_MAX} buffers")
@@ -71,11 +72,11 @@ class Buffers:
         self._buffers[self._last_handle] = memory
         return {"buffer": self._last_handle}, []
 
-    def read(self, args: Mapping[str, Any]) -> Outcome:
+    def read(self, args: Mapping[str, Any]) -> Answer:
         """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""
         return {}, [self.part(args, _whole(args, "size"))]
 
-    def free(self, args: Mapping[str, Any]) -> Outcome:
+    def free(self, args: Mapping[str, Any]) -> Answer:
         """`buffer` → nothing; its memory is back."""
         self.view(args.get("buffer"))
         self._buffers.pop(args["buffer"]).close()

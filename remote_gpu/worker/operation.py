@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.backends.base import Backend, HostBackend
+from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.quota import Quota
 
 T = TypeVar("T")
@@ -32,6 +34,15 @@ class Limits:
     inputs_min: int = 0
     inputs_max: int = 0
     input_bytes_max: int = 1 << 30  #: of all inputs together
+
+    def check(self, name: str, sizes: Sequence[int]) -> None:
+        """Inputs of these bytes for operation `name`. Raises OpFailed: EINVAL, E2BIG."""
+        if not self.inputs_min <= len(sizes) <= self.inputs_max:
+            message = f"{name} takes {self.inputs_min}…{self.inputs_max} inputs, not {len(sizes)}"
+            raise OpFailed(OpCode.EINVAL, message)
+        if (total := sum(sizes)) > self.input_bytes_max:
+            message = f"{name} takes {self.input_bytes_max} bytes of input, not {total}"
+            raise OpFailed(OpCode.E2BIG, message)
 
 
 class Warm:
@@ -64,6 +75,8 @@ class Context:
     tenant: str = "default"
     warm: Warm = field(default_factory=Warm)
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
+    contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
+    compiled: Path | None = None  #: folder for compiled kernels of the tenant
 
     def data_path(self, name: str) -> Path:
         """Where host-resident data lies. Raises OpFailed(ENOENT) naming what there is."""
@@ -74,6 +87,17 @@ class Context:
             raise OpFailed(
                 OpCode.ENOENT, f"no data {name!r} on this host; it has {known}"
             ) from None
+
+    def open_backend(self) -> Backend:
+        """Where kernels of this device's kind run. Starts threads: never before a fork."""
+        try:
+            opencl = importlib.import_module("remote_gpu.worker.backends.opencl")
+            opened: Backend = opencl.open_opencl(self.kind, self.compiled)
+        except ImportError as error:
+            return HostBackend(f"the opencl extra is not installed ({error})")
+        except OpFailed as error:
+            return HostBackend(error.message)
+        return opened
 
 
 @runtime_checkable

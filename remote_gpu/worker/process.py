@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from remote_gpu.worker import control
+from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.quota import Quota
@@ -25,15 +26,15 @@ _STACK_BYTES = 1 << 20  #: per lane
 
 
 def run_worker(
-    parent: int, stream: socket.socket, registry: Registry, context: Context
+    parent: int, stream: socket.socket, registry: Registry, context: Context, kept: Path
 ) -> NoReturn:
-    """The life of a freshly forked worker; never returns."""
+    """The life of a freshly forked worker; never returns. `kept`: the host's folder of contents."""
     code = 1
     try:
         control.die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         threading.stack_size(_STACK_BYTES)
-        _serve(stream, registry, context)
+        _serve(stream, registry, context, kept)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -41,14 +42,21 @@ def run_worker(
     os._exit(code)  # not through the interpreter's exit: its handlers belong to the spawner
 
 
-def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
+def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Path) -> None:
     received = control.receive(stream)
     if received is None:
         return
     start = control.Start(**received[0]["start"])
     signal.setitimer(signal.ITIMER_REAL, max(0.001, start.cap_s))  # SIGALRM's default is to end
     _limit_memory(start.memory_bytes)
-    context = dataclasses.replace(context, tenant=start.tenant, quota=Quota(start.memory_bytes))
+    contents = Contents.of_tenant(kept, start.tenant)
+    context = dataclasses.replace(
+        context,
+        tenant=start.tenant,
+        quota=Quota(start.memory_bytes),
+        contents=contents,
+        compiled=contents.compiled,
+    )
     while (received := control.receive(stream)) is not None:
         _, descriptor = received
         if descriptor is not None:

@@ -36,7 +36,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
     _announce(stream, registry, context)
-    _serve(stream, registry, context)
+    _serve(stream, registry, context, Path(settings["kept"]))
 
 
 def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
@@ -53,7 +53,7 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
     )
 
 
-def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
+def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Path) -> None:
     """Fork a worker for each request until gpud is gone."""
     while (received := control.receive(stream)) is not None:
         descriptor = received[1]
@@ -63,7 +63,7 @@ def _serve(stream: socket.socket, registry: Registry, context: Context) -> None:
         pid = os.fork()
         if pid == 0:
             stream.close()
-            run_worker(me, socket.socket(fileno=descriptor), registry, context)
+            run_worker(me, socket.socket(fileno=descriptor), registry, context, kept)
         os.close(descriptor)
         pidfd = os.pidfd_open(pid)
         control.send(stream, {"forked": pid}, pidfd)

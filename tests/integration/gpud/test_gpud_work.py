@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remote_gpu.client import Local, OpFailed, Refused, connect
+from remote_gpu.client import Graph, Local, OpFailed, Refused, connect
 
 
 @pytest.fixture
@@ -164,6 +164,49 @@ def test_a_closed_lane_gives_its_memory_back(device) -> None:
                 break
             except OpFailed:
                 assert time.monotonic() < deadline_s
+
+
+def test_a_graph_runs_in_one_round_trip(anywhere) -> None:
+    graph = Graph()
+    a, b = graph.input("a", 16), graph.constant("b", np.eye(2, dtype=np.float32) * 2)
+    c = graph.temporary("c", 16)
+    graph.op("sgemm", a, b, out=[c], m=2, n=2, k=2)
+    graph.op("sgemm", c, b, out=[graph.output("d", 16)], m=2, n=2, k=2)
+    for factor in (1, 3):
+        given = np.full((2, 2), factor, np.float32)
+        result = anywhere.run(graph, a=given)
+        assert np.frombuffer(result["d"], np.float32).tolist() == [4.0 * factor] * 4
+
+
+def test_contents_stay_for_the_tenants_next_lease(shared_gpud, nothing_left) -> None:
+    graph = Graph()
+    weights = graph.constant("weights", os.urandom(1000))
+    graph.op("noop", weights, out=[graph.output("same", 1000)])
+    missing = []
+    for _ in range(2):
+        with (
+            shared_gpud.open(shared_gpud.install()) as session,
+            connect(session.environment()) as lane,
+        ):
+            missing.append(lane.op("graph.put", graph=graph.spec.to_meta()).values["missing"])
+            lane.run(graph)
+    assert missing == [list(graph.spec.contents), []]
+
+
+def test_a_wild_kernel_harms_its_own_lease_only(shared_gpud, nothing_left) -> None:
+    graph = Graph("__kernel void wild(__global char *x, ulong far) { x[far] = 1; }")
+    graph.launch("wild", (1,), (1,), graph.inout("x", 64), graph.scalar("ulong", 1 << 46))
+    with shared_gpud.open(shared_gpud.install()) as session:
+        with (
+            connect(session.environment()) as device,
+            pytest.raises((OpFailed, Refused)) as failed,
+        ):
+            device.run(graph, x=bytes(64))
+        if failed.value.code == "ENOTSUP":
+            pytest.skip(f"no OpenCL here: {failed.value.message}")
+        assert failed.value.code == "ENDED"
+        with connect(session.environment()) as again:
+            assert again.op("noop").values == {}
 
 
 def test_lanes_are_limited(device) -> None:

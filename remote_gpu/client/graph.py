@@ -1,0 +1,187 @@
+"""Build a graph of kernels and operations, and run it on a device in one round trip.
+
+    graph = Graph(SOURCE)                              # OpenCL C, the portable subset
+    x, y = graph.input("x", 4 * n), graph.output("y", 4 * n)
+    weights = graph.constant("weights", data)          # sent once, by its hash
+    graph.launch("scale", (n,), (64,), y, x, weights, graph.scalar("float", 2.0))
+    result = device.run(graph, x=values)               # → result["y"]
+
+Nothing is sent while a graph is built. A device is told of it at its first run there, and is sent
+only those contents that its host does not hold yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.graphs import (
+    Argument,
+    Buffer,
+    Call,
+    Launch,
+    Role,
+    Scalar,
+    Shared,
+    Spec,
+    content_id,
+)
+
+
+class GraphBuffer(str):
+    """The name of a buffer in its graph; what steps take."""
+
+    __slots__ = ()
+
+
+class Graph:
+    """Steps in the order in which they were added. Not to be changed once it has run."""
+
+    def __init__(self, source: str = "") -> None:
+        """`source`: OpenCL C with every kernel of the graph; none for operations alone."""
+        self._source = source.encode()
+        self._buffers: list[Buffer] = []
+        self._steps: list[Launch | Call] = []
+        self._contents: dict[str, Any] = {}
+        self._spec: Spec | None = None
+        if source:
+            self._contents[content_id(self._source)] = self._source
+
+    def input(self, name: str, size: int) -> GraphBuffer:
+        """`size` bytes that come with every run."""
+        return self._buffer(name, Role.INPUT, size)
+
+    def output(self, name: str, size: int) -> GraphBuffer:
+        """`size` bytes that go back with every run."""
+        return self._buffer(name, Role.OUTPUT, size)
+
+    def inout(self, name: str, size: int) -> GraphBuffer:
+        """`size` bytes that come with a run, are changed and go back."""
+        return self._buffer(name, Role.INOUT, size)
+
+    def temporary(self, name: str, size: int) -> GraphBuffer:
+        """`size` bytes that never leave the device."""
+        return self._buffer(name, Role.TEMPORARY, size)
+
+    def constant(self, name: str, data: Any) -> GraphBuffer:
+        """Bytes that stay on the host, found by their hash by later runs and later jobs."""
+        view = flat_views([data])[0]
+        content = content_id(view)
+        self._contents[content] = view
+        return self._buffer(name, Role.CONSTANT, view.nbytes, content)
+
+    @staticmethod
+    def scalar(kind: str, value: int | float) -> Scalar:
+        """A number with its type: int, uint, long, ulong, float, double."""
+        return Scalar(kind, value)
+
+    @staticmethod
+    def shared(size: int) -> Shared:
+        """`size` bytes that the work items of one group share (`__local`)."""
+        return Shared(size)
+
+    def launch(
+        self,
+        kernel: str,
+        global_size: Sequence[int],
+        local_size: Sequence[int],
+        *arguments: Argument | int | float,
+    ) -> None:
+        """One kernel. A bare whole number is an `int`, a bare fraction a `float`."""
+        typed = tuple(_typed(argument) for argument in arguments)
+        self._add(Launch(kernel, tuple(global_size), tuple(local_size), typed))
+
+    def op(self, name: str, /, *inputs: str, out: Sequence[str] = (), **args: Any) -> None:
+        """One trusted operation; its results go to the buffers named in `out`."""
+        self._add(Call(name, args, inputs, tuple(out)))
+
+    @property
+    def spec(self) -> Spec:
+        """What is sent. Raises OpFailed(EINVAL) for a graph that no device could run."""
+        if self._spec is None:
+            source = content_id(self._source) if self._source else ""
+            built = Spec(source, tuple(self._buffers), tuple(self._steps))
+            self._spec = Spec.from_meta(built.to_meta())
+        return self._spec
+
+    def content(self, content: str) -> Any:
+        """The bytes of a source or a constant of this graph."""
+        return self._contents[content]
+
+    def _buffer(self, name: str, role: Role, size: int, content: str = "") -> GraphBuffer:
+        self._spec = None
+        self._buffers.append(Buffer(name, role, size, content))
+        return GraphBuffer(name)
+
+    def _add(self, step: Launch | Call) -> None:
+        self._spec = None
+        self._steps.append(step)
+
+
+def payload_of(spec: Spec, inputs: Mapping[str, Any]) -> list[memoryview]:
+    """The inputs of a run in the order of the wire. Raises OpFailed(EINVAL)."""
+    wanted = spec.with_role(Role.INPUT, Role.INOUT)
+    names = {buffer.name for buffer in wanted}
+    if names != inputs.keys():
+        have, need = ", ".join(sorted(inputs)) or "none", ", ".join(sorted(names)) or "none"
+        raise OpFailed(OpCode.EINVAL, f"this graph takes the inputs {need}; given: {have}")
+    views = flat_views([inputs[buffer.name] for buffer in wanted])
+    for buffer, view in zip(wanted, views, strict=True):
+        if view.nbytes != buffer.size:
+            message = f"input {buffer.name!r} has {view.nbytes} bytes in place of {buffer.size}"
+            raise OpFailed(OpCode.EINVAL, message)
+    return views
+
+
+class GraphResult(NamedTuple):
+    """What one run of a graph gave back."""
+
+    outputs: dict[str, memoryview]  #: bytes by the names of output and inout buffers
+    implementation: str  #: where kernels ran: "opencl: PoCL 3.1 …"; "" for operations alone
+
+    def __getitem__(self, name: Any) -> Any:
+        """`result["y"]`: the bytes of one output."""
+        return self.outputs[name] if isinstance(name, str) else tuple.__getitem__(self, name)
+
+
+class Operating(Protocol):
+    """What of a device a run needs."""
+
+    def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> Any: ...
+
+
+def run_graph(
+    device: Operating,
+    known: set[str],
+    graph: Graph,
+    iterations: int,
+    inputs: Mapping[str, Any],
+) -> GraphResult:
+    """One run; `known` holds the graphs that this lane has, and gets this one."""
+    spec, payload = graph.spec, payload_of(graph.spec, inputs)
+    if spec.id not in known:
+        _send(device, graph)
+        known.add(spec.id)
+    ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
+    names = [buffer.name for buffer in spec.with_role(Role.OUTPUT, Role.INOUT)]
+    return GraphResult(dict(zip(names, ran.buffers, strict=True)), ran.implementation)
+
+
+def _send(device: Operating, graph: Graph) -> None:
+    """What the host does not hold yet, then the graph."""
+    meta = graph.spec.to_meta()
+    missing = device.op("graph.put", graph=meta).values["missing"]
+    for content in missing:
+        device.op("content.put", graph.content(content), content=content)
+    if missing and device.op("graph.put", graph=meta).values["missing"]:
+        raise OpFailed(OpCode.EIO, "the host lost contents that it was just sent")
+
+
+def _typed(argument: Argument | int | float) -> Argument:
+    if isinstance(argument, (str, Scalar, Shared)):
+        return argument
+    return Scalar("float" if isinstance(argument, float) else "int", argument)

@@ -1,0 +1,293 @@
+"""A graph: steps over named buffers, as data. Sent once by its hash, run in one round trip.
+
+The form of KaaS's kernel graphs: a buffer has a role, a step is a kernel of the graph's one source
+or a trusted operation, and the whole runs `iterations` times without asking anybody. Both ends of a
+lane use these values; `Spec.from_meta` checks all that can be checked without a device.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import encode_meta
+
+BUFFERS_MAX = 64  #: of one graph: what one frame can carry
+STEPS_MAX = 4096
+ARGUMENTS_MAX = 64
+ITERATIONS_MAX = 1_000_000
+#: OpenCL devices take at least 2**32 work items; a host's index arithmetic is 32 bit.
+SIZE_MAX = 2**31 - 1
+BUFFER_BYTES_MAX = 1 << 40
+NAME_CHARS_MAX = 128
+CONTENT_PREFIX = "sha256:"
+
+
+class Role(StrEnum):
+    """What a buffer is to its graph."""
+
+    INPUT = "input"  #: comes with every run
+    OUTPUT = "output"  #: goes back with every run
+    INOUT = "inout"  #: comes, is changed, goes back
+    TEMPORARY = "temporary"  #: stays on the device; its content is undefined when a run begins
+    CONSTANT = "constant"  #: sent once by its hash; no step should write it
+
+
+#: Scalars by their name in OpenCL C, with the code of `struct`.
+SCALARS: Mapping[str, str] = {
+    "int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "double": "d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number with its type on the device."""
+
+    kind: str  #: one of `SCALARS`
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Memory that the work items of one group share: OpenCL's `__local`, CUDA's `__shared__`."""
+
+    size: int  #: bytes
+
+
+#: A buffer by its name, a scalar, or memory shared by a group.
+Argument: TypeAlias = "str | Scalar | Shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a graph."""
+
+    name: str
+    role: Role
+    size: int  #: bytes
+    content: str = ""  #: of a constant: "sha256:<hex>"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel over a grid of work items."""
+
+    kernel: str
+    global_size: tuple[int, ...]  #: work items in each of 1…3 dimensions
+    local_size: tuple[int, ...]  #: of one group; divides the global size
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One trusted operation on buffers of the graph."""
+
+    operation: str
+    arguments: Mapping[str, Any]
+    inputs: tuple[str, ...]  #: names of buffers
+    outputs: tuple[str, ...]  #: where its results go; their sizes must be equal
+
+
+Step: TypeAlias = "Launch | Call"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A whole graph. Valid by construction only through `from_meta`."""
+
+    source: str  #: content id of the kernels' source; "" when there is no kernel
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The hash under which a lane knows it."""
+        return content_id(encode_meta(self.to_meta()))
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """What must be on the host before it can run."""
+        constants = (buffer.content for buffer in self.buffers if buffer.role is Role.CONSTANT)
+        return tuple(dict.fromkeys(filter(None, (self.source, *constants))))
+
+    def with_role(self, *roles: Role) -> tuple[Buffer, ...]:
+        """Buffers of these roles, in their order: the order of payloads."""
+        return tuple(buffer for buffer in self.buffers if buffer.role in roles)
+
+    def to_meta(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "source": self.source,
+            "buffers": [[b.name, b.role.value, b.size, b.content] for b in self.buffers],
+            "steps": [_step_to_meta(step) for step in self.steps],
+        }
+
+    @classmethod
+    def from_meta(cls, meta: Any) -> Spec:
+        """Raises OpFailed(EINVAL) naming the first thing that is wrong."""
+        value = _object(meta, "graph", ("source", "buffers", "steps"))
+        buffers = tuple(_buffer(item) for item in _list(value["buffers"], "buffers", BUFFERS_MAX))
+        names = {buffer.name: buffer for buffer in buffers}
+        if len(names) < len(buffers):
+            raise _wrong("two buffers of one graph have the same name")
+        items = _list(value["steps"], "steps", STEPS_MAX)
+        if not items:
+            raise _wrong("a graph has at least one step")
+        steps = tuple(_step(item, names, number) for number, item in enumerate(items, 1))
+        source = value["source"]
+        if any(isinstance(step, Launch) for step in steps) or source != "":
+            check_content_id(source)
+        return cls(source, buffers, steps)
+
+
+def content_id(data: Any) -> str:
+    """`sha256:<hex>` of bytes: the name of a source, a constant or a graph."""
+    return CONTENT_PREFIX + hashlib.sha256(data).hexdigest()
+
+
+def check_content_id(value: Any) -> str:
+    """Raises OpFailed(EINVAL) for anything but `sha256:` and 64 hex digits."""
+    digits = value[len(CONTENT_PREFIX) :] if isinstance(value, str) else ""
+    right = len(digits) == 64 and all(digit in "0123456789abcdef" for digit in digits)
+    if not right or not value.startswith(CONTENT_PREFIX):
+        raise _wrong(f"{str(value)[:80]!r} is not sha256:<64 hex digits>")
+    return str(value)
+
+
+def _step_to_meta(step: Step) -> dict[str, Any]:
+    if isinstance(step, Call):
+        return {
+            "op": step.operation,
+            "args": dict(step.arguments),
+            "in": list(step.inputs),
+            "out": list(step.outputs),
+        }
+    return {
+        "kernel": step.kernel,
+        "global": list(step.global_size),
+        "local": list(step.local_size),
+        "args": [_argument_to_meta(argument) for argument in step.arguments],
+    }
+
+
+def _argument_to_meta(argument: Argument) -> Any:
+    if isinstance(argument, Scalar):
+        return [argument.kind, argument.value]
+    return ["shared", argument.size] if isinstance(argument, Shared) else argument
+
+
+def _buffer(item: Any) -> Buffer:
+    fields = _list(item, "a buffer", 4)
+    if len(fields) != 4:
+        raise _wrong("a buffer is [name, role, bytes, content]")
+    name, role, size, content = fields
+    word = _name(name, "a buffer")
+    if role not in tuple(Role):
+        raise _wrong(f"buffer {word!r}: role {role!r} is not one of {', '.join(Role)}")
+    if role == Role.CONSTANT:
+        check_content_id(content)
+    elif content != "":
+        raise _wrong(f"buffer {word!r}: only a constant has a content")
+    return Buffer(
+        word, Role(role), _whole(size, f"bytes of {word!r}", 1, BUFFER_BYTES_MAX), content
+    )
+
+
+def _step(item: Any, buffers: Mapping[str, Buffer], number: int) -> Step:
+    where = f"step {number}"
+    if isinstance(item, dict) and "op" in item:
+        return _call(item, buffers, where)
+    value = _object(item, where, ("kernel", "global", "local", "args"))
+    global_size = _sizes(value["global"], f"{where}: global")
+    local_size = _sizes(value["local"], f"{where}: local")
+    if len(global_size) != len(local_size):
+        raise _wrong(f"{where}: global and local have different dimensions")
+    for whole, part in zip(global_size, local_size, strict=True):
+        if whole % part:
+            raise _wrong(f"{where}: a group of {part} does not divide {whole}; pad the grid")
+    arguments = _list(value["args"], f"{where}: args", ARGUMENTS_MAX)
+    return Launch(
+        _name(value["kernel"], where),
+        global_size,
+        local_size,
+        tuple(_argument(argument, buffers, where) for argument in arguments),
+    )
+
+
+def _call(item: dict[str, Any], buffers: Mapping[str, Buffer], where: str) -> Call:
+    value = _object(item, where, ("op", "args", "in", "out"))
+    if not isinstance(value["args"], dict):
+        raise _wrong(f"{where}: args of an operation must be an object")
+    ends: list[tuple[str, ...]] = []
+    for key in ("in", "out"):
+        names = _list(value[key], f"{where}: {key}", BUFFERS_MAX)
+        ends.append(tuple(_known(name, buffers, where) for name in names))
+    return Call(_name(value["op"], where), value["args"], ends[0], ends[1])
+
+
+def _argument(value: Any, buffers: Mapping[str, Buffer], where: str) -> Argument:
+    if isinstance(value, str):
+        return _known(value, buffers, where)
+    pair = _list(value, f"{where}: an argument", 2)
+    if len(pair) == 2 and pair[0] == "shared":
+        return Shared(_whole(pair[1], f"{where}: shared bytes", 1, SIZE_MAX))
+    if len(pair) != 2 or pair[0] not in SCALARS:
+        kinds = ", ".join((*SCALARS, "shared"))
+        raise _wrong(f"{where}: an argument is a buffer's name or [one of {kinds}, value]")
+    return Scalar(pair[0], _number(pair[0], pair[1], where))
+
+
+def _number(kind: str, value: Any, where: str) -> int | float:
+    if kind in ("float", "double"):
+        if type(value) not in (int, float):
+            raise _wrong(f"{where}: {value!r} is not a {kind}")
+        return float(value)
+    bits = 32 if kind.endswith("int") else 64
+    least, most = (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return _whole(value, f"{where}: a {kind}", least, most)
+
+
+def _known(name: Any, buffers: Mapping[str, Buffer], where: str) -> str:
+    if not isinstance(name, str) or name not in buffers:
+        raise _wrong(f"{where}: no buffer {str(name)[:80]!r} in this graph")
+    return name
+
+
+def _sizes(value: Any, what: str) -> tuple[int, ...]:
+    sizes = tuple(_whole(size, what, 1, SIZE_MAX) for size in _list(value, what, 3))
+    if not sizes:
+        raise _wrong(f"{what} has 1 to 3 dimensions")
+    return sizes
+
+
+def _object(value: Any, what: str, keys: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or sorted(value) != sorted(keys):
+        raise _wrong(f"{what} must be an object with {', '.join(keys)}")
+    return value
+
+
+def _list(value: Any, what: str, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise _wrong(f"{what} must be a list of at most {most}")
+    return value
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
+        raise _wrong(f"{what}: a name has 1…{NAME_CHARS_MAX} characters")
+    return value
+
+
+def _whole(value: Any, what: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _wrong(f"{what} must be a whole number of {least}…{most}, not {str(value)[:40]}")
+    return value
+
+
+def _wrong(message: str) -> OpFailed:
+    return OpFailed(OpCode.EINVAL, message)

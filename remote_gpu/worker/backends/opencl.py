@@ -1,0 +1,178 @@
+"""Kernels through OpenCL: PoCL on a CPU, a vendor's driver on a card.
+
+On a CPU device host and device share the memory (CL_MEM_USE_HOST_PTR), so payloads are received
+straight into a kernel's arguments; on a card they are copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyopencl as cl
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
+from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program
+from remote_gpu.worker.memory import Memory
+from remote_gpu.worker.quota import Quota
+
+_LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
+
+
+class OpenclBackend:
+    """One OpenCL device with one in-order queue."""
+
+    def __init__(self, device: cl.Device, *, shared: bool) -> None:
+        """`shared`: host and device use the same memory, as on a CPU."""
+        self._context = cl.Context([device])
+        self._queue = cl.CommandQueue(self._context, device)
+        self._shared = shared
+        version = " ".join(device.platform.version.split()[2:4])
+        self.implementation = f"opencl: {version}, {device.name.strip()}"
+
+    def allocate(self, quota: Quota, size: int) -> DeviceMemory:
+        if self._shared:
+            return _SharedMemory(self._context, quota, size)
+        return _CardMemory(self._context, self._queue, quota, size)
+
+    def build(self, source: str) -> Program:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)  # the user's own, not errors
+                built = cl.Program(self._context, source).build()
+        except cl.RuntimeError as error:
+            log = str(error).strip()[:_LOG_CHARS_MAX]
+            raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None
+        return _Program(self._queue, built)
+
+    def finish(self) -> None:
+        with _errors(OpCode.EIO, "the device failed"):
+            self._queue.finish()
+
+
+class _Program:
+    def __init__(self, queue: cl.CommandQueue, program: cl.Program) -> None:
+        self._queue = queue
+        self._program = program
+
+    def kernel(self, name: str, arguments: Sequence[Bound]) -> Kernel:
+        with _errors(OpCode.EINVAL, f"no kernel {name!r} in the source"):
+            kernel = cl.Kernel(self._program, name)
+        if kernel.num_args != len(arguments):
+            message = f"kernel {name!r} takes {kernel.num_args} arguments, not {len(arguments)}"
+            raise OpFailed(OpCode.EINVAL, message)
+        for index, argument in enumerate(arguments):
+            with _errors(OpCode.EINVAL, f"argument {index} of kernel {name!r} does not fit"):
+                kernel.set_arg(index, _as_argument(argument))
+        return _Kernel(self._queue, kernel, tuple(arguments))
+
+
+class _Kernel:
+    def __init__(
+        self, queue: cl.CommandQueue, kernel: cl.Kernel, arguments: tuple[Bound, ...]
+    ) -> None:
+        self._queue = queue
+        self._kernel = kernel
+        self._arguments = arguments  # OpenCL holds no reference to set arguments: we do
+
+    def enqueue(self, global_size: Sequence[int], local_size: Sequence[int]) -> None:
+        with _errors(OpCode.EINVAL, f"kernel {self._kernel.function_name!r} cannot be launched"):
+            cl.enqueue_nd_range_kernel(
+                self._queue, self._kernel, tuple(global_size), tuple(local_size)
+            )
+
+
+class _SharedMemory(HostMemory):
+    """Host memory that kernels use in place."""
+
+    def __init__(self, context: cl.Context, quota: Quota, size: int) -> None:
+        super().__init__(quota, size)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        self.buffer = cl.Buffer(context, flags, hostbuf=self.view)
+
+    def close(self) -> None:
+        self.buffer.release()
+        super().close()
+
+
+class _CardMemory:
+    """Memory of a card, with one page of the host's to bring results home."""
+
+    view = None
+
+    def __init__(
+        self, context: cl.Context, queue: cl.CommandQueue, quota: Quota, size: int
+    ) -> None:
+        quota.reserve(size)
+        self._quota = quota
+        self._queue = queue
+        self._home: Memory | None = None
+        self.size = size
+        try:
+            self.buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, size)
+        except cl.Error as error:
+            quota.free(size)
+            raise OpFailed(OpCode.ENOMEM, f"{size} bytes of the device: {error}") from None
+
+    def write(self, data: memoryview) -> None:
+        with _errors(OpCode.EIO, "the copy to the device failed"):
+            cl.enqueue_copy(self._queue, self.buffer, data, is_blocking=True)
+
+    def read(self) -> memoryview:
+        if self._home is None:
+            self._home = Memory(Quota(), self.size)  # the host's, not the lease's on the card
+        with _errors(OpCode.EIO, "the copy from the device failed"):
+            cl.enqueue_copy(self._queue, self._home.view, self.buffer, is_blocking=True)
+        return self._home.view
+
+    def close(self) -> None:
+        self.buffer.release()
+        self._quota.free(self.size)
+        if self._home is not None:
+            self._home.close()
+
+
+def open_opencl(kind: str, cache: Path | None = None) -> OpenclBackend:
+    """The first OpenCL device of a kind (`cpu`, else `opencl`: a card or accelerator).
+
+    `cache`: where compiled kernels are kept; only the first call of a process can set it. Starts
+    threads: never before a fork. Raises OpFailed(ENOTSUP) when there is none.
+    """
+    if cache is not None:
+        os.environ["POCL_CACHE_DIR"] = str(cache)
+    os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
+    device = next(_devices(kind), None)
+    if device is None:
+        raise OpFailed(OpCode.ENOTSUP, f"no OpenCL device of kind {kind} on this host")
+    return OpenclBackend(device, shared=kind == "cpu")
+
+
+def _devices(kind: str) -> Iterator[cl.Device]:
+    with contextlib.suppress(cl.LogicError):  # PLATFORM_NOT_FOUND_KHR: no driver at all
+        for platform in cl.get_platforms():
+            for device in platform.get_devices():
+                if bool(device.type & cl.device_type.CPU) == (kind == "cpu"):
+                    yield device
+
+
+def _as_argument(argument: Bound) -> Any:
+    if isinstance(argument, Scalar):
+        return struct.pack(SCALARS[argument.kind], argument.value)
+    if isinstance(argument, Shared):
+        return cl.LocalMemory(argument.size)
+    assert isinstance(argument, (_SharedMemory, _CardMemory)), "memory of another backend"
+    return argument.buffer
+
+
+@contextlib.contextmanager
+def _errors(code: OpCode, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (cl.Error, TypeError, ValueError, struct.error) as error:
+        raise OpFailed(code, f"{what}: {str(error)[:500]}") from None

@@ -1,0 +1,117 @@
+"""What callers sent by its hash: sources and constants, kept for the tenant's next lease.
+
+One folder per tenant, because a shared cache would tell one tenant what another one holds. Files
+are named by the hash of their bytes and checked against it once per process, so whoever damages one
+harms nobody. The oldest make room when the tenant's files grow over their limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import secrets
+import time
+from pathlib import Path
+from stat import S_ISREG
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.graphs import CONTENT_PREFIX, content_id
+
+#: Of one tenant on one host; larger constants belong to the host's own data (`gpud --data`).
+TENANT_BYTES_MAX = 4 << 30
+
+
+class Contents:
+    """The contents of one tenant. Safe to use from several processes of it."""
+
+    def __init__(self, folder: Path | None = None, bytes_max: int = TENANT_BYTES_MAX) -> None:
+        """`folder`: None keeps them in this process alone."""
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._checked: dict[str, memoryview] = {}
+
+    @classmethod
+    def of_tenant(cls, root: Path | None, tenant: str) -> Contents:
+        """The contents of a tenant below a host's folder."""
+        if root is None:
+            return cls()
+        return cls(root / hashlib.sha256(tenant.encode()).hexdigest()[:32])
+
+    @property
+    def compiled(self) -> Path | None:
+        """Where compiled kernels of this tenant lie; a cache that may be removed at any time."""
+        return None if self._folder is None else self._folder / "compiled"
+
+    def find(self, content: str) -> memoryview | None:
+        """The bytes of a content, or None. A file that is not what its name says is removed."""
+        if (known := self._checked.get(content)) is not None:
+            return known
+        path = self._path(content)
+        if path is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
+            return None
+        if content_id(view) != content:
+            path.unlink(missing_ok=True)
+            return None
+        with contextlib.suppress(OSError):
+            _touch(path)
+        self._checked[content] = view
+        return view
+
+    def put(self, content: str, data: memoryview) -> None:
+        """Keep bytes under their hash. Raises OpFailed: EINVAL for another's, E2BIG, ENOMEM."""
+        if content_id(data) != content:
+            raise OpFailed(OpCode.EINVAL, f"these bytes are not {content}")
+        if len(data) > self._bytes_max:
+            message = f"{len(data)} bytes; contents have at most {self._bytes_max}"
+            raise OpFailed(OpCode.E2BIG, message)
+        path = self._path(content)
+        if path is None:
+            self._checked[content] = memoryview(bytes(data))
+            return
+        try:
+            self._write(path, data)
+        except OSError as error:
+            raise OpFailed(OpCode.ENOMEM, f"the host cannot keep {content}: {error}") from None
+
+    def _path(self, content: str) -> Path | None:
+        return None if self._folder is None else self._folder / content.removeprefix(CONTENT_PREFIX)
+
+    def _write(self, path: Path, data: memoryview) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._make_room(path.parent, len(data))
+        new = path.with_name(f"new-{secrets.token_hex(8)}")
+        try:
+            with new.open("xb") as file:
+                file.write(data)
+            _touch(new)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _make_room(self, folder: Path, wanted: int) -> None:
+        """Files that another process maps live on until it ends."""
+        files = []
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):  # another process was faster
+                stat = path.stat()
+                if S_ISREG(stat.st_mode):
+                    files.append((stat.st_mtime_ns, stat.st_size, path))
+        held = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if held + wanted <= self._bytes_max:
+                break
+            path.unlink(missing_ok=True)
+            held -= size
+
+
+def _touch(path: Path) -> None:
+    """Mark as used now; the kernel's own stamps are milliseconds apart."""
+    now_ns = time.time_ns()
+    os.utime(path, ns=(now_ns, now_ns))

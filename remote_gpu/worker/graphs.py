@@ -1,0 +1,211 @@
+"""The graphs of one lane: contents by hash, memory and kernels made once, runs in one round trip.
+
+`graph.put` answers with the contents that are missing; when none is, the graph is ready. Its memory
+stays until `graph.free` or the lane's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
+from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
+from remote_gpu.worker.operation import Context, Outcome, Registry
+
+GRAPHS_MAX = 64  #: of one lane
+
+
+class Graphs:
+    """Not thread-safe, as a lane is not."""
+
+    def __init__(self, context: Context, registry: Registry) -> None:
+        self._context = context
+        self._registry = registry
+        self._graphs: dict[str, _Graph] = {}
+        self._backend: Backend | None = None
+
+    @property
+    def implementation(self) -> str:
+        return "" if self._backend is None else self._backend.implementation
+
+    def put(self, args: Mapping[str, Any]) -> Outcome:
+        """`graph` → {"graph": id, "missing": [content, …]}. Repeating it changes nothing."""
+        spec = Spec.from_meta(args.get("graph"))
+        name = spec.id
+        contents = self._context.contents
+        missing = [content for content in spec.contents if contents.find(content) is None]
+        if not missing and name not in self._graphs:
+            if len(self._graphs) >= GRAPHS_MAX:
+                raise OpFailed(OpCode.E2BIG, f"a lane has at most {GRAPHS_MAX} graphs")
+            self._graphs[name] = _Graph(spec, self._open(spec), self._context, self._registry)
+        return {"graph": name, "missing": missing}, []
+
+    def content(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
+        """`content` and one input → nothing; kept under its hash."""
+        if len(inputs) != 1:
+            raise OpFailed(OpCode.EINVAL, "content.put takes one input")
+        self._context.contents.put(check_content_id(args.get("content")), inputs[0])
+        return {}, []
+
+    def places(self, args: Mapping[str, Any], sizes: Sequence[int]) -> list[memoryview] | None:
+        """Where the inputs of a run can be received; None: anywhere. Raises OpFailed."""
+        return self._find(args).places(sizes)
+
+    def run(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
+        """`graph`, `iterations` and its inputs → its outputs in their order."""
+        return {}, self._find(args).run(args.get("iterations", 1), inputs)
+
+    def free(self, args: Mapping[str, Any]) -> Outcome:
+        """`graph` → nothing; its memory is back."""
+        self._find(args).close()
+        del self._graphs[args["graph"]]
+        return {}, []
+
+    def close(self) -> None:
+        """Free all."""
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+
+    def _find(self, args: Mapping[str, Any]) -> _Graph:
+        graph = self._graphs.get(str(args.get("graph")))
+        if graph is None:
+            raise OpFailed(OpCode.ENOENT, "no such graph on this lane; graph.put makes one")
+        return graph
+
+    def _open(self, spec: Spec) -> Backend:
+        """Kernels need a compiler and its threads; a graph of operations alone needs neither."""
+        if not spec.source:
+            return self._backend or HostBackend("it was opened for operations alone")
+        if self._backend is None:
+            self._backend = self._context.open_backend()
+        return self._backend
+
+
+class _Graph:
+    """One graph on its device."""
+
+    def __init__(self, spec: Spec, backend: Backend, context: Context, registry: Registry) -> None:
+        self._spec = spec
+        self._backend = backend
+        self._context = context
+        self._memories: dict[str, DeviceMemory] = {}
+        self._pending = False  #: kernels are enqueued that nobody waited for
+        self._inputs = [b.name for b in spec.with_role(Role.INPUT, Role.INOUT)]
+        self._outputs = [b.name for b in spec.with_role(Role.OUTPUT, Role.INOUT)]
+        try:
+            self._allocate()
+            self._steps = self._bind(registry)
+        except BaseException:
+            self.close()
+            raise
+
+    def places(self, sizes: Sequence[int]) -> list[memoryview] | None:
+        """The memory of each input, in the order of the wire."""
+        wanted = [self._memories[name] for name in self._inputs]
+        if [memory.size for memory in wanted] != list(sizes):
+            expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
+            raise OpFailed(OpCode.EINVAL, f"this graph takes inputs of bytes ({expected})")
+        views = [memory.view for memory in wanted if memory.view is not None]
+        return views if len(views) == len(wanted) else None
+
+    def run(self, iterations: Any, inputs: Sequence[memoryview]) -> list[memoryview]:
+        if type(iterations) is not int or not 1 <= iterations <= ITERATIONS_MAX:
+            raise OpFailed(OpCode.EINVAL, f"iterations must lie in 1…{ITERATIONS_MAX}")
+        self.places([view.nbytes for view in inputs])
+        for name, view in zip(self._inputs, inputs, strict=True):
+            self._memories[name].write(view)
+        for _ in range(iterations):
+            for number, step in enumerate(self._steps, 1):
+                try:
+                    step()
+                except OpFailed as error:
+                    self._wait()
+                    raise OpFailed(error.code, f"step {number}: {error.message}") from None
+        self._wait()
+        return [self._memories[name].read() for name in self._outputs]
+
+    def close(self) -> None:
+        self._steps = []  # kernels hold the memory of their arguments
+        for memory in self._memories.values():
+            memory.close()
+        self._memories.clear()
+
+    def _allocate(self) -> None:
+        for buffer in self._spec.buffers:
+            memory = self._backend.allocate(self._context.quota, buffer.size)
+            self._memories[buffer.name] = memory
+            if buffer.role is Role.CONSTANT:
+                memory.write(self._content(buffer.content, buffer.size))
+
+    def _content(self, content: str, size: int) -> memoryview:
+        view = self._context.contents.find(content)
+        if view is None:
+            raise OpFailed(OpCode.ENOENT, f"{content} is gone from this host; send it again")
+        if len(view) != size:
+            raise OpFailed(OpCode.EINVAL, f"{content} has {len(view)} bytes, not {size}")
+        return view
+
+    def _bind(self, registry: Registry) -> list[Callable[[], None]]:
+        program = None
+        if self._spec.source:
+            source = self._context.contents.find(self._spec.source)
+            assert source is not None, "nothing is missing when a graph is made"
+            program = self._backend.build(_text(source))
+        steps: list[Callable[[], None]] = []
+        for number, step in enumerate(self._spec.steps, 1):
+            try:
+                if isinstance(step, Call):
+                    steps.append(self._bind_call(step, registry))
+                else:
+                    assert program is not None, "a graph with kernels has a source"
+                    steps.append(self._bind_launch(step, program))
+            except OpFailed as error:
+                raise OpFailed(error.code, f"step {number}: {error.message}") from None
+        return steps
+
+    def _bind_launch(self, step: Launch, program: Program) -> Callable[[], None]:
+        arguments = [self._memories[a] if isinstance(a, str) else a for a in step.arguments]
+        kernel = program.kernel(step.kernel, arguments)
+
+        def enqueue() -> None:
+            kernel.enqueue(step.global_size, step.local_size)
+            self._pending = True
+
+        return enqueue
+
+    def _bind_call(self, step: Call, registry: Registry) -> Callable[[], None]:
+        operation = registry.find(step.operation, self._context.kind)
+        operation.limits.check(step.operation, [self._memories[n].size for n in step.inputs])
+
+        def call() -> None:
+            self._wait()
+            inputs = [self._memories[name].read() for name in step.inputs]
+            _, results = operation.run(self._context, step.arguments, inputs)
+            self._store(step, flat_views(results))
+
+        return call
+
+    def _store(self, step: Call, results: Sequence[memoryview]) -> None:
+        sizes = [self._memories[name].size for name in step.outputs]
+        if [view.nbytes for view in results] != sizes:
+            found = ", ".join(str(view.nbytes) for view in results) or "none"
+            message = f"{step.operation} gave results of bytes ({found}), not {sizes}"
+            raise OpFailed(OpCode.EINVAL, message)
+        for name, view in zip(step.outputs, results, strict=True):
+            self._memories[name].write(view)
+
+    def _wait(self) -> None:
+        if self._pending:
+            self._pending = False
+            self._backend.finish()
+
+
+def _text(source: memoryview) -> str:
+    try:
+        return str(source, "utf-8")
+    except UnicodeDecodeError as error:
+        raise OpFailed(OpCode.EINVAL, f"the source is not UTF-8: {error}") from None

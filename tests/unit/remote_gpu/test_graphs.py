@@ -1,0 +1,299 @@
+"""Graphs: what is refused before a device is asked, and what runs, in this process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remote_gpu.client import Graph, Local, OpFailed
+from remote_gpu.wire.graphs import Spec, content_id
+from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.lane import Runner
+from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.quota import Quota
+
+KERNELS = """
+__kernel void scale(__global float *y, __global const float *x, const float k) {
+    y[get_global_id(0)] = k * x[get_global_id(0)];
+}
+__kernel void add(__global float *y, __global const float *w, const uint n) {
+    if (get_global_id(0) < n) y[get_global_id(0)] += w[get_global_id(0)];
+}
+__kernel void group_sum(__global const float *x, __global float *sums, __local float *part) {
+    part[get_local_id(0)] = x[get_global_id(0)];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (get_local_id(0) == 0) {
+        float sum = 0.0f;
+        for (uint i = 0; i < get_local_size(0); i++) sum += part[i];
+        sums[get_group_id(0)] = sum;
+    }
+}
+"""
+N = 256
+ONES = np.ones(N, np.float32)
+
+
+@pytest.fixture
+def local():
+    with Local() as device:
+        yield device
+
+
+def refusal_of(call) -> OpFailed | None:
+    try:
+        call()
+    except OpFailed as error:
+        return error
+    return None
+
+
+@pytest.fixture
+def opencl(local):
+    """A device with kernels; where the machine has no OpenCL, the refusal itself is checked."""
+    graph = Graph(KERNELS)
+    x = graph.inout("x", 4 * N)
+    graph.launch("scale", (N,), (64,), x, x, 1.0)
+    if (why := refusal_of(lambda: local.run(graph, x=ONES))) is None:
+        return local
+    assert why.code == "ENOTSUP"
+    pytest.skip(f"no OpenCL here: {why.message}")
+
+
+def floats(data) -> list[float]:
+    return np.frombuffer(data, np.float32).tolist()
+
+
+def scaled_and_added() -> Graph:
+    graph = Graph(KERNELS)
+    x, y = graph.input("x", 4 * N), graph.output("y", 4 * N)
+    w = graph.constant("w", np.arange(N, dtype=np.float32))
+    graph.launch("scale", (N,), (64,), y, x, 2.0)
+    graph.launch("add", (N,), (64,), y, w, graph.scalar("uint", N))
+    return graph
+
+
+def test_kernels_run_in_order(opencl) -> None:
+    result = opencl.run(scaled_and_added(), x=ONES)
+    assert floats(result["y"]) == [2.0 + i for i in range(N)]
+    assert result.implementation.startswith("opencl: ")
+    assert floats(opencl.run(scaled_and_added(), x=2 * ONES)["y"])[1] == 5.0
+
+
+def test_iterations_work_on_what_the_last_one_left(opencl) -> None:
+    graph = Graph(KERNELS)
+    x = graph.inout("x", 4 * N)
+    graph.launch("scale", (N,), (64,), x, x, 2.0)
+    assert floats(opencl.run(graph, iterations=10, x=ONES)["x"])[0] == 1024.0
+    assert floats(opencl.run(graph, x=ONES)["x"])[0] == 2.0  # inputs come anew with every run
+
+
+def test_groups_share_memory(opencl) -> None:
+    graph = Graph(KERNELS)
+    x, sums = graph.input("x", 4 * N), graph.output("sums", 4 * (N // 32))
+    graph.launch("group_sum", (N,), (32,), x, sums, graph.shared(4 * 32))
+    assert floats(opencl.run(graph, x=ONES)["sums"]) == [32.0] * (N // 32)
+
+
+def test_kernels_and_operations_in_one_graph(opencl) -> None:
+    graph = Graph(KERNELS)
+    a, b, c = (graph.input(n, 16) for n in "ab"), graph.temporary("c", 16), graph.output("d", 16)
+    first, second = a
+    graph.op("sgemm", first, second, out=[b], m=2, n=2, k=2)
+    graph.launch("scale", (4,), (4,), c, b, 0.5)
+    one = np.array([[1, 2], [3, 4]], np.float32)
+    assert floats(opencl.run(graph, a=one, b=one)["d"]) == (one @ one / 2).ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel", "arguments", "words"),
+    [
+        (KERNELS, "nothing", ("x",), "nothing"),
+        (KERNELS, "scale", ("x",), "takes 3 arguments"),
+        (KERNELS, "scale", ("x", "x", Graph.scalar("double", 1.0)), "argument 2"),
+        (KERNELS, "scale", ("x", 1, 1.0), "argument 1"),
+        ("__kernel void scale(", "scale", ("x",), "does not build"),
+    ],
+)
+def test_kernels_that_do_not_fit(opencl, source, kernel, arguments, words) -> None:
+    graph = Graph(source)
+    graph.inout("x", 4 * N)
+    graph.launch(kernel, (N,), (64,), *arguments)
+    with pytest.raises(OpFailed, match=words) as failed:
+        opencl.run(graph, x=ONES)
+    assert failed.value.code == "EINVAL"
+    assert floats(opencl.run(scaled_and_added(), x=ONES)["y"])[0] == 2.0  # nothing is harmed
+
+
+def test_a_step_that_cannot_run_is_named(opencl) -> None:
+    graph = Graph(KERNELS)
+    x = graph.inout("x", 4 * N)
+    graph.launch("scale", (N,), (64,), x, x, 2.0)
+    graph.launch("scale", (1 << 20,), (1 << 20,), x, x, 2.0)  # no device has such groups
+    with pytest.raises(OpFailed, match="step 2"):
+        opencl.run(graph, x=ONES)
+
+
+def test_graphs_of_operations_need_no_opencl(local) -> None:
+    graph = Graph()
+    one, two = graph.input("a", 16), graph.input("b", 16)
+    graph.op("sgemm", one, two, out=[graph.output("c", 16)], m=2, n=2, k=2)
+    matrix = np.array([[1, 2], [3, 4]], np.float32)
+    result = local.run(graph, a=matrix, b=matrix)
+    assert floats(result["c"]) == (matrix @ matrix).ravel().tolist()
+
+
+def test_results_must_fit_their_buffers(local) -> None:
+    graph = Graph()
+    a = graph.input("a", 16)
+    graph.op("sgemm", a, a, out=[graph.output("c", 12)], m=2, n=2, k=2)
+    with pytest.raises(OpFailed, match="step 1: sgemm gave results"):
+        local.run(graph, a=bytes(16))
+
+
+@pytest.mark.parametrize("inputs", [{}, {"a": b"x" * 15}, {"b": b"x" * 16}, {"a": b"", "b": b""}])
+def test_inputs_by_name_and_size(local, inputs) -> None:
+    graph = Graph()
+    graph.op("noop", graph.input("a", 16))
+    with pytest.raises(OpFailed, match="EINVAL"):
+        local.run(graph, **inputs)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda g: None,
+        lambda g: g.launch("k", (1,), (1,)),  # no source
+        lambda g: g.op("noop", "nowhere"),
+        lambda g: (g.input("a", 4), g.output("a", 4), g.op("noop")),
+        lambda g: (g.input("a", 0), g.op("noop")),
+        lambda g: (g.input("", 4), g.op("noop")),
+    ],
+)
+def test_graphs_that_no_device_could_run(build) -> None:
+    graph = Graph()
+    build(graph)
+    with pytest.raises(OpFailed, match="EINVAL"):
+        _ = graph.spec
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [((10,), (3,)), ((), ()), ((4, 4), (4,)), ((1,) * 4, (1,) * 4), ((0,), (1,))],
+)
+def test_grids_that_do_not_divide(sizes, groups) -> None:
+    graph = Graph(KERNELS)
+    graph.launch("scale", sizes, groups)
+    with pytest.raises(OpFailed, match="EINVAL"):
+        _ = graph.spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("int", 2**31), ("uint", -1), ("long", 1.5), ("float", "x"), ("half", 1)]
+)
+def test_scalars_out_of_range(kind, value) -> None:
+    graph = Graph(KERNELS)
+    graph.launch("scale", (1,), (1,), Graph.scalar(kind, value))
+    with pytest.raises(OpFailed, match="EINVAL"):
+        _ = graph.spec
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["source", "buffers", "steps", "op", "args", "in"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+@settings(max_examples=200)
+def test_any_meta_is_a_graph_or_refused(meta) -> None:
+    specs: list[Spec] = []
+    refused = refusal_of(lambda: specs.append(Spec.from_meta(meta)))
+    assert refused is None or refused.code == "EINVAL"
+    assert all(Spec.from_meta(spec.to_meta()) == spec for spec in specs)
+
+
+def test_what_is_sent_is_what_was_built() -> None:
+    spec = scaled_and_added().spec
+    assert Spec.from_meta(spec.to_meta()) == spec
+    assert spec.id == scaled_and_added().spec.id
+    assert len(spec.contents) == 2
+
+
+def lane(quota_bytes: int = 1 << 20, contents: Contents | None = None) -> tuple[Runner, Quota]:
+    quota = Quota(quota_bytes)
+    context = Context(quota=quota, contents=contents or Contents())
+    return Runner(load_registry(["noop", "sgemm"]), context), quota
+
+
+def noop_graph(size: int, data: bytes = b"") -> Graph:
+    graph = Graph()
+    names = [graph.input("a", size)]
+    if data:
+        names.append(graph.constant("w", data))
+    graph.op("noop", *names, out=[])
+    return graph
+
+
+def test_memory_counts_in_the_quota_until_it_is_freed() -> None:
+    runner, quota = lane()
+    meta = noop_graph(1 << 19).spec.to_meta()
+    name = runner.run("graph.put", {"graph": meta}, [])[0]["graph"]
+    assert quota.used_bytes == 1 << 19
+    with pytest.raises(OpFailed, match="ENOMEM"):
+        runner.run("graph.put", {"graph": noop_graph((1 << 19) + 1).spec.to_meta()}, [])
+    assert quota.used_bytes == 1 << 19
+    runner.run("graph.free", {"graph": name}, [])
+    assert quota.used_bytes == 0
+    with pytest.raises(OpFailed, match="ENOENT"):
+        runner.run("graph.run", {"graph": name}, [memoryview(bytes(1 << 19))])
+    runner.close()
+
+
+def test_contents_are_asked_for_once_per_tenant(tmp_path) -> None:
+    graph = noop_graph(4, b"weights")
+    meta = graph.spec.to_meta()
+    missing = [content_id(b"weights")]
+    for tenant, expected in (("one", missing), ("one", []), ("two", missing)):
+        runner, _ = lane(contents=Contents.of_tenant(tmp_path, tenant))
+        assert runner.run("graph.put", {"graph": meta}, [])[0]["missing"] == expected
+        for content in expected:
+            runner.run("content.put", {"content": content}, [memoryview(b"weights")])
+            assert runner.run("graph.put", {"graph": meta}, [])[0]["missing"] == []
+        runner.close()
+
+
+def test_contents_are_what_their_name_says(tmp_path) -> None:
+    contents = Contents.of_tenant(tmp_path, "one")
+    name = content_id(b"right")
+    with pytest.raises(OpFailed, match="EINVAL"):
+        contents.put(name, memoryview(b"wrong"))
+    contents.put(name, memoryview(b"right"))
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    file.write_bytes(b"wrong")
+    assert Contents.of_tenant(tmp_path, "one").find(name) is None
+    assert not file.exists()
+    for bad in ("sha256:../../etc/passwd", "sha256:" + "A" * 64, "", 5, None):
+        runner, _ = lane(contents=contents)
+        with pytest.raises(OpFailed, match="EINVAL"):
+            runner.run("content.put", {"content": bad}, [memoryview(b"right")])
+
+
+def test_the_oldest_contents_make_room(tmp_path) -> None:
+    contents = Contents(tmp_path / "one", bytes_max=250)
+    names = []
+    for number in range(4):
+        data = bytes([number]) * 100
+        names.append(content_id(data))
+        contents.put(names[-1], memoryview(data))
+    fresh = Contents(tmp_path / "one", bytes_max=250)
+    assert [fresh.find(name) is not None for name in names] == [False, False, True, True]
+    with pytest.raises(OpFailed, match="E2BIG"):
+        contents.put(content_id(bytes(251)), memoryview(bytes(251)))
