@@ -1,15 +1,23 @@
-"""One reservation from the command line: asked once, waited for if wanted, accepted when pushed."""
+"""One reservation from the command line: asked once, waited for if wanted, accepted when pushed.
+
+Whoever stops waiting (Ctrl-C, SIGTERM) leaves nothing behind: the request, or a lease it was
+granted in that moment, is withdrawn before the program ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from corekit.budget import Budget
+from corekit.errors import AppError
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.client.words import PushWord
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.client.words import OnPush, PushWord
+from gpu_scheduler.model import Explanation, Hold, Request
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
     BusyPush,
@@ -21,6 +29,11 @@ from gpu_scheduler.protocol.answers import (
 #: Length of a lease taken from the command line, unless told otherwise; the classic one's too.
 LEASE_S = 3600.0
 
+#: A client for a session id, with its pushes.
+Connect = Callable[[str, OnPush], SchedulerClient]
+#: Told why, and how long so far, about once a beat while the request waits.
+OnWait = Callable[[Explanation, float], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
@@ -28,31 +41,89 @@ class Ask:
 
     request: Request
     wait: bool = False
-    lease_s: float = LEASE_S
     attempt: str | None = None  #: repeating it answers what stands; None = a new one
 
 
-async def allocate(address: str, budget: Budget, ask: Ask) -> AttemptOutcome:
+async def allocate(
+    connect: Connect, budget: Budget, ask: Ask, on_wait: OnWait | None = None
+) -> AttemptOutcome:
     """A deadline lease, or why not. Raises AppError when nobody answers."""
-    pushes: asyncio.Queue[PushWord] = asyncio.Queue()
+    words: asyncio.Queue[PushWord] = asyncio.Queue()
     attempt = ask.attempt or f"ssgm-{secrets.token_hex(8)}"
-    session = f"session-{attempt}"  # the same attempt is the same caller
-    async with SchedulerClient(
-        address, session=session, budget=budget, on_push=pushes.put_nowait
-    ) as client:
-        outcome = await client.reserve(
-            attempt, ask.request, wait=ask.wait, hold=Hold.DEADLINE, lease_s=ask.lease_s
-        )
-        if outcome.outcome is not Outcome.WAITING:
-            return outcome
-        while True:
-            word = await pushes.get()
-            if getattr(word, "attempt", None) != attempt:
-                continue
-            if isinstance(word, GrantedPush):
-                await client.renew(word.granted.lease.id)
-                return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
-            if isinstance(word, (BusyPush, ImpossiblePush)):
-                busy = isinstance(word, BusyPush)
-                kind = Outcome.BUSY if busy else Outcome.IMPOSSIBLE
-                return AttemptOutcome(outcome=kind, explanation=word.explanation)
+    async with connect(
+        f"session-{attempt}", words.put_nowait
+    ) as client:  # same attempt, same caller
+        try:
+            return await _Reservation(client, attempt, ask, words, budget).settled(on_wait)
+        except asyncio.CancelledError:
+            await _withdraw(client, attempt, budget.client_gone_s)
+            raise
+
+
+async def _withdraw(client: SchedulerClient, attempt: str, within_s: float) -> None:
+    """Best effort: a scheduler that is away notices the end of the session by itself."""
+    with contextlib.suppress(AppError, TimeoutError):
+        async with asyncio.timeout(within_s):
+            await client.withdraw(attempt)
+
+
+class _Reservation:
+    """One attempt until it is granted or refused. Asking again for it changes nothing."""
+
+    def __init__(
+        self, client: SchedulerClient, attempt: str, ask: Ask, words: asyncio.Queue[PushWord],
+        budget: Budget,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._attempt = attempt
+        self._ask = ask
+        self._words = words
+        self._beat_s = budget.client_beat_s
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+
+    async def settled(self, on_wait: OnWait | None) -> AttemptOutcome:
+        """Woken by the push; asks again every beat, for the place in the queue and because a
+        push may be lost with its connection."""
+        answer = await self._reserve()
+        while answer.outcome is Outcome.WAITING:
+            if on_wait is not None and answer.explanation is not None:
+                on_wait(answer.explanation, self._waited_s())
+            answer = await self._pushed() or await self._reserve()
+        return answer
+
+    def _waited_s(self) -> float:
+        return self._loop.time() - self._began_s
+
+    async def _reserve(self) -> AttemptOutcome:
+        request, wait = self._ask.request, self._ask.wait
+        if request.max_wait_s is not None:
+            left_s = request.max_wait_s - self._waited_s()
+            wait = wait and left_s > 0
+            request = dataclasses.replace(request, max_wait_s=max(0.0, left_s))
+        lease_s = request.lease_s or LEASE_S
+        return await self._client.reserve(
+            self._attempt, dataclasses.replace(request, lease_s=lease_s), wait=wait,
+            hold=Hold.DEADLINE, lease_s=lease_s,
+        )  # fmt: skip
+
+    async def _pushed(self) -> AttemptOutcome | None:
+        """What the scheduler says by itself within a beat."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._beat_s):
+                while True:
+                    word = await self._words.get()
+                    if getattr(word, "attempt", None) == self._attempt:
+                        break
+            return await self._taken(word)
+        return None
+
+    async def _taken(self, word: PushWord) -> AttemptOutcome | None:
+        if isinstance(word, GrantedPush):
+            await self._client.renew(word.granted.lease.id)  # accepts the grant
+            return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
+        if isinstance(word, BusyPush):
+            return AttemptOutcome(outcome=Outcome.BUSY, explanation=word.explanation)
+        if isinstance(word, ImpossiblePush):
+            return AttemptOutcome(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
+        return None

@@ -6,25 +6,18 @@ import time
 from collections.abc import Sequence
 
 from corekit.units import format_duration
+from gpu_scheduler.client.terminal import coloured, table
 from gpu_scheduler.client.words import Connected, Disconnected, PushWord
-from gpu_scheduler.model import Device, Health, Lease, Share
+from gpu_scheduler.model import Device, HostState, Lease, Share
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
+    DeviceView,
     ExplainAnswer,
+    HostView,
     InventoryAnswer,
     LeasePush,
     QueuedView,
 )
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell."""
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
 
 
 def share(part: Share) -> str:
@@ -40,7 +33,7 @@ def outcome(answer: AttemptOutcome) -> str:
         where = "\n".join(f"  {share(part)}" for part in lease.shares)
         return f"{lease.id}\n{where}"
     assert answer.explanation is not None
-    return f"{answer.outcome.value}: {answer.explanation.sentence}"
+    return f"{coloured(answer.outcome.value)}: {answer.explanation.sentence}"
 
 
 def leases(found: Sequence[Lease]) -> str:
@@ -51,28 +44,52 @@ def leases(found: Sequence[Lease]) -> str:
         )
         for lease in found
     ]  # fmt: skip
-    return table(("LEASE", "STATE", "ATTEMPT", "FENCE", "SHARES"), rows)
-
-
-def _detail(device: Device) -> str:
-    return device.detail if device.health is Health.OK else f"{device.health} {device.detail}"
+    return table(("LEASE", "STATE", "ATTEMPT", "FENCE", "SHARES"), rows, "nothing is lent")
 
 
 def hosts(found: InventoryAnswer) -> str:
     rows = [
         (
-            host.host, host.state.value, f"{view.device.index}", view.device.kind.value,
-            view.device.model, f"{view.memory_free_mib} of {view.device.memory_mib}",
-            f"{view.compute_free_pct} %", str(len(view.leases)),
-            _detail(view.device),
+            host.host, host.state.value, host.gateway or "none", str(len(host.devices)),
+            str(len({lease for view in host.devices for lease in view.leases})),
+            format_duration(host.silent_s),
+        )
+        for host in found.hosts
+    ]  # fmt: skip
+    head = ("HOST", "STATE", "GATEWAY", "DEVICES", "LEASES", "HEARD BEFORE")
+    return table(head, rows, "no host has registered yet")
+
+
+def devices(found: InventoryAnswer) -> str:
+    rows = [
+        (
+            f"{host.host}/{view.device.index}", view.device.kind.value, view.device.model,
+            _standing(host, view), f"{view.memory_free_mib} of {view.device.memory_mib}",
+            f"{view.compute_free_pct} %", str(len(view.leases)), _used(view),
+            _versions(view.device), view.device.detail,
         )
         for host in found.hosts
         for view in host.devices
     ]  # fmt: skip
     head = (
-        "HOST", "STATE", "DEVICE", "KIND", "MODEL", "FREE MIB", "FREE COMPUTE", "LEASES", "DETAIL",
+        "DEVICE", "KIND", "MODEL", "STATE", "FREE MIB", "COMPUTE", "LEASES", "USED", "VERSIONS",
+        "DETAIL",
     )  # fmt: skip
-    return table(head, rows)
+    return table(head, rows, "no device has registered yet")
+
+
+def _standing(host: HostView, view: DeviceView) -> str:
+    """What decides whether a device gets leases: its host first, then its own health."""
+    return host.state.value if host.state is not HostState.UP else view.device.health.value
+
+
+def _used(view: DeviceView) -> str:
+    usage = view.usage
+    return "" if usage is None else f"{usage.memory_used_mib} MiB, {usage.utilisation_pct} %"
+
+
+def _versions(device: Device) -> str:
+    return " / ".join(version for version in (device.driver, device.runtime) if version)
 
 
 def queue(found: Sequence[QueuedView]) -> str:
@@ -86,7 +103,7 @@ def queue(found: Sequence[QueuedView]) -> str:
         )
         for view in found
     ]  # fmt: skip
-    return table(("PLACE", "ATTEMPT", "PRIORITY", "WAITED", "REQUEST"), rows)
+    return table(("PLACE", "ATTEMPT", "PRIORITY", "WAITED", "REQUEST"), rows, "nobody waits")
 
 
 def explained(answer: ExplainAnswer) -> str:

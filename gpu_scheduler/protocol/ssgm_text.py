@@ -3,7 +3,7 @@
     SSGM_ERROR=0;JOB=<id>;RCUDA_DEVICE_COUNT=<n>;RCUDA_DEVICE_0=<host>@<port>:<gpu>;…
 
 0 granted, 1 bad or impossible request, 2 busy. The port follows `@` and the GPU's index `:`, as
-rCUDA's clients write it; a host without a gateway of ours is named without a port.
+rCUDA's clients write it; a host without a gateway of ours is named with rCUDA's own port.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gpu_scheduler.model import GrantedLease
+
+#: Where an rCUDA server listens unless told otherwise (rCUDA User Guide, "RCUDA_DEVICE_n").
+RCUDA_PORT = 8308
 
 
 class SsgmError(IntEnum):
@@ -42,6 +45,6 @@ def granted(lease: GrantedLease) -> str:
 
 def _place(host: str, gateway: str | None) -> str:
     if not gateway:
-        return host
+        return f"{host}@{RCUDA_PORT}"
     address, _, port = gateway.rpartition(":")
     return f"{address}@{port}"

@@ -29,7 +29,7 @@ def test_two_devices_on_two_hosts() -> None:
     text = granted(lease(share("gpu-a", 0), share("gpu-b", 3), gateways={"gpu-a": "10.0.0.1:8308"}))
     assert text == (
         "SSGM_ERROR=0;JOB=lease-7;RCUDA_DEVICE_COUNT=2;"
-        "RCUDA_DEVICE_0=10.0.0.1@8308:0;RCUDA_DEVICE_1=gpu-b:3;"
+        "RCUDA_DEVICE_0=10.0.0.1@8308:0;RCUDA_DEVICE_1=gpu-b@8308:3;"
     )
 
 

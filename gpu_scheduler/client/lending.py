@@ -1,0 +1,76 @@
+"""`ssgm` commands that take leases, change them and give them back."""
+
+from __future__ import annotations
+
+import click
+
+from corekit.errors import EXIT_STATUS, ErrorCode
+from corekit.units import format_duration
+from gpu_scheduler.client import tables
+from gpu_scheduler.client.allocation import Ask, allocate
+from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.options import Line, connected, requesting, run
+from gpu_scheduler.client.terminal import Progress
+from gpu_scheduler.model import Explanation, Request
+from gpu_scheduler.protocol.answers import AttemptOutcome, Outcome
+
+_STATUS = {
+    Outcome.GRANTED: 0,
+    Outcome.BUSY: EXIT_STATUS[ErrorCode.EXHAUSTED],
+    Outcome.IMPOSSIBLE: EXIT_STATUS[ErrorCode.IMPOSSIBLE],
+}
+
+
+@click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
+@requesting
+@click.option("--wait", is_flag=True, help="Wait in the queue instead of being refused as busy.")
+@click.option("--attempt", help="Key of the request: repeating it answers what stands.")
+@connected
+def alloc(line: Line, request: Request, wait: bool, attempt: str | None) -> int:
+    """Take a lease; it ends by itself after --lease-length, one hour unless told otherwise.
+
+    Without --wait (or --max-wait) the answer comes at once: granted, busy (exit 6) or impossible
+    (exit 7). Interrupting a waiting alloc withdraws its request.
+    """
+    ask = Ask(request=request, wait=wait or request.max_wait_s is not None, attempt=attempt)
+    outcome = run(_allocate(line, ask))
+    line.show(outcome, lambda: tables.outcome(outcome))
+    return _STATUS[outcome.outcome]
+
+
+async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:
+    progress = Progress()
+
+    def on_wait(why: Explanation, waited_s: float) -> None:
+        progress.say(why.sentence, format_duration(waited_s))
+
+    try:
+        return await allocate(line.client, line.budget, ask, on_wait)
+    finally:
+        progress.clear()
+
+
+@click.command(epilog="Example: ssgm dealloc lease-4f0c2a")
+@click.argument("leases", metavar="LEASE...", nargs=-1, required=True)
+@connected
+def dealloc(line: Line, leases: tuple[str, ...]) -> None:
+    """Give leases back; one that is over already is no error."""
+
+    async def release_all(client: SchedulerClient) -> None:
+        for lease in leases:
+            await client.release(lease)
+
+    line.ask(release_all)
+    line.show({"released": leases}, lambda: "\n".join(f"{lease} is released" for lease in leases))
+
+
+@click.command(epilog="Example: ssgm renew lease-4f0c2a")
+@click.argument("lease")
+@connected
+def renew(line: Line, lease: str) -> None:
+    """Keep a lease that is RESERVED for another while; the first renewal accepts a grant."""
+    line.ask(lambda client: client.renew(lease))
+    line.show({"renewed": lease}, lambda: f"{lease} is renewed")
+
+
+COMMANDS = (alloc, dealloc, renew)

@@ -1,0 +1,103 @@
+"""`ssgm` commands that only look: what there is, what is lent, who waits, and why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client import tables
+from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.options import Line, connected, requesting, run
+from gpu_scheduler.client.terminal import say_json
+from gpu_scheduler.client.words import Connected, Disconnected, PushWord
+from gpu_scheduler.model import Request
+from gpu_scheduler.protocol.answers import ExplainAnswer
+
+
+@click.command(epilog="Example: ssgm hosts --json")
+@connected
+def hosts(line: Line) -> None:
+    """Hosts: their state, what they lend, when they were last heard."""
+    found = line.ask(lambda client: client.inventory())
+    line.show(found, lambda: tables.hosts(found))
+
+
+@click.command(epilog="Example: ssgm devices")
+@connected
+def devices(line: Line) -> None:
+    """Devices: what is free of them, their health, versions and load."""
+    found = line.ask(lambda client: client.inventory())
+    line.show(found, lambda: tables.devices(found))
+
+
+@click.command(epilog="Example: ssgm leases --json")
+@connected
+def leases(line: Line) -> None:
+    """All leases that are not over."""
+    found = line.ask(lambda client: client.leases())
+    line.show({"leases": found}, lambda: tables.leases(found))
+
+
+@click.command(epilog="Example: ssgm queue")
+@connected
+def queue(line: Line) -> None:
+    """Waiting requests in the order of service; parked ones, whose owner is gone, last."""
+    found = line.ask(lambda client: client.queue())
+    line.show({"queue": found}, lambda: tables.queue(found))
+
+
+@click.command(epilog="Example: ssgm explain ssgm-1f0c9a3d5e7b2468")
+@click.argument("name", metavar="ATTEMPT|JOB")
+@connected
+def explain(line: Line, name: str) -> None:
+    """Why a request waits: the attempt as `ssgm queue` names it, or a job by its id."""
+
+    async def ask(client: SchedulerClient) -> ExplainAnswer:
+        try:
+            return await client.explain(attempt=name)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return await client.explain(holder=name)
+
+    found = line.ask(ask)
+    line.show(found, lambda: tables.explained(found))
+
+
+@click.command("dry-run", epilog="Example: ssgm dry-run -g 2 -m 30GiB --kinds cuda")
+@requesting
+@connected
+def dry_run(line: Line, request: Request) -> None:
+    """What a request would be answered now, and why; takes nothing, always ends with 0."""
+    found = line.ask(lambda client: client.explain(request=request))
+    line.show(found, lambda: tables.explained(found))
+
+
+@click.command(epilog="Example: ssgm events --json | jq .")
+@click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
+@connected
+def events(line: Line, count: int) -> None:
+    """Every change of every lease as it happens, one line (or JSON object) each."""
+    run(_follow(line, count))
+
+
+async def _follow(line: Line, count: int) -> None:
+    words: asyncio.Queue[PushWord] = asyncio.Queue()
+    seen = 0
+    async with line.client(on_push=words.put_nowait) as client:
+        await client.wait_connected(line.timeout_s or line.budget.client_gone_s)
+        while not count or seen < count:
+            word = await words.get()
+            if isinstance(word, Connected):
+                await client.watch()
+            seen += not isinstance(word, (Connected, Disconnected))
+            if line.as_json:
+                say_json({"event": type(word).__name__, **encode(word)}, one_line=True)
+            else:
+                click.echo(tables.event(word))
+
+
+COMMANDS = (hosts, devices, leases, queue, explain, dry_run, events)

@@ -1,0 +1,126 @@
+"""What `ssgm` writes and how it ends: JSON for programs, colours for people, a line for a fault."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from corekit.decode import encode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+
+#: Version of every object that `--json` prints; rises when a key changes its meaning or goes.
+JSON_VERSION = 1
+#: What a shell reports for a program ended by Ctrl-C.
+INTERRUPTED_STATUS = 130
+#: What a shell reports for a program whose reader went away.
+BROKEN_PIPE_STATUS = 141
+
+_COLOURS = {
+    "UP": "green", "OK": "green", "ACTIVE": "green", "granted": "green",
+    "STALE": "yellow", "SUSPECT": "yellow", "RESERVED": "yellow", "ENDING": "yellow",
+    "waiting": "yellow", "busy": "yellow", "parked": "yellow",
+    "LOST": "red", "BAD": "red", "impossible": "red", "DRAINED": "blue", "ENDED": "blue",
+}  # fmt: skip
+
+
+def say_json(value: Any, *, one_line: bool = False) -> None:
+    """One object on standard output, with the version of its form, and nothing else there."""
+    said = {"version": JSON_VERSION, **encode(value)}
+    click.echo(json.dumps(said, indent=None if one_line else 2, ensure_ascii=False))
+
+
+def coloured(word: str) -> str:
+    """A state in its colour; plain without a terminal or with NO_COLOR."""
+    colour = _COLOURS.get(word)
+    if colour is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return word
+    return click.style(word, fg=colour)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "") -> str:
+    """Columns as wide as their widest cell; `empty` instead of a head without rows."""
+    if not rows and empty:
+        return empty
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            coloured(cell) + " " * (width - len(cell))
+            for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+class Progress:
+    """One line on standard error that says why we wait; rewritten in place on a terminal."""
+
+    def __init__(self) -> None:
+        self._in_place = sys.stderr.isatty()
+        self._said = False
+
+    def say(self, sentence: str, waited: str) -> None:
+        """Elsewhere than on a terminal the first sentence is told, once."""
+        if self._in_place:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0: not known
+            line = f"waiting {waited}: {sentence}"[: columns - 1]
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+        elif not self._said:
+            click.echo(f"ssgm: waiting: {sentence}", err=True)
+        self._said = True
+
+    def clear(self) -> None:
+        """Take the line away again."""
+        if self._in_place and self._said:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def status_of(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run one command; its exit status (docs/exit-codes.md)."""
+    as_json = "--json" in arguments
+    try:
+        # not `command.main`: that turns a closed pipe into status 1
+        with command.make_context("ssgm", list(arguments)) as context:
+            result = command.invoke(context)
+    except click.exceptions.Exit as ended:  # after --help, --version
+        return ended.exit_code
+    except AppError as error:
+        return _refused(error, as_json)
+    except click.ClickException as error:
+        if as_json:
+            say_json({"error": AppError(ErrorCode.INVALID, error.format_message()).as_json()})
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("ssgm: interrupted", err=True)
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE_STATUS
+    return result if isinstance(result, int) else 0
+
+
+def _refused(error: AppError, as_json: bool) -> int:
+    if as_json:
+        say_json({"error": encode(error.as_json())})
+    click.echo(f"ssgm: {error.message}", err=True)
+    return EXIT_STATUS[error.code]
+
+
+#: How a value is told to people.
+Text = Callable[[], str]
+
+
+def show(value: Mapping[str, Any] | Any, as_json: bool, text: Text) -> None:
+    """The answer of a command, in one of its two forms."""
+    if as_json:
+        say_json(value)
+    else:
+        click.echo(text())

@@ -1,0 +1,84 @@
+"""One real ssgmd with a watched host for all tests of a file; `ssgm` runs in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.client import cli
+from tests.integration.conftest import TIME_SCALE, Programs
+
+K80 = "kind: cuda, model: Tesla K80, memory_mib: 12GiB"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_ssgm(*arguments: str) -> Done:
+    """The command as `main` runs it, without the 0.3 s that a new interpreter needs."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.run(arguments)
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A scheduler with host k80 of two devices."""
+
+    programs: Programs
+    scheduler: str
+    http: str
+
+    def ssgm(self, *arguments: str) -> Done:
+        return run_ssgm(*arguments, "--scheduler", self.scheduler)
+
+    def json(self, *arguments: str, status: int = 0) -> Any:
+        done = self.ssgm(*arguments, "--json")
+        assert done.returncode == status, (done.stdout, done.stderr)
+        value = json.loads(done.stdout)
+        assert value.pop("version") == 1
+        return value
+
+    def classic(self, *arguments: str) -> Done:
+        host, _, port = self.scheduler.rpartition(":")
+        return run_ssgm("-S", host, "-P", port, *arguments)
+
+    def take(self, *words: str) -> str:
+        """A lease's id."""
+        taken = self.json("alloc", "--advisory", *words)
+        lease: str = taken["granted"]["lease"]["id"]
+        return lease
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    programs = Programs(tmp_path_factory.mktemp("ssgm"))
+    ready = programs.ssgmd().wait_ready()
+    inventory = programs.inventory("k80.yaml", K80, K80)
+    programs.monitor(ready["socket"], "k80", inventory).wait_ready()
+    yield Lab(programs, ready["socket"], ready["http"])
+    for program in programs.started:
+        if program.process.poll() is None:
+            program.kill()
+
+
+@pytest.fixture
+def lab(started: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """With nothing lent and nobody waiting, before and after."""
+    monkeypatch.setenv("ORCHGPU_TIME_SCALE", str(TIME_SCALE))
+    yield started
+    for lease in started.json("leases")["leases"]:
+        started.ssgm("dealloc", lease["id"])

@@ -1,0 +1,225 @@
+"""Every command of `ssgm` against a real ssgmd: what it prints, what it means, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import until
+from tests.integration.ssgm.conftest import Lab, run_ssgm
+
+
+def test_a_lease_is_taken_shown_and_given_back(lab: Lab) -> None:
+    impossible = lab.json("dry-run", "-g", "2")  # nobody enforces a lease there
+    assert impossible["outcome"] == "impossible"
+    assert impossible["explanation"]["counts"] == {"ADVISORY": 2}
+    assert lab.json("dry-run", "-g", "2", "--advisory")["outcome"] == "granted"
+    words = ("-g", "1", "-m", "4GiB", "--advisory", "--attempt", "mine", "--lease-length", "2m")
+    lease = lab.json("alloc", *words)["granted"]["lease"]
+    assert lease["shares"][0]["memory_mib"] == 4096
+    again = lab.json("alloc", *words)["granted"]["lease"]
+    assert again["id"] == lease["id"], "the same attempt is answered the same"
+    assert [found["id"] for found in lab.json("leases")["leases"]] == [lease["id"]]
+    assert lab.json("dealloc", lease["id"], "lease-unknown")["released"] == [
+        lease["id"], "lease-unknown",
+    ]  # fmt: skip
+    assert lab.json("leases") == {"leases": []}
+    assert lab.json("queue") == {"queue": []}
+
+
+def test_busy_and_impossible_have_their_own_status(lab: Lab) -> None:
+    lab.json("drain", "k80")
+    try:
+        busy = lab.json("alloc", "--advisory", status=6)
+        assert busy["explanation"]["counts"] == {"DRAINED": 2}
+        assert lab.ssgm("devices").stdout.splitlines()[1].split()[4] == "DRAINED"
+    finally:
+        lab.json("undrain", "k80")
+    assert lab.json("alloc", "-g", "3", "--advisory", status=7)["outcome"] == "impossible"
+    said = lab.ssgm("alloc", "-g", "3", "--advisory")
+    assert (said.returncode, said.stderr) == (7, "")
+    assert re.match(r"impossible: .*the largest fit is 2 × cuda with 12288 MiB", said.stdout)
+
+
+def test_tables_for_people(lab: Lab) -> None:
+    assert lab.ssgm("leases").stdout == "nothing is lent\n"
+    assert lab.ssgm("queue").stdout == "nobody waits\n"
+    lease = lab.take("-m", "4GiB")
+    head, row = lab.ssgm("hosts").stdout.splitlines()
+    assert head.split()[:5] == ["HOST", "STATE", "GATEWAY", "DEVICES", "LEASES"]
+    assert row.split()[:5] == ["k80", "UP", "none", "2", "1"]
+    head, first, second = lab.ssgm("devices").stdout.splitlines()
+    assert head.split()[:4] == ["DEVICE", "KIND", "MODEL", "STATE"]
+    assert {first.split()[0], second.split()[0]} == {"k80/0", "k80/1"}
+    assert "8192 of 12288" in first + second
+    assert lease in lab.ssgm("leases").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "why"),
+    [
+        (("alloc", "--memory", "4 parsecs"), 2, "--memory: '4 parsecs' is not a memory size"),
+        (("alloc", "-g", "0"), 2, "count 0 must lie in 1…64"),
+        (("alloc", "--kinds", "gpu"), 2, "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
+        (("drain", "nowhere"), 3, "nowhere"),
+        (("explain", "nothing"), 3, "nothing waits or is granted under that name"),
+        (("forget", "k80"), 4, "k80"),
+        (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
+    ],
+)
+def test_an_error_is_one_line_and_one_object(
+    lab: Lab, arguments: tuple[str, ...], status: int, why: str
+) -> None:
+    said = lab.ssgm(*arguments)
+    assert (said.returncode, said.stdout) == (status, "")
+    assert said.stderr.startswith("ssgm: ")
+    assert why in said.stderr
+    assert said.stderr.count("\n") == 1
+    assert why in lab.json(*arguments, status=status)["error"]["message"]
+
+
+def test_a_wrong_command_line_ends_with_2_in_both_forms(lab: Lab) -> None:
+    said = lab.ssgm("drain")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "Missing argument 'HOST'" in said.stderr
+    assert lab.json("drain", status=2)["error"]["code"] == "invalid"
+
+
+def test_nobody_there_is_said_and_ends_with_its_status(lab: Lab) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*unused.getsockname())
+    done = run_ssgm("leases", "--scheduler", address, "--timeout", "200ms")
+    assert (done.returncode, done.stdout) == (8, "")
+    assert "is ssgmd up?" in done.stderr
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    names = re.findall(r"(?m)^  ([a-z-]+)  ", run_ssgm("--help").stdout.partition("Commands:")[2])
+    assert {"alloc", "dealloc", "renew", "leases", "hosts", "queue", "explain"} <= set(names)
+    for name in names:
+        said = run_ssgm(name, "--help")
+        assert said.returncode == 0
+        assert f"Example: ssgm {name}" in said.stdout
+
+
+@contextmanager
+def started(
+    lab: Lab, *arguments: str, env: dict[str, str] | None = None, **how: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """`ssgm` as a process, for what needs signals or a terminal."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpu_scheduler.client", *arguments, "--scheduler", lab.scheduler],
+        env={**lab.programs.environment, **(env or {})}, text=True, **how,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def waiting(lab: Lab) -> list[Any]:
+    found: list[Any] = lab.json("queue")["queue"]
+    return found
+
+
+def test_a_waiter_gets_the_device_by_the_release(lab: Lab) -> None:
+    lease = lab.take("-g", "2", "--sharing", "exclusive")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    wanted = ("alloc", "--advisory", "--wait", "--json", "--attempt", "patient")
+    with started(lab, *wanted, **pipes) as waiter:
+        until("it waits", lambda: len(waiting(lab)) == 1)
+        why = lab.ssgm("explain", "patient").stdout
+        assert why.startswith("waiting: number 1 in the queue")
+        assert "2 lent exclusively" in why
+        assert "patient" in lab.ssgm("queue").stdout
+        lab.ssgm("dealloc", lease)
+        out, err = waiter.communicate(timeout=60)
+    assert json.loads(out)["outcome"] == "granted"
+    assert err.startswith("ssgm: waiting: "), "elsewhere than on a terminal it is told once"
+    assert err.count("\n") == 1
+    assert lab.json("explain", "patient")["outcome"] == "granted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_waiter_leaves_no_ghost(lab: Lab, number: int) -> None:
+    lab.take("-g", "2", "--sharing", "exclusive")
+    with started(lab, "alloc", "--advisory", "--wait", stderr=subprocess.PIPE) as waiter:
+        until("it waits", lambda: len(waiting(lab)) == 1)
+        waiter.send_signal(number)
+        _, err = waiter.communicate(timeout=60)
+        assert waiting(lab) == [], "withdrawn before the program ended"
+    assert waiter.returncode == 130
+    assert err.endswith("ssgm: interrupted\n")
+
+
+def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
+    lease = lab.take("-g", "2", "--sharing", "exclusive")
+    ours, theirs = pty.openpty()
+    try:
+        wanted = ("alloc", "--advisory", "--wait", "--attempt", "seen")
+        with started(lab, *wanted, stdout=theirs, stderr=theirs) as waiter:
+            until("it waits", lambda: len(waiting(lab)) == 1)
+            shown = b""
+
+            def told() -> bool:
+                nonlocal shown
+                shown += os.read(ours, 4096)
+                return b"number 1 in the queue" in shown
+
+            until("it says why", told)
+            assert b"\r\x1b[Kwaiting " in shown
+            lab.ssgm("dealloc", lease)
+            assert waiter.wait(timeout=60) == 0
+        with started(lab, "leases", stdout=theirs) as process:
+            assert process.wait(timeout=60) == 0
+        assert b"\x1b[32mACTIVE\x1b[0m" in os.read(ours, 65536)
+        with started(lab, "leases", stdout=theirs, env={"NO_COLOR": "1"}) as process:
+            assert process.wait(timeout=60) == 0
+        plain = os.read(ours, 65536)
+        assert b"ACTIVE" in plain
+        assert b"\x1b" not in plain
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_events_are_told_as_they_happen(lab: Lab) -> None:
+    pipe = {"stdout": subprocess.PIPE}
+    with started(lab, "events", "--count", "2", "--json", **pipe) as watcher:
+        assert watcher.stdout is not None
+        assert json.loads(watcher.stdout.readline())["event"] == "Connected"
+        # its `watch` may still be under way: lend and give back until both changes were seen
+        while watcher.poll() is None:
+            lab.ssgm("dealloc", lab.take())
+        lines = [json.loads(line) for line in watcher.stdout.read().splitlines()]
+    assert [line["event"] for line in lines] == ["LeasePush", "LeasePush"]
+    assert {line["state"] for line in lines} == {"ACTIVE", "ENDED"}
+    assert lines[0]["device"].startswith("k80/")
+
+
+def test_a_reader_that_goes_away_is_no_fault(lab: Lab) -> None:
+    with started(lab, "events", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()
+        watcher.stdout.close()
+        while watcher.poll() is None:
+            lab.ssgm("dealloc", lab.take())
+        assert watcher.returncode == 141
+        assert watcher.stderr is not None
+        assert watcher.stderr.read() == ""
