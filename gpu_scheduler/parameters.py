@@ -46,6 +46,11 @@ class Quota:
             if value is not None and not 0 <= value < 2**53:
                 raise invalid(f"quota {limit.name} {value} must be 0 or more")
 
+    def __str__(self) -> str:
+        """In words: `4 devices, 8192 MiB`."""
+        units = ((self.devices, "devices"), (self.memory_mib, "MiB"), (self.compute_pct, "%"))
+        return ", ".join(f"{limit} {unit}" for limit, unit in units if limit is not None)
+
 
 #: Nothing is limited.
 NO_QUOTA = Quota()

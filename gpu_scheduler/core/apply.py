@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from corekit.ids import HostId
 from gpu_scheduler.core import changes as do
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.tenants import NOTHING, Amount, Used, amount_of, capacity_of
 from gpu_scheduler.model import LeaseState
 
 
@@ -21,7 +23,7 @@ def apply_part(state: State, part: do.Part) -> None:
             do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.DeviceDrained()
             | do.DeviceChanged() | do.HostForgotten()
         ):  # fmt: skip
-            _known(state.inventory, part)
+            _known(state, part)
         case do.RequestQueued():
             state.queue.put(part.waiting)
         case do.RequestDropped():
@@ -34,6 +36,8 @@ def apply_part(state: State, part: do.Part) -> None:
             state.set_record(part.record)
         case do.ParameterSet():
             state.set_parameter(part.name, part.value)
+        case do.TenantUsed():
+            state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
         case do.RecordForgotten():
             state.forget_record(part.holder)
         case _:
@@ -41,15 +45,18 @@ def apply_part(state: State, part: do.Part) -> None:
 
 
 def _known(
-    inventory: Inventory,
+    state: State,
     part: do.InventoryDeclared | do.HostRegistered | do.HostDrained | do.DeviceDrained
     | do.DeviceChanged | do.HostForgotten,
 ) -> None:  # fmt: skip
+    inventory = state.inventory
     match part:
         case do.InventoryDeclared():
             inventory.declared = part.devices
         case do.HostRegistered():
+            before = _capacity(inventory, part.host)
             inventory.register(part.host, part.incarnation, part.gateway, part.devices)
+            state.tenants.resize(before, _capacity(inventory, part.host))
         case do.HostDrained():
             inventory.set_drained(part.host, part.drained)
         case do.DeviceDrained():
@@ -57,9 +64,15 @@ def _known(
         case do.DeviceChanged():
             inventory.set_device(part.device)
         case do.HostForgotten():
+            state.tenants.resize(_capacity(inventory, part.host), NOTHING)
             inventory.forget(part.host)
         case _:
             assert_never(part)
+
+
+def _capacity(inventory: Inventory, host: HostId) -> Amount:
+    entry = inventory.hosts.get(host)
+    return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
 
 
 def _granted(state: State, part: do.LeaseGranted) -> None:
@@ -72,6 +85,7 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
     )  # fmt: skip
     state.lease_of[lease.attempt] = lease.id
+    state.tenants.take(lease.tenant, amount_of(lease.shares))
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
         state.inventory.promise(lease.id, share)
@@ -79,6 +93,7 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
 
 def _changed(state: State, part: do.LeaseChanged) -> None:
     entry = state.leases[part.lease]
+    held = entry.lease.state is not LeaseState.ENDING
     entry.lease = replace(
         entry.lease, state=part.state, end_reason=part.reason, end_detail=part.detail
     )
@@ -88,8 +103,19 @@ def _changed(state: State, part: do.LeaseChanged) -> None:
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
         for share in entry.lease.shares:
             state.inventory.take_back(part.lease, share)
+        if held:
+            _given_back(state, entry, part.freed_s)
     if part.state is LeaseState.ENDED:
         _ended(state, entry)
+
+
+def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
+    """Its tenant has that much less; what it used is remembered, unless a snapshot has done so."""
+    tenants, half_life_s = state.tenants, state.parameters.usage_half_life_s
+    tenants.give_back(entry.lease.tenant, amount_of(entry.lease.shares))
+    if freed_s is not None:
+        used = amount_of(entry.lease.shares).times(max(0.0, freed_s - entry.granted_s))
+        tenants.charge(entry.lease.tenant, used, freed_s, half_life_s)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:

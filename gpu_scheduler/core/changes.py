@@ -75,6 +75,15 @@ class ParameterSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUsed:
+    """Of a snapshot: what a tenant gave back until then; live, the ends of its leases tell it."""
+
+    tenant: str
+    amount_s: tuple[float, ...]  #: devices, MiB, compute %, each × seconds, decayed to `as_of_s`
+    as_of_s: float  #: wall clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A request in the queue."""
 
@@ -84,7 +93,7 @@ class Waiting:
     session: SessionId | None  #: whom it belongs to; None = parked
     waiting_since_s: float  #: wall clock: its place
     hold: Hold = Hold.SESSION
-    lease_s: float | None = None
+    lease_s: float | None = None  #: length of its lease; None = not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +129,8 @@ class LeaseChanged:
     state: LeaseState
     accepted: bool = True
     connect_by_s: float | None = None  #: staged: length from then to the first session
-    active_s: float | None = None  #: wall clock of the begin of a deadline lease
+    active_s: float | None = None  #: wall clock of the begin of its length, if it has one
+    freed_s: float | None = None  #: wall clock when its shares were given back
     reason: EndReason | None = None
     detail: str = ""
 
@@ -139,7 +149,7 @@ Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
     | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten | ParameterSet
+    | RecordForgotten | ParameterSet | TenantUsed
 )  # fmt: skip
 
 
@@ -156,7 +166,7 @@ _PARTS: Mapping[str, type[Part]] = {
         EpochStarted, InventoryDeclared, HostRegistered, HostDrained,
         DeviceDrained, DeviceChanged, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
-        ParameterSet,
+        ParameterSet, TenantUsed,
     )
 }  # fmt: skip
 

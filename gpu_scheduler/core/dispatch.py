@@ -6,34 +6,92 @@ it has no proposal. The head of the queue is passed a bounded number of times (s
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from corekit.ids import DeviceId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core.explain import explain, impossible
+from gpu_scheduler.core.explain import explain, impossible, wanted
 from gpu_scheduler.core.fits import fits_ever
 from gpu_scheduler.core.leases import grant
-from gpu_scheduler.core.queue import place_of
+from gpu_scheduler.core.policies import POLICIES
+from gpu_scheduler.core.search import Found, newcomer_found, next_found, within_quota
 from gpu_scheduler.core.state import Bypass, LeaseEntry
+from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Explanation, Health, HostState, Request, Step
 
 
-def admit(turn: Turn, waiting: to.Waiting) -> tuple[do.Outcome, LeaseEntry | None]:
-    """Judge a new request: granted with its lease, impossible, or (still) to wait."""
-    if impossible(waiting.request, turn.state.inventory):
-        return do.Outcome.IMPOSSIBLE, None
-    proposal = turn.policy.admit(turn.state, waiting)
-    if proposal is None:
-        return do.Outcome.WAITING, None
-    _count_bypass(turn, waiting, proposal.devices)
-    return do.Outcome.GRANTED, grant(turn, waiting, proposal.devices, accepted=True)
+class Admission(NamedTuple):
+    """How a new request was judged."""
+
+    outcome: do.Outcome
+    lease: LeaseEntry | None = None
+    judged: bool = True  #: False: a rule held it back before any device was looked at
 
 
-def enqueue(turn: Turn, waiting: to.Waiting) -> None:
-    """Into the queue at its place, or back to it under another session."""
+def admit(turn: Turn, waiting: to.Waiting) -> Admission:
+    """Judge a new request: granted with its lease, impossible, busy, or (still) to wait.
+
+    Nobody in the queue can be served (see `serve`), so what a newcomer fits is free for it; what is
+    kept for the head does not fit it.
+    """
+    state = turn.state
+    if never(turn, waiting) or impossible(waiting.request, state.inventory):
+        return Admission(do.Outcome.IMPOSSIBLE)
+    held = not _room_for_lease(turn) or not within_quota(turn, waiting)
+    if not held:
+        found = newcomer_found(turn, waiting)
+        if found is not None:
+            _count_bypass(turn, waiting, found.devices)
+            entry = grant(turn, waiting, found.devices, behalf=found.behalf, accepted=True)
+            return Admission(do.Outcome.GRANTED, entry)
+    if len(state.queue.entries) >= state.parameters.waiting_max:
+        return Admission(do.Outcome.BUSY)
+    return Admission(do.Outcome.WAITING, judged=not held)
+
+
+def never(turn: Turn, waiting: to.Waiting) -> str | None:
+    """Why no waiting can help this request, whatever devices there are; None when it may."""
+    left_s = turn.deadline_in_s(waiting)
+    if left_s is not None and left_s <= 0:
+        return f"its deadline passed {-left_s:.1f} s ago"
+    return _beyond_quota(turn, waiting.request)
+
+
+def _beyond_quota(turn: Turn, request: Request) -> str | None:
+    quota = turn.state.parameters.quota(request.tenant)
+    if least_amount(request).within(quota):
+        return None
+    return f"it is more than tenant {request.tenant} may hold at all: {quota}"
+
+
+def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
+    """Which rule, not the devices, holds a request back; None when none does."""
+    if not _room_for_lease(turn):
+        return f"all {turn.state.parameters.leases_max} leases that may live at a time do"
+    if not within_quota(turn, waiting):
+        tenant = waiting.request.tenant
+        quota = turn.state.parameters.quota(tenant)
+        return f"tenant {tenant} has used up its quota of {quota}"
+    return None
+
+
+def _room_for_lease(turn: Turn) -> bool:
+    return len(turn.state.leases) < turn.state.parameters.leases_max
+
+
+def enqueue(turn: Turn, waiting: to.Waiting, *, judged: bool = False) -> None:
+    """Into the queue at its place, or back to it under another session.
+
+    `judged`: no devices were found for it in this turn, so only what comes free can serve it.
+    """
     turn.emit(to.RequestQueued(waiting=waiting))
     turn.start_patience(waiting)
+    if not judged:
+        turn.state.queue.wake(waiting.attempt)
     turn.capacity_freed = True
 
 
@@ -46,28 +104,47 @@ def drop(turn: Turn, attempt: str) -> None:
 
 
 def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -> Explanation:
+    """Why a request waits, or what would be answered: the devices' reasons, then the rules'."""
     inventory, queue = turn.state.inventory, turn.state.queue
     if waiting is None:
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
-    return explain(request, inventory, attempt=waiting.attempt, position=position)
+    told = explain(request, inventory, attempt=waiting.attempt, position=position)
+    rule = never(turn, waiting) or held_back(turn, waiting)
+    if rule is None or impossible(request, inventory):
+        return told
+    place = f"number {position} in the queue: " if position is not None else ""
+    return replace(told, sentence=f"{place}{wanted(request)}: {rule}")
 
 
 def serve(turn: Turn) -> None:
     """Grant to waiting requests until the policy has no more to propose."""
+    _unbench(turn)
     while True:
         _tend_head(turn)
-        proposal = turn.policy.next(turn.state)
-        if proposal is None:
+        found = next_found(turn) if _room_for_lease(turn) else None
+        if found is None:
             return
-        waiting = turn.state.queue.entries[proposal.attempt]
-        _count_bypass(turn, waiting, proposal.devices)
-        _grant_to_waiter(turn, waiting, proposal.devices)
+        _count_bypass(turn, found.waiting, found.devices)
+        _grant_to_waiter(turn, found)
+        turn.state.openings.add(turn.state.inventory, found.devices)
 
 
-def _grant_to_waiter(turn: Turn, waiting: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
+def _unbench(turn: Turn) -> None:
+    """Tenants that gave something back may have room in their quota again."""
+    queue, tenants = turn.state.queue, turn.state.tenants
+    for tenant in tenants.loosened:
+        for line in queue.benched(tenant):
+            quota = turn.state.parameters.quota(tenant)
+            if tenants.allows(tenant, least_amount(line.request), quota):
+                queue.unbench(line)
+    tenants.loosened.clear()
+
+
+def _grant_to_waiter(turn: Turn, found: Found) -> None:
+    waiting = found.waiting
     turn.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = grant(turn, waiting, devices, accepted=False)
+    entry = grant(turn, waiting, found.devices, behalf=found.behalf, accepted=False)
     record = turn.record_of(waiting.holder)
     if record is not None:
         turn.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)
@@ -85,8 +162,9 @@ def push_granted(turn: Turn, entry: LeaseEntry) -> None:
 
 def _count_bypass(turn: Turn, served: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
     """A grant behind the head on a device that the head could use one day passes it."""
-    head = turn.state.queue.head()
-    if head is None or place_of(served) <= place_of(head):
+    queue = turn.state.queue
+    head = queue.head()
+    if head is None or queue.place_of(served) <= queue.place_of(head):
         return
     inventory = turn.state.inventory
     if any(fits_ever(head.request, inventory.shape_of(device)) for device in devices):
@@ -106,17 +184,25 @@ def _watch_head(turn: Turn, head: to.Waiting | None) -> None:
 
 def _tend_head(turn: Turn) -> None:
     """Keep devices for a head that was passed often enough; anew when one became unusable."""
-    head = turn.state.queue.head()
+    head = _head(turn)
     _watch_head(turn, head)
     if head is None:
         return
     bypass, inventory = turn.state.bypass, turn.state.inventory
-    wanted = turn.policy.keep(turn.state, head)
-    if bypass.kept and _all_usable(turn, head.request) and wanted:
+    if bypass.kept and _all_usable(turn, head.request):
         return  # stay with the choice: its devices have been draining
+    wanted = POLICIES[turn.state.parameters.policy].keep(turn, head)
     inventory.keep([DeviceId(d) for d in bypass.kept], None)
     bypass.kept = wanted
     inventory.keep(wanted, head.attempt)
+
+
+def _head(turn: Turn) -> to.Waiting | None:
+    """The first that devices are all it waits for."""
+    queue = turn.state.queue
+    while (head := queue.head()) is not None and not within_quota(turn, head):
+        queue.bench(head.attempt)
+    return head
 
 
 def _all_usable(turn: Turn, request: Request) -> bool:
@@ -135,27 +221,42 @@ def _all_usable(turn: Turn, request: Request) -> bool:
 
 
 def patience_over(turn: Turn, attempt: str) -> None:
-    """max_wait_s has passed: refused as busy."""
+    """max_wait_s has passed: refused as busy; or its deadline: refused for ever."""
     waiting = turn.state.queue.entries.get(attempt)
-    if waiting is not None:
-        reason = explained(turn, waiting.request, waiting)
-        _withdraw(turn, waiting)
-        push = do.BusyPush(holder=waiting.holder, attempt=attempt, explanation=reason)
-        turn.push(waiting.session, push)
+    if waiting is None:
+        return
+    left_s = turn.deadline_in_s(waiting)
+    late = left_s is not None and left_s <= 0
+    if not late and waiting.request.max_wait_s is None:
+        turn.start_patience(waiting)  # the wall clock was set back
+        return
+    reason = explained(turn, waiting.request, waiting)
+    _withdraw(turn, waiting)
+    push = do.ImpossiblePush if late else do.BusyPush
+    turn.push(waiting.session, push(holder=waiting.holder, attempt=attempt, explanation=reason))
 
 
 def judge_again(turn: Turn) -> None:
-    """The known inventory shrank: tell those whose request became impossible."""
+    """The known inventory or a quota shrank: tell those whose request became impossible."""
     for need, lot in list(turn.state.queue.by_need()):
-        if not impossible(need, turn.state.inventory):
+        if not impossible(need, turn.state.inventory) and _beyond_quota(turn, need) is None:
             continue
-        reason = explained(turn, need)
+        reason = explained(turn, need, lot[0])
         for waiting in lot:
             _withdraw(turn, waiting)
             push = do.ImpossiblePush(
                 holder=waiting.holder, attempt=waiting.attempt, explanation=reason
             )
             turn.push(waiting.session, push)
+
+
+def judge_anew(turn: Turn) -> None:
+    """Another rule holds: it may refuse, or serve, anybody."""
+    judge_again(turn)
+    queue = turn.state.queue
+    turn.state.tenants.loosened.update(dict.fromkeys(queue.benched_tenants()))
+    queue.wake_all()
+    turn.capacity_freed = True
 
 
 def _withdraw(turn: Turn, waiting: to.Waiting) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corekit.ids import SessionId
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
+from corekit.ids import DeviceId, SessionId
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, share_of
 from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
 from gpu_scheduler.core.state import State
-from gpu_scheduler.model import LeaseState, Step
+from gpu_scheduler.core.tenants import NOTHING, Amount, amount_of, capacity_of
+from gpu_scheduler.model import LeaseState, Request, Step
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 
@@ -18,7 +19,7 @@ def check(state: State) -> list[str]:
     """Every violation as one sentence."""
     return [
         *_devices(state), *_families(state), *_leases(state), *_records(state), *_queue(state),
-        *_hosts(state),
+        *_hosts(state), *_tenants(state),
     ]  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def _records(state: State) -> Iterator[str]:
 
 
 def _queue(state: State) -> Iterator[str]:
-    for attempt in state.queue.passed_over:
+    for attempt in [a for theirs in state.queue.set_aside.values() for a in theirs]:
         if attempt not in state.queue.entries:
             yield f"{attempt}: set aside, but not waiting"
     for waiting in state.queue.entries.values():
@@ -119,9 +120,31 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: belongs to another session than its record"
         elif record.waiting_since_s != waiting.waiting_since_s:
             yield f"{waiting.attempt}: lost its place"
+    if len(state.leases) >= state.parameters.leases_max:
+        return
     for waiting in state.queue.heads():
-        if place(waiting.request, state.inventory, waiting.attempt) is not None:
+        devices = place(waiting.request, state.inventory, waiting.attempt)
+        if devices is not None and _allowed(state, waiting.request, devices):
             yield f"{waiting.attempt}: waits although it fits"
+
+
+def _allowed(state: State, request: Request, devices: tuple[DeviceId, ...]) -> bool:
+    entries = [state.inventory.devices[device] for device in devices]
+    amount = amount_of(share_of(request, entry.device, entry.host) for entry in entries)
+    return state.tenants.allows(request.tenant, amount, state.parameters.quota(request.tenant))
+
+
+def _tenants(state: State) -> Iterator[str]:
+    held: dict[str, Amount] = {}
+    for entry in state.leases.values():
+        if entry.lease.state is not LeaseState.ENDING:
+            tenant = entry.lease.tenant
+            held[tenant] = held.get(tenant, NOTHING).plus(amount_of(entry.lease.shares))
+    if held != state.tenants.held:
+        yield f"tenants hold {held}, their books say {state.tenants.held}"
+    devices = (entry.device for entry in state.inventory.devices.values())
+    if state.tenants.capacity != capacity_of(devices):
+        yield f"capacity is booked as {state.tenants.capacity}"
 
 
 def _hosts(state: State) -> Iterator[str]:

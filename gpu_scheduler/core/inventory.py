@@ -72,6 +72,7 @@ class Inventory:
         self.declared: tuple[Device, ...] = ()
         self.shapes: dict[Shape, dict[DeviceId, None]] = {}
         self.families: dict[Shape, Family] = {}
+        self.loosened: dict[DeviceId, None] = {}  #: may serve more than before; search.py takes it
         self._warm: dict[str, dict[DeviceId, None]] = {}
 
     # ------------------------------------------------------------------ reading
@@ -160,7 +161,7 @@ class Inventory:
         entry.promised_pct += share.compute_guarantee_pct
         if share.exclusive:
             entry.exclusive = lease
-        self._reindex(entry)
+        self._reindex(entry, tighter=True)
 
     def take_back(self, lease: LeaseId, share: Share) -> None:
         """Idempotent: an ENDING lease has given its shares back already."""
@@ -187,10 +188,12 @@ class Inventory:
         for device in entry.devices.values():
             self._reindex(device)
 
-    def _reindex(self, entry: DeviceEntry) -> None:
+    def _reindex(self, entry: DeviceEntry, *, tighter: bool = False) -> None:
         shape = current_shape(entry, self.hosts[entry.host])
         if shape == entry.shape:
             return
+        if not tighter:
+            self.loosened[entry.device.id] = None
         self._unindex(entry)
         entry.shape = shape
         family = self.families.setdefault(shape.family, Family())

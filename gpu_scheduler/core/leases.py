@@ -25,12 +25,15 @@ from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record
 
 
 def grant(
-    turn: Turn, waiting: to.Waiting, devices: tuple[DeviceId, ...], *, accepted: bool
+    turn: Turn, waiting: to.Waiting, devices: tuple[DeviceId, ...], *, behalf: str, accepted: bool
 ) -> LeaseEntry:
-    """Commit a policy's proposal, checked once more. The caller writes the record and tells."""
+    """Commit what was found, checked once more. The caller writes the record and tells.
+
+    `behalf` is the attempt whose kept devices it may have: its own, or the head's that lends them.
+    """
     inventory = turn.state.inventory
     for device in devices:
-        reason = fits(waiting.request, inventory.shape_of(device), waiting.attempt)
+        reason = fits(waiting.request, inventory.shape_of(device), behalf)
         assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
     assert len(set(devices)) == waiting.request.count, f"{waiting.attempt}: all devices or none"
     begins = waiting.hold is Hold.DEADLINE and accepted
@@ -200,8 +203,8 @@ def _session_changed(turn: Turn, entry: LeaseEntry, event: on.LeaseSessionTold) 
 def _opened(turn: Turn, entry: LeaseEntry) -> None:
     if entry.lease.state is not LeaseState.RESERVED:
         return
-    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE))
-    turn.set_deadline(entry, None)
+    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=turn.wall_s))
+    turn.set_deadline(entry, entry.lease_s)
     _running(turn, entry)
     tell(turn, entry, turn.owner_of(entry))
 
@@ -220,7 +223,8 @@ def _freed(turn: Turn, entry: LeaseEntry) -> None:
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING))
+    freed = to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING, freed_s=turn.wall_s)
+    turn.emit(freed)
     turn.set_deadline(entry, None)
     turn.capacity_freed = True
     tell(turn, entry, turn.owner_of(entry))
@@ -233,8 +237,11 @@ def end(turn: Turn, entry: LeaseEntry, reason: EndReason, detail: str = "") -> N
     """End a lease; its record keeps its step and learns the reason, in the same entry."""
     owner = turn.owner_of(entry)
     turn.emit(
-        to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDED, reason=reason, detail=detail)
-    )
+        to.LeaseChanged(
+            lease=entry.lease.id, state=LeaseState.ENDED, reason=reason, detail=detail,
+            freed_s=turn.wall_s,
+        )
+    )  # fmt: skip
     turn.set_deadline(entry, None)
     turn.capacity_freed = True
     record = turn.record_of(entry.lease.holder)
@@ -259,6 +266,8 @@ def deadline_passed(turn: Turn, lease: LeaseId) -> None:
         _not_accepted(turn, entry)
     elif entry.lease.hold is Hold.DEADLINE:
         end(turn, entry, EndReason.EXPIRED, "its length is over")
+    elif entry.lease.state is LeaseState.ACTIVE:
+        end(turn, entry, EndReason.CAP, f"its session was open for the {entry.lease_s:g} s asked")
     elif entry.staged:
         end(turn, entry, EndReason.NOT_STARTED, "no session came before connect_by")
     else:
@@ -279,7 +288,7 @@ def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
     )  # fmt: skip
     turn.emit(to.RequestQueued(waiting=waiting))
     if session is not None:
-        turn.state.queue.pass_over(waiting.attempt)
+        turn.state.queue.set_aside_one(waiting.attempt)
     turn.start_patience(waiting)
     if record is not None:
         turn.write(record, Step.WAITING, lease=None, reason=None)

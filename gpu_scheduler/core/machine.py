@@ -40,12 +40,11 @@ from gpu_scheduler.core import (
 )
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.apply import apply_part
-from gpu_scheduler.core.policies.base import Policy
-from gpu_scheduler.core.policies.fifo import Fifo
 from gpu_scheduler.core.snapshot import snapshot
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.parameters import Parameters
 
 
 class SchedulerMachine:
@@ -54,17 +53,18 @@ class SchedulerMachine:
     A daemon makes one, applies every entry of its journal, then handles `EpochBegan` first.
     """
 
-    def __init__(self, budget: Budget, ids: IdSource, policy: Policy | None = None) -> None:
-        self.state = State()
+    def __init__(
+        self, budget: Budget, ids: IdSource, configured: Parameters | None = None
+    ) -> None:
+        self.state = State(configured=configured or Parameters())
         self._budget = budget
         self._ids = ids
-        self._policy = policy or Fifo()
         self._wake_s: float | None = None  #: the `Ticked` that is under way
 
     def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
         """Decide; the state has changed when this returns."""
         turn = Turn(
-            state=self.state, budget=self._budget, ids=self._ids, policy=self._policy,
+            state=self.state, budget=self._budget, ids=self._ids,
             at_s=event.at_s, wall_s=event.wall_s,
         )  # fmt: skip
         self._route(turn, event)

@@ -136,8 +136,9 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
     waiting = to.Waiting(
         attempt=attempt_key(record), holder=record.holder, request=event.request,
         session=event.session, waiting_since_s=record.waiting_since_s,
+        lease_s=event.request.lease_s,
     )  # fmt: skip
-    outcome, entry = dispatch.admit(turn, waiting)
+    outcome, entry, judged = dispatch.admit(turn, waiting)
     if entry is not None:
         record = turn.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = turn.granted(entry)
@@ -146,7 +147,7 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
         )
         return
     if outcome is do.Outcome.WAITING and event.wait:
-        dispatch.enqueue(turn, waiting)
+        dispatch.enqueue(turn, waiting, judged=judged)
         record = turn.write(record, Step.WAITING)
     else:
         outcome = do.Outcome.BUSY if outcome is do.Outcome.WAITING else outcome

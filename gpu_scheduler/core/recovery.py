@@ -31,6 +31,8 @@ def begin(turn: Turn) -> None:
         turn.set_deadline(entry, _left_s(turn, entry))
     for waiting in state.queue.entries.values():
         turn.start_patience(waiting)
+    state.queue.wake_all()
+    turn.capacity_freed = True
     for record in state.records.values():
         if record.step is Step.ENDED:
             left_s = _left_by_wall_s(turn, record.updated_s, budget.record_forget_s)
@@ -43,6 +45,8 @@ def _left_s(turn: Turn, entry: LeaseEntry) -> float | None:
         return turn.budget.client_gone_s  # its session has to reconnect first
     if entry.lease.hold is Hold.DEADLINE:
         assert entry.lease_s is not None, "a deadline lease has a length"
+        return _left_by_wall_s(turn, entry.active_s or entry.granted_s, entry.lease_s)
+    if entry.lease.state is LeaseState.ACTIVE and entry.lease_s is not None:
         return _left_by_wall_s(turn, entry.active_s or entry.granted_s, entry.lease_s)
     if entry.lease.state is not LeaseState.RESERVED:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
+from gpu_scheduler.core import dispatch
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.turn import Turn
@@ -29,5 +30,5 @@ def set_parameter(turn: Turn, event: on.SetAsked) -> None:
         return
     if state.overrides.get(event.name, DEFAULT) != event.value:
         turn.emit(to.ParameterSet(name=event.name, value=event.value))
-        turn.capacity_freed = True  # another rule may serve another request
+        dispatch.judge_anew(turn)
     turn.reply(event.reply_to, parameters(state))

@@ -25,11 +25,8 @@ def heard(turn: Turn, session: SessionId) -> None:
         gone_s = turn.at_s + turn.budget.client_gone_s
         turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
     turn.state.sessions[session] = turn.at_s
-    queue = turn.state.queue
-    if queue.passed_over:
-        for attempt in tuple(queue.of_session.get(session, ())):
-            if queue.back_in_line(attempt):
-                turn.capacity_freed = True
+    if turn.state.queue.back_in_line(session):
+        turn.capacity_freed = True
 
 
 def hello(turn: Turn, event: on.SessionHello) -> None:
@@ -103,9 +100,16 @@ def withdraw(turn: Turn, event: on.WithdrawAsked) -> None:
 
 
 def _reserve_problem(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
-    if (event.hold is Hold.DEADLINE) is not (event.lease_s is not None and event.lease_s > 0):
-        return ErrorCode.INVALID, "lease_s > 0 goes with hold deadline, and only with it"
+    length_s, most_s = _length_s(event), turn.state.parameters.lease_s_max
+    if event.hold is Hold.DEADLINE and length_s is None:
+        return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
+    if length_s is not None and not 0 < length_s <= most_s:
+        return ErrorCode.INVALID, f"lease_s {length_s:g} must be more than 0 and at most {most_s:g}"
     return _taken(turn, event)
+
+
+def _length_s(event: on.ReserveAsked) -> float | None:
+    return event.request.lease_s if event.lease_s is None else event.lease_s
 
 
 def _taken(turn: Turn, event: on.ReserveAsked | on.WithdrawAsked) -> tuple[ErrorCode, str] | None:
@@ -127,13 +131,13 @@ def _judge(turn: Turn, event: on.ReserveAsked) -> do.AttemptAnswer:
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
     waiting = to.Waiting(
         attempt=event.attempt, holder=None, request=event.request, session=event.session,
-        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=event.lease_s,
+        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=_length_s(event),
     )  # fmt: skip
-    outcome, entry = dispatch.admit(turn, waiting)
+    outcome, entry, judged = dispatch.admit(turn, waiting)
     if entry is not None:
         return do.AttemptAnswer(outcome=outcome, granted=turn.granted(entry))
     if outcome is do.Outcome.WAITING and event.wait:
-        dispatch.enqueue(turn, waiting)
+        dispatch.enqueue(turn, waiting, judged=judged)
     elif outcome is do.Outcome.WAITING:
         outcome = do.Outcome.BUSY
     reason = dispatch.explained(turn, event.request, waiting)

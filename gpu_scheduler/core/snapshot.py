@@ -37,6 +37,8 @@ def _parts(state: State) -> Iterator[do.Part]:
         yield do.RequestQueued(waiting=waiting)
     for entry in state.leases.values():
         yield from _lease_parts(entry)
+    for tenant, used in state.tenants.used.items():
+        yield do.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
     for record in state.records.values():
         yield do.RecordWritten(record=record)
     # last: it sets the position, which the parts before it have moved

@@ -6,12 +6,15 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue
+from gpu_scheduler.core.tenants import Tenants
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
@@ -25,11 +28,11 @@ class LeaseEntry:
     request: Request
     session: SessionId | None  #: who reserved it; None for a job's: its record's owner
     waiting_since_s: float  #: wall clock: place of its request, should nobody take it
-    lease_s: float | None  #: length of a deadline lease
+    lease_s: float | None  #: it ends this long after its session opened, or a deadline one began
     granted_s: float  #: wall clock
     accepted: bool
     connect_by_s: float | None = None  #: staged: length from then to the first session
-    active_s: float | None = None  #: wall clock of the begin of a deadline lease
+    active_s: float | None = None  #: wall clock: its length began, if it has one
     deadline_s: float | None = None  #: monotonic; not durable
 
     @property
@@ -55,7 +58,8 @@ class State:
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
     overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
     inventory: Inventory = field(default_factory=Inventory)
-    queue: WaitingQueue = field(default_factory=WaitingQueue)
+    queue: WaitingQueue = field(init=False)
+    tenants: Tenants = field(default_factory=Tenants)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
@@ -65,11 +69,13 @@ class State:
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, None] = field(default_factory=dict)
     bypass: Bypass = field(default_factory=Bypass)
+    openings: Openings = field(default_factory=Openings)
     timers: Timers = field(default_factory=Timers)
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
 
     def __post_init__(self) -> None:
         self.parameters = self.configured
+        self.queue = WaitingQueue(self.parameters.aging_s)
 
     def set_parameter(self, name: str, value: Given) -> None:
         """Override a parameter, or take an override back. Raises INVALID."""
@@ -78,6 +84,7 @@ class State:
             overrides[name] = value
         self.parameters = overridden(self.configured, overrides)
         self.overrides = overrides
+        self.queue.reorder(self.parameters.aging_s)
 
     def live_lease(self, record: Record) -> LeaseEntry | None:
         """The lease of a record's newest attempt, if it is not over."""
@@ -113,8 +120,14 @@ class StateView(Protocol):
     """What a policy may read: the same objects, to look at only."""
 
     @property
+    def parameters(self) -> Parameters: ...
+    @property
     def inventory(self) -> Inventory: ...
     @property
     def queue(self) -> WaitingQueue: ...
+    @property
+    def tenants(self) -> Tenants: ...
+    @property
+    def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
     def bypass(self) -> Bypass: ...

@@ -12,7 +12,6 @@ from corekit.ids import HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.apply import apply_part
-from gpu_scheduler.core.policies.base import Policy
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.model import Hold, LeaseState, Record, Step
@@ -25,7 +24,6 @@ class Turn:
     state: State
     budget: Budget
     ids: IdSource
-    policy: Policy
     at_s: float
     wall_s: float
     parts: list[to.Part] = field(default_factory=list)
@@ -109,13 +107,23 @@ class Turn:
         record = self.record_of(entry.lease.holder)
         return entry.session if record is None else record.owner
 
+    def deadline_in_s(self, waiting: to.Waiting) -> float | None:
+        """Seconds until it is of no use any more, negative afterwards; None = it always is."""
+        deadline_s = waiting.request.deadline_s
+        return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
+
     def start_patience(self, waiting: to.Waiting) -> None:
-        """max_wait_s counts while a request belongs to a session, anew with each one."""
-        patience_s = waiting.request.max_wait_s
-        if waiting.session is None:
+        """max_wait_s counts while a request belongs to a session, anew with each one.
+
+        The deadline counts always, by the wall clock: it goes on through restarts and hand-backs.
+        """
+        patience_s = None if waiting.session is None else waiting.request.max_wait_s
+        lefts_s = [s for s in (patience_s, self.deadline_in_s(waiting)) if s is not None]
+        if lefts_s:
+            in_s = max(0.0, min(lefts_s))
+            self.state.timers.arm(TimerKind.WAIT, waiting.attempt, self.at_s + in_s)
+        else:
             self.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-        elif patience_s is not None:
-            self.state.timers.arm(TimerKind.WAIT, waiting.attempt, self.at_s + patience_s)
 
     def set_deadline(self, entry: LeaseEntry, in_s: float | None) -> None:
         """Replace the one deadline of a lease; None = nothing but events ends it."""

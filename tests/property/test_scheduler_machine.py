@@ -20,7 +20,6 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.policies.fifo import Fifo
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -33,6 +32,7 @@ from gpu_scheduler.model import (
     Sharing,
     Step,
 )
+from gpu_scheduler.parameters import Parameters
 
 SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
@@ -147,7 +147,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A new process replays the journal; time goes on meanwhile."""
         self.runs += 1
         self.now_s += 1.0
-        machine = SchedulerMachine(Budget(), IdSource(self.runs), Fifo(bypass_max=2))
+        machine = SchedulerMachine(Budget(), IdSource(self.runs), Parameters(bypass_max=2))
         for line in self.journal:
             machine.apply(decode_entry(line))
         if self.runs > 1:

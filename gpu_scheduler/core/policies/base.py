@@ -1,34 +1,45 @@
-"""What a policy is."""
+"""What a policy is: who goes next. It says in which order to look; the machine looks and commits.
+
+Under every policy nothing waits that fits and that no rule holds back, and the head of the queue
+is passed a bounded number of times (`keep`): so no request starves while priorities age.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Protocol
 
+from corekit.budget import Budget
 from corekit.ids import DeviceId
 from gpu_scheduler.core.changes import Waiting
+from gpu_scheduler.core.queue import Lines
 from gpu_scheduler.core.state import StateView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """One waiting request and the devices it should have."""
+class View(Protocol):
+    """What a policy may read."""
 
-    attempt: str
-    devices: tuple[DeviceId, ...]
+    @property
+    def state(self) -> StateView: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def wall_s(self) -> float: ...
 
 
 class Policy(Protocol):
     """Stateless: everything it may go by is in the view."""
 
-    def admit(self, view: StateView, newcomer: Waiting) -> Proposal | None:
-        """A grant for a request that just came, when no queued one that fits is passed unfairly."""
+    def lines(self, view: View) -> Iterator[Lines]:
+        """Waiting requests, group by group: who fits is served from the first that has somebody."""
         ...
 
-    def next(self, view: StateView) -> Proposal | None:
-        """The next queued request to serve; None when none should be now. Asked until None."""
-        ...
-
-    def keep(self, view: StateView, head: Waiting) -> tuple[DeviceId, ...]:
+    def keep(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:
         """Devices nobody behind `head` may have from now on; empty while it can be passed."""
+        ...
+
+    def lend_until_s(self, view: View) -> float | None:
+        """Who is sure to be done by then (monotonic) may have what is kept for the head."""
         ...

@@ -1,43 +1,35 @@
 """First come, first served within a priority, without holding back those that fit.
 
 A request that does not fit is passed by later ones that do, at most `bypass_max` times on devices
-it could use. Then the `count` devices nearest to being free for it are kept for it: it waits no
-longer than the leases that are on those devices already, whatever else arrives behind it.
+it could use. Then the `count` devices nearest to being free for it are kept for it.
+
+Bound: with k requests before it by place and no lease longer than L, a request that hosts can serve
+waits at most (k + 1) × (bypass_max + 2) × L. For a head that waits sees, within every L, either its
+devices free or one more grant that passes it; after `bypass_max` of those its kept devices are free
+within one more L, whatever else arrives behind it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from corekit.ids import DeviceId
 from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.placement import keepable, place
-from gpu_scheduler.core.policies.base import Proposal
-from gpu_scheduler.core.state import StateView
-
-#: Passing keeps devices busy; 64 is a few seconds of a busy pool, far below any job's patience.
-BYPASS_MAX = 64
+from gpu_scheduler.core.placement import keepable
+from gpu_scheduler.core.policies.base import View
+from gpu_scheduler.core.queue import Lines
 
 
 class Fifo:
-    """Order: (priority descending, waiting_since, id)."""
+    """Order: by place."""
 
-    def __init__(self, bypass_max: int = BYPASS_MAX) -> None:
-        self._bypass_max = bypass_max
+    def lines(self, view: View) -> Iterator[Lines]:
+        yield view.state.queue.lines
 
-    def admit(self, view: StateView, newcomer: Waiting) -> Proposal | None:
-        # Nothing queued fits (`next` was asked until None), so whatever fits a newcomer is free
-        # for it; what is kept for the head does not fit it.
-        return _proposal(view, newcomer)
-
-    def next(self, view: StateView) -> Proposal | None:
-        proposals = (_proposal(view, waiting) for waiting in view.queue.heads())
-        return next((p for p in proposals if p is not None), None)
-
-    def keep(self, view: StateView, head: Waiting) -> tuple[DeviceId, ...]:
-        if view.bypass.count < self._bypass_max:
+    def keep(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:
+        if view.state.bypass.count < view.state.parameters.bypass_max:
             return ()
-        return keepable(head.request, view.inventory)
+        return keepable(head.request, view.state.inventory)
 
-
-def _proposal(view: StateView, waiting: Waiting) -> Proposal | None:
-    devices = place(waiting.request, view.inventory, waiting.attempt)
-    return None if devices is None else Proposal(attempt=waiting.attempt, devices=devices)
+    def lend_until_s(self, view: View) -> float | None:  # noqa: ARG002 - it never lends
+        return None

@@ -14,7 +14,6 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.policies.fifo import Fifo
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -26,6 +25,7 @@ from gpu_scheduler.model import (
     Sharing,
     Usage,
 )
+from gpu_scheduler.parameters import Parameters
 
 EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 
@@ -33,9 +33,9 @@ EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 class World:
     """Owns time: `advance` delivers ticks when they were asked for, and beats for the living."""
 
-    def __init__(self, bypass_max: int = 64) -> None:
+    def __init__(self, bypass_max: int = 64, **parameters: Any) -> None:
         self.budget = Budget()
-        self.bypass_max = bypass_max
+        self.configured = Parameters(bypass_max=bypass_max, **parameters)
         self.now_s = 100.0
         self.journal: list[Entry] = []
         self.actions: list[do.Action] = []  #: of the last event
@@ -53,7 +53,7 @@ class World:
         self.handle(on.EpochBegan)
 
     def replayed(self) -> SchedulerMachine:
-        machine = SchedulerMachine(self.budget, IdSource(self.runs), Fifo(self.bypass_max))
+        machine = SchedulerMachine(self.budget, IdSource(self.runs), self.configured)
         for entry in self.journal:
             machine.apply(decode_entry(encode_entry(entry)))
         return machine
