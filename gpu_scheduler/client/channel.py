@@ -20,7 +20,14 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.protocol.address import parse_address as parse_address
-from gpu_scheduler.protocol.codec import BrokenFrame, LineBuffer, decode_line, encode_line
+from gpu_scheduler.protocol.codec import (
+    AnswerFrame,
+    Body,
+    BrokenFrame,
+    LineBuffer,
+    read_answer,
+    request_line,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +43,15 @@ class ChannelEvents:
     """What the owner of a channel wants to know; all are called in the event loop."""
 
     hello: Callable[[], Fields]  #: fields of the hello for the next connection
-    welcomed: Callable[[Fields], None]  #: its answer; may raise AppError to refuse the connection
-    pushed: Callable[[str, Fields], None]  #: name and fields of a push
+    welcomed: Callable[[Body], None]  #: its answer; may raise AppError to refuse the connection
+    pushed: Callable[[str, Body], None]  #: name and fields of a push
     lost: Callable[[str], None]  #: a welcomed connection broke, and why
 
 
 @dataclass(slots=True)
 class _Pending:
     line: bytes
-    answer: asyncio.Future[Fields]
+    answer: asyncio.Future[Body]
     sent: bool = False
 
 
@@ -98,8 +105,8 @@ class Channel:
         """For tasks that live as long as the channel, such as beats."""
         return self._nursery
 
-    async def call(self, op: str, fields: Fields, *, deadline_s: float) -> Fields:
-        """One request, through as many connections as it takes.
+    async def call(self, op: str, fields: Any, *, deadline_s: float) -> Body:
+        """One request, through as many connections as it takes; `fields`: the op's value.
 
         Raises the scheduler's own AppError; TIMEOUT when it may have been done without an answer
         in time; UNAVAILABLE when no connection could be had; EXHAUSTED over IN_FLIGHT_MAX.
@@ -109,7 +116,7 @@ class Channel:
         id_ = self._next_id
         self._next_id += 1
         loop = asyncio.get_running_loop()
-        line = encode_line({"id": id_, "op": op, **fields})
+        line = request_line(id_, op, fields)
         pending = self._pending[id_] = _Pending(line, loop.create_future())
         timer = loop.call_later(deadline_s, self._expire, pending, op, deadline_s)
         try:
@@ -140,7 +147,7 @@ class Channel:
 
     def _say_hello(self, wire: _Wire) -> None:
         key = {} if self._access.key is None else {"key": self._access.key}
-        wire.write(encode_line({"id": HELLO_ID, "op": "hello", **key, **self._events.hello()}))
+        wire.write(request_line(HELLO_ID, "hello", {**key, **self._events.hello()}))
 
     async def _stay_connected(self) -> None:
         pause_s = self._budget.reconnect_base_s
@@ -185,20 +192,20 @@ class Channel:
             self._why_not = f"it broke off before its welcome: {reason}"
         return wire.welcomed
 
-    def _line(self, wire: _Wire, frame: dict[str, Any]) -> None:
-        if "push" in frame:
-            self._events.pushed(str(frame.pop("push")), frame)
-        elif frame.get("id") == HELLO_ID:
+    def _line(self, wire: _Wire, frame: AnswerFrame) -> None:
+        if frame.push is not None:
+            self._events.pushed(frame.push, frame.body)
+        elif frame.id == HELLO_ID:
             self._hello_answered(wire, frame)
-        elif (pending := self._pending.get(frame.get("id", -1))) is not None:
+        elif frame.id is not None and (pending := self._pending.get(frame.id)) is not None:
             _settle(pending.answer, frame)
 
-    def _hello_answered(self, wire: _Wire, frame: dict[str, Any]) -> None:
-        if "error" in frame:
-            return self._refused(wire, AppError.from_json(frame["error"]))
+    def _hello_answered(self, wire: _Wire, frame: AnswerFrame) -> None:
+        if frame.error is not None:
+            return self._refused(wire, frame.error)
         fresh, self._wire = self._wire is not wire, wire
         try:
-            self._events.welcomed(frame.get("ok", {}))
+            self._events.welcomed(frame.body)
         except AppError as error:
             return self._refused(wire, error)
         wire.welcomed = True
@@ -224,7 +231,7 @@ class _Wire(asyncio.Protocol):
     after `silence_s` without a byte (both roles send something, which is answered, far oftener).
     """
 
-    def __init__(self, on_frame: Callable[[_Wire, dict[str, Any]], None], silence_s: float) -> None:
+    def __init__(self, on_frame: Callable[[_Wire, AnswerFrame], None], silence_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[str] = self._loop.create_future()
         self.welcomed = False
@@ -244,7 +251,7 @@ class _Wire(asyncio.Protocol):
         try:
             for line in self._lines.feed(data):
                 if not self.gone.done():
-                    self._on_frame(self, decode_line(line))
+                    self._on_frame(self, read_answer(line))
         except BrokenFrame as error:
             self.break_off(f"the scheduler sent what is no message: {error}")
 
@@ -278,15 +285,15 @@ class _Wire(asyncio.Protocol):
             self.gone.set_result(reason)
 
 
-def _settle(answer: asyncio.Future[Fields], frame: dict[str, Any]) -> None:
+def _settle(answer: asyncio.Future[Body], frame: AnswerFrame) -> None:
     if answer.done():
         return
-    if "error" in frame:
-        answer.set_exception(AppError.from_json(frame["error"]))
+    if frame.error is not None:
+        answer.set_exception(frame.error)
     else:
-        answer.set_result(frame.get("ok", {}))
+        answer.set_result(frame.body)
 
 
-def _fail(answer: asyncio.Future[Fields], error: AppError) -> None:
+def _fail(answer: asyncio.Future[Body], error: AppError) -> None:
     if not answer.done():
         answer.set_exception(error)

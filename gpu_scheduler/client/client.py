@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from corekit.budget import Budget
-from corekit.decode import decode, encode
+from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.ids import HostId, JobId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import EndReason, Hold, Lease, Record, Request
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers, requester
-from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
 
@@ -240,13 +240,16 @@ class SchedulerClient:
         """Get (or stop) every push about every lease; ask again after each `Connected`."""
         await self._ask(requester.Watch(all=all_leases), answers.Done)
 
-    async def drain(self, host: str) -> None:
-        """No new leases on this host."""
-        await self._ask(requester.Drain(host=HostId(host)), answers.Done)
+    async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
+        """No new leases on this host, or on one device of it; with `revoke` live ones end."""
+        one = None if device is None else DeviceId(device)
+        op = requester.Drain(host=HostId(host), device=one, revoke=revoke)
+        await self._ask(op, answers.Done)
 
-    async def undrain(self, host: str) -> None:
-        """New leases on this host again."""
-        await self._ask(requester.Undrain(host=HostId(host)), answers.Done)
+    async def undrain(self, host: str, device: str | None = None) -> None:
+        """New leases on this host, or on this device of it, again."""
+        one = None if device is None else DeviceId(device)
+        await self._ask(requester.Undrain(host=HostId(host), device=one), answers.Done)
 
     async def forget(self, host: str) -> None:
         """The host is gone for good. Raises CONFLICT while it is up."""
@@ -266,10 +269,10 @@ class SchedulerClient:
     async def _ask(self, op: requester.Op, answer: type[T]) -> T:
         name = requester.OP_NAMES[type(op)]
         try:
-            value = await self._channel.call(name, encode(op), deadline_s=self._deadline_s)
+            body = await self._channel.call(name, op, deadline_s=self._deadline_s)
         except AppError as error:
             raise _with_record(error) from None
-        return decode(answer, value)
+        return body.read(answer)
 
     async def _beats(self) -> None:
         while True:
@@ -283,8 +286,8 @@ class SchedulerClient:
     def _hello(self) -> Fields:
         return {"role": "requester", "session": self.session, "version": VERSION}
 
-    def _on_welcome(self, value: Fields) -> None:
-        self.epoch = decode(answers.SessionWelcome, value).epoch
+    def _on_welcome(self, body: Body) -> None:
+        self.epoch = body.read(answers.SessionWelcome).epoch
         self._welcomed.set()
         self._tell(Connected(epoch=self.epoch))
 
@@ -292,13 +295,13 @@ class SchedulerClient:
         self._welcomed.clear()
         self._tell(Disconnected(detail=detail))
 
-    def _pushed(self, name: str, fields: Fields) -> None:
+    def _pushed(self, name: str, body: Body) -> None:
         cls = answers.PUSHES.get(name)
         if cls is None:
             logger.info("push %r is newer than this client", name)
             return
         try:
-            push = decode(cls, fields)
+            push = body.read(cls)
         except AppError as error:
             logger.warning("push %r left out: %s", name, error.message)
             return

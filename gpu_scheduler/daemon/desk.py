@@ -19,7 +19,7 @@ from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
-from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.protocol.codec import VERSION, Body
 
 Fields = Mapping[str, Any]
 
@@ -89,14 +89,12 @@ class Desk:
         self._hand_in("hello", on.HostHello, {**known, "reply_to": reply_to})
         return hello.host
 
-    def ask(
-        self, caller: Caller, session: SessionId, op: str, fields: Fields, reply_to: str
-    ) -> None:
+    def ask(self, caller: Caller, session: SessionId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
         cls = requester.OPS.get(op)
         if cls is None:
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
-        value = decode(cls, fields, op)
+        value = body.read(cls, op)
         self._gate.may(caller, op, value)
         if isinstance(value, (requester.Attempt, requester.Reserve)) and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
@@ -112,12 +110,12 @@ class Desk:
             case _:
                 self._hand_in(op, _EVENTS[cls], {**_fields_of(value), **envelope})
 
-    def told(self, host: HostId, op: str, fields: Fields, reply_to: str) -> None:
+    def told(self, host: HostId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a host session. Raises AppError."""
         cls = HOST_OPS.get(op)
         if cls is None:
             raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
-        value = decode(cls, fields, op)
+        value = body.read(cls, op)
         envelope = {"host": host, "reply_to": reply_to}
         match value:
             case host_words.Report():

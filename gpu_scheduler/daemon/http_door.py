@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import SessionId
 from gpu_scheduler.core import actions as do
@@ -25,7 +26,7 @@ from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
 from gpu_scheduler.daemon.sessions import Switchboard
-from gpu_scheduler.protocol.codec import LINE_BYTES_MAX, VERSION, BrokenFrame, decode_line
+from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import openapi
 from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX, OPS
 
@@ -38,7 +39,7 @@ STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INTERNAL: 500, ErrorCode.UNAVAILABLE: 503, ErrorCode.TIMEOUT: 504,
 }  # fmt: skip
 
-Answered = tuple[do.Answer, Mapping[str, Any]]
+Answered = tuple[do.Answer, bytes]  # the core's value and its JSON
 
 
 class Calls:
@@ -50,9 +51,7 @@ class Calls:
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._next = 0
 
-    async def ask(
-        self, caller: Caller, session: str, op: str, fields: Mapping[str, Any]
-    ) -> Answered:
+    async def ask(self, caller: Caller, session: str, op: str, body: Body) -> Answered:
         """One op. Raises AppError."""
         self._next += 1
         id_ = self._next
@@ -60,7 +59,7 @@ class Calls:
         self._waiting[id_] = future
         try:
             known_as = SessionId(caller.session(session))
-            self._desk.ask(caller, known_as, op, fields, f"{self._number}.{id_}")
+            self._desk.ask(caller, known_as, op, body, f"{self._number}.{id_}")
             return await future
         except asyncio.QueueFull:
             text = "the scheduler is behind with its work; try again in a moment"
@@ -68,9 +67,9 @@ class Calls:
         finally:
             del self._waiting[id_]
 
-    def answer(self, id_: int, answer: do.Answer, value: Mapping[str, Any]) -> None:
+    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
         if (future := self._waiting.get(id_)) and not future.done():
-            future.set_result((answer, value))
+            future.set_result((answer, text))
 
     def refuse(self, id_: int, error: AppError) -> None:
         if (future := self._waiting.get(id_)) and not future.done():
@@ -122,7 +121,7 @@ class HttpDoor:
     async def _metrics_text(self, request: web.Request) -> web.Response:
         ops = ("inventory", "leases", "queue")
         caller = self._caller(request)
-        answered = [await self._calls.ask(caller, "metrics", op, {}) for op in ops]
+        answered = [await self._calls.ask(caller, "metrics", op, EMPTY) for op in ops]
         inventory, leases, queue = (answer for answer, _ in answered)
         assert isinstance(inventory, do.InventoryAnswer)
         assert isinstance(leases, do.LeasesAnswer)
@@ -132,8 +131,8 @@ class HttpDoor:
         return web.Response(text=text, content_type="text/plain")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
-        fields = {"lease": request.match_info["lease"]}
-        return await self._answer(request, "release", fields)
+        body = Body(encode_json({"lease": request.match_info["lease"]}))
+        return await self._answer(request, "release", body)
 
     async def _read(self, request: web.Request) -> web.Response:
         op = request.match_info["op"]
@@ -142,28 +141,26 @@ class HttpDoor:
         fields: dict[str, Any] = dict(request.query)
         if "limit" in fields:
             fields["limit"] = int(fields["limit"]) if fields["limit"].isdigit() else -1
-        return await self._answer(request, op, fields)
+        return await self._answer(request, op, Body(encode_json(fields)))
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.match_info["op"]
         if op in NOT_HERE:
             raise AppError(ErrorCode.NOT_FOUND, f"{op!r} belongs to the socket door")
-        body = await request.read()
+        text = await request.read()
         try:
-            fields = decode_line(body) if body else {}
+            return await self._answer(request, op, Body(text) if text else EMPTY)
         except BrokenFrame as error:
             raise invalid(f"the body must hold the fields of the op: {error}") from None
-        return await self._answer(request, op, fields)
 
-    async def _answer(
-        self, request: web.Request, op: str, fields: Mapping[str, Any]
-    ) -> web.Response:
+    async def _answer(self, request: web.Request, op: str, body: Body) -> web.Response:
         session = request.headers.get("X-Session", "http")
         if not 1 <= len(session) <= NAME_CHARACTERS_MAX:
             raise invalid(f"X-Session must have 1 to {NAME_CHARACTERS_MAX} characters")
-        answer, value = await self._calls.ask(self._caller(request), session, op, fields)
+        answer, text = await self._calls.ask(self._caller(request), session, op, body)
         waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
-        return web.json_response(value, status=202 if waits else 200)
+        status = 202 if waits else 200
+        return web.Response(body=text, status=status, content_type="application/json")
 
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")

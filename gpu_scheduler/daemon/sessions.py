@@ -6,21 +6,23 @@ the connection on which its newest hello was welcomed; an older one of the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
-from corekit.decode import encode
+from corekit.decode import encode, encode_json
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.secret import Secrets
+from gpu_scheduler.model import GrantedLease
+from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import host as host_words
 
 
 class Sink(Protocol):
     """Where the answers of one connection go."""
 
-    def answer(self, id_: int, answer: do.Answer, value: Mapping[str, Any]) -> None:
-        """The good answer: the core's value, and its wire form with secrets."""
+    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+        """The good answer: the core's value, and its JSON with secrets."""
         ...
 
     def refuse(self, id_: int, error: AppError) -> None: ...
@@ -30,7 +32,7 @@ class Sink(Protocol):
 class Line(Protocol):
     """A connection that takes pushes."""
 
-    def push(self, name: str, fields: Mapping[str, Any]) -> None: ...
+    def push(self, name: str, text: bytes) -> None: ...
     def close(self) -> None: ...
 
 
@@ -81,7 +83,7 @@ class Switchboard:
         if isinstance(action.answer, do.AttemptAnswer):
             self._metrics.outcomes[action.answer.outcome.value] += 1
         if sink is not None:
-            sink.answer(id_, action.answer, self._wire(action.answer))
+            sink.answer(id_, action.answer, encode_json(self._wire(action.answer)))
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
@@ -95,24 +97,23 @@ class Switchboard:
         if line is None:
             return
         self._metrics.pushes += 1
-        fields = encode(push)
-        if isinstance(push, do.GrantedPush):
-            self._fill_granted(fields["granted"], push.granted)
-        line.push(do.PUSH_NAMES[type(push)], fields)
+        line.push(do.PUSH_NAMES[type(push)], encode_json(self._wire(push)))
 
     def install(self, action: do.InstallOnHost) -> None:
         if line := self._hosts.get(action.host):
-            line.push("install", {"install": self._install(action.install, action.host)})
+            install = self._install(action.install, action.host)
+            line.push("install", encode_json(host_words.InstallPush(install=install)))
 
     def end(self, action: do.EndOnHost) -> None:
         self._metrics.lease_ends[action.reason.value] += 1
         if line := self._hosts.get(action.host):
-            fields = {"lease": action.lease, "fence": action.fence, "reason": action.reason.value}
-            line.push("end", fields)
+            end = host_words.End(lease=action.lease, fence=action.fence, reason=action.reason)
+            line.push("end", encode_json(end))
 
     def staged(self, action: do.StagedOnHost) -> None:
         if line := self._hosts.get(action.host):
-            line.push("staged", {"lease": action.lease, "connect_by_s": action.connect_by_s})
+            staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
+            line.push("staged", encode_json(staged))
 
     # --- wire forms
 
@@ -120,28 +121,39 @@ class Switchboard:
         number, _, id_ = reply_to.partition(".")
         return self._sinks.get(int(number)), int(id_)
 
-    def _wire(self, answer: do.Answer) -> Mapping[str, Any]:
-        if isinstance(answer, do.HostWelcome):
-            return self._welcome(answer)
-        value: dict[str, Any] = encode(answer)
-        if isinstance(answer, (do.AttemptAnswer, do.AdoptAnswer)) and answer.granted is not None:
-            self._fill_granted(value["granted"], answer.granted)
-        return value
+    def _wire(self, value: do.Answer | do.Push) -> Any:
+        """The value as the wire has it: with the secrets, which the core does not know."""
+        match value:
+            case do.AttemptAnswer(granted=do.Granted() as granted):
+                return answers.AttemptOutcome(
+                    outcome=value.outcome, granted=self._granted(granted), record=value.record
+                )
+            case do.AdoptAnswer(granted=do.Granted() as granted):
+                return answers.Adopted(record=value.record, granted=self._granted(granted))
+            case do.GrantedPush():
+                return answers.GrantedPush(
+                    holder=value.holder, attempt=value.attempt, granted=self._granted(value.granted)
+                )
+            case do.HostWelcome():
+                installs = tuple(self._install(i, i.shares[0].host) for i in value.installs)
+                return host_words.HostWelcome(epoch=value.epoch, installs=installs)
+            case _:
+                return value
 
-    def _fill_granted(self, value: dict[str, Any], granted: do.Granted) -> None:
+    def _granted(self, granted: do.Granted) -> GrantedLease:
         lease = granted.lease
-        value["secrets"] = {
-            host: self._secrets.of(lease.id, lease.fence, host) for host in granted.gateways
-        }
+        secrets = {host: self._secrets.of(lease.id, lease.fence, host) for host in granted.gateways}
+        return GrantedLease(
+            lease=lease, epoch=granted.epoch, gateways=granted.gateways, secrets=secrets
+        )
 
-    def _welcome(self, answer: do.HostWelcome) -> Mapping[str, Any]:
-        installs = [self._install(i, i.shares[0].host) for i in answer.installs]
-        return {"epoch": answer.epoch, "installs": installs}
-
-    def _install(self, install: do.Install, host: str) -> dict[str, Any]:
-        value: dict[str, Any] = encode(install)
-        value["secret"] = self._secrets.of(install.lease, install.fence, host)
-        return value
+    def _install(self, install: do.Install, host: str) -> host_words.Install:
+        return host_words.Install(
+            lease=install.lease, fence=install.fence,
+            secret=self._secrets.of(install.lease, install.fence, host), state=install.state,
+            shares=install.shares, tenant=install.tenant, hold=install.hold, door=install.door,
+            cap_s=install.cap_s, connect_by_s=install.connect_by_s,
+        )  # fmt: skip
 
 
 def _bind(table: dict[str, Line], name: str, line: Line) -> None:

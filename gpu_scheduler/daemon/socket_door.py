@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from corekit.errors import AppError, ErrorCode, invalid
@@ -20,13 +19,13 @@ from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol.codec import (
+    Body,
     BrokenFrame,
     LineBuffer,
-    decode_line,
     error_line,
     ok_line,
     push_line,
-    request_of,
+    read_request,
 )
 
 logger = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ class Connection(asyncio.Protocol):
         try:
             for line in self._lines.feed(data):
                 if self._transport is not None and not self._transport.is_closing():
-                    self._frame(decode_line(line))
+                    self._frame(line)
         except BrokenFrame as error:
             self._fatal(invalid(f"{error}; this door speaks JSON lines"))
 
@@ -104,25 +103,27 @@ class Connection(asyncio.Protocol):
     def _name(self) -> str:
         return self._host or self._session or "nobody yet"
 
-    def _frame(self, frame: dict[str, Any]) -> None:
+    def _frame(self, line: bytes) -> None:
         id_: int | None = None
         try:
-            request = request_of(frame)
+            request = read_request(line)
             id_ = request.id
-            self._request(request.op, request.fields, f"{self._number}.{id_}")
+            self._request(request.op, request.body, f"{self._number}.{id_}")
+        except BrokenFrame:
+            raise
         except AppError as error:
             self._refuse(id_, error)
         except asyncio.QueueFull:
             text = "the scheduler is behind with its work; try again in a moment"
             self._refuse(id_, AppError(ErrorCode.EXHAUSTED, text))
 
-    def _request(self, op: str, fields: Mapping[str, Any], reply_to: str) -> None:
+    def _request(self, op: str, body: Body, reply_to: str) -> None:
         if op == "hello":
-            self._hello(dict(fields), reply_to)
+            self._hello(body.plain(), reply_to)
         elif self._session is not None:
-            self._desk.ask(self._caller, self._session, op, fields, reply_to)
+            self._desk.ask(self._caller, self._session, op, body, reply_to)
         elif self._host is not None:
-            self._desk.told(self._host, op, fields, reply_to)
+            self._desk.told(self._host, op, body, reply_to)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
 
@@ -159,13 +160,13 @@ class Connection(asyncio.Protocol):
 
     # --- Sink and Line
 
-    def answer(self, id_: int, answer: do.Answer, value: Mapping[str, Any]) -> None:
+    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
         if isinstance(answer, do.SessionWelcome) and self._session is not None:
             self._switchboard.bind_session(self._session, self)
         elif isinstance(answer, do.HostWelcome) and self._host is not None:
             self._switchboard.bind_host(self._host, self)
         try:
-            self._write(ok_line(id_, value))
+            self._write(ok_line(id_, text))
         except AppError as error:  # longer than a line may be
             self._refuse(id_, error)
 
@@ -175,8 +176,8 @@ class Connection(asyncio.Protocol):
             self._switchboard.unbind(self)
         self._write(error_line(id_, error))
 
-    def push(self, name: str, fields: Mapping[str, Any]) -> None:
-        self._write(push_line(name, fields))
+    def push(self, name: str, text: bytes) -> None:
+        self._write(push_line(name, text))
 
     def close(self) -> None:
         self._flush()

@@ -15,20 +15,21 @@ from types import TracebackType
 from typing import Any
 
 from corekit.budget import Budget
-from corekit.decode import decode, encode
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.model import Device, EndReason, Health, Symptom, Usage
 from gpu_scheduler.monitor.ports import HostControl, Probe
-from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.protocol.codec import VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
     End,
     HostHello,
     HostWelcome,
     Install,
+    InstallPush,
     Report,
     SessionChange,
     SessionState,
@@ -128,7 +129,7 @@ class HostLink:
 
     async def _tell(self, op: str, message: SessionChange | Cut) -> None:
         try:
-            await self._channel.call(op, encode(message), deadline_s=TELL_S_MAX)
+            await self._channel.call(op, message, deadline_s=TELL_S_MAX)
         except AppError as error:
             logger.warning("%s %s not told: %s", op, message.lease, error.message)
         if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
@@ -176,8 +177,8 @@ class HostLink:
         fields: dict[str, Any] = encode(hello)
         return {"role": "host", **fields}
 
-    def _welcomed(self, value: Fields) -> None:
-        welcome = decode(HostWelcome, value)
+    def _welcomed(self, body: Body) -> None:
+        welcome = body.read(HostWelcome)
         if welcome.epoch < self.epoch_seen:
             text = f"scheduler epoch {welcome.epoch} is older than {self.epoch_seen}, seen before"
             raise AppError(ErrorCode.CONFLICT, text)
@@ -198,15 +199,15 @@ class HostLink:
         self._registered.clear()
         self._control.link_changed(False)
 
-    def _pushed(self, name: str, fields: Fields) -> None:
+    def _pushed(self, name: str, body: Body) -> None:
         try:
             if name == "install":
-                self._install(decode(Install, fields.get("install")))
+                self._install(body.read(InstallPush).install)
             elif name == "end":
-                end = decode(End, fields)
+                end = body.read(End)
                 self._control.end(end.lease, end.fence, end.reason)
             elif name == "staged":
-                staged = decode(Staged, fields)
+                staged = body.read(Staged)
                 self._control.staged(staged.lease, staged.connect_by_s)
             else:
                 logger.info("push %r is newer than this host", name)

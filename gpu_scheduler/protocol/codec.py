@@ -3,16 +3,21 @@
 A *frame* is one line holding one JSON object of at most `LINE_BYTES_MAX`. What is no frame breaks
 the connection (`BrokenFrame`), because nobody knows where the next one starts or whom to answer;
 a frame with a wrong request in it is answered by a typed error and the connection lives on.
+
+The envelope of a frame (id, op, ok, error, push) is read first; what it carries stays text, a
+`Body`, until somebody reads it as the class that belongs to it. Nothing is parsed into plain data
+on the way, and nothing is encoded twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from corekit.decode import encode_json
-from corekit.errors import AppError, invalid
+import msgspec
+
+from corekit.decode import Buffer, decode, encode_json, reader
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.walk import parse_json
 
 #: Version of the protocol; a daemon refuses any other in `hello`.
@@ -22,9 +27,14 @@ LINE_BYTES_MAX = 2**20
 #: Request ids lie below this, so that every JSON library keeps them exact.
 ID_MAX = 2**53
 
+T = TypeVar("T")
 
-class BrokenFrame(Exception):
-    """The byte stream cannot be followed any further; close the connection."""
+
+class BrokenFrame(AppError):
+    """What came is no JSON object. A byte stream cannot be followed any further: close it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID, message)
 
 
 class LineBuffer:
@@ -44,12 +54,133 @@ class LineBuffer:
         return lines
 
 
-def encode_line(value: Mapping[str, Any]) -> bytes:
-    """One frame of plain JSON data. Raises INVALID when it is too long to send."""
-    line = encode_json(value) + b"\n"
-    if len(line) > LINE_BYTES_MAX:
-        raise invalid(f"a message of {len(line)} bytes exceeds {LINE_BYTES_MAX}; ask for less")
-    return line
+@dataclass(frozen=True, slots=True)
+class Body:
+    """JSON text of one object, to be read as a class or as plain data."""
+
+    text: Buffer
+    beside: tuple[str, ...] = ()  #: keys of the envelope that stand among the object's own
+
+    def read(self, cls: type[T], path: str = "") -> T:
+        """The object as a `cls`. Raises INVALID, as BrokenFrame when the text is no object."""
+        kind: Any = cls
+        found: T | None = reader(kind, self.beside).read(self.text)
+        return decode(cls, self.plain(), path) if found is None else found
+
+    def plain(self) -> dict[str, Any]:
+        """The object without the envelope's keys. Raises BrokenFrame when it is none."""
+        value = decode_line(bytes(self.text))
+        for key in self.beside:
+            value.pop(key, None)
+        return value
+
+
+#: `{}`.
+EMPTY = Body(b"{}")
+
+
+# ---------------------------------------------------------------------- requests
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFrame:
+    """A request as it came: its fields are not read yet."""
+
+    id: int
+    op: str
+    body: Body
+
+
+class _RequestHead(msgspec.Struct):
+    id: Annotated[int, msgspec.Meta(ge=0, lt=ID_MAX)]
+    op: str
+
+
+_REQUEST_HEAD = msgspec.json.Decoder(_RequestHead)
+_REQUEST_KEYS = ("id", "op")
+
+
+def read_request(line: bytes) -> RequestFrame:
+    """Split a line into id, op and fields.
+
+    Raises INVALID (with the id in details, if it has one) and, for anything but one finite JSON
+    object, BrokenFrame; what is broken in the fields only shows when they are read.
+    """
+    try:
+        head = _REQUEST_HEAD.decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        raise _wrong_head(decode_line(line)) from None
+    return RequestFrame(head.id, head.op, Body(line, _REQUEST_KEYS))
+
+
+def _wrong_head(value: dict[str, Any]) -> AppError:
+    id_ = value.get("id")
+    if type(id_) is not int or not 0 <= id_ < ID_MAX:
+        return invalid("request: 'id' must be a whole number of at least 0", id=None)
+    return invalid("request: 'op' must be a string, such as \"beat\"", id=id_)
+
+
+def request_line(id_: int, op: str, fields: Any) -> bytes:
+    """The frame of a request; `fields` is a value of the op's class or a mapping."""
+    return _line(b'{"id":%d,"op":%s' % (id_, encode_json(op)), encode_json(fields))
+
+
+# ---------------------------------------------------------------------- answers and pushes
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFrame:
+    """What a daemon sent: a push, or the answer of a request (`error`, or else `body`)."""
+
+    id: int | None  #: of the request; None: a push, or an error of no request
+    push: str | None
+    error: AppError | None
+    body: Body
+
+
+class _AnswerHead(msgspec.Struct):
+    id: int | None = None
+    push: str | None = None
+    ok: msgspec.Raw = msgspec.Raw(b"{}")
+    error: dict[str, Any] | None = None
+
+
+_ANSWER_HEAD = msgspec.json.Decoder(_AnswerHead)
+_PUSH_KEYS = ("push",)
+
+
+def read_answer(line: bytes) -> AnswerFrame:
+    """Raises BrokenFrame for anything that no daemon sends."""
+    try:
+        head = _ANSWER_HEAD.decode(line)
+        error = None if head.error is None else AppError.from_json(head.error)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error_:
+        raise BrokenFrame(f"not an answer or push: {error_}") from None
+    body = Body(head.ok) if head.push is None else Body(line, _PUSH_KEYS)
+    return AnswerFrame(head.id, head.push, error, body)
+
+
+def ok_line(id_: int, text: bytes) -> bytes:
+    """The frame of a good answer. Raises INVALID when it is too long to send."""
+    return _bounded(b'{"id":%d,"ok":%s}\n' % (id_, text))
+
+
+def error_line(id_: int | None, error: AppError) -> bytes:
+    """The frame of an error; id null when the request had none."""
+    return encode_line({"id": id_, "error": error.as_json()})
+
+
+def push_line(name: str, text: bytes) -> bytes:
+    """The frame of a push of the object `text`. Raises INVALID when it is too long to send."""
+    return _line(b'{"push":' + encode_json(name), text)
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def encode_line(value: Any) -> bytes:
+    """One frame of one object. Raises INVALID when it is too long to send."""
+    return _bounded(encode_json(value) + b"\n")
 
 
 def decode_line(line: bytes) -> dict[str, Any]:
@@ -63,35 +194,12 @@ def decode_line(line: bytes) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFrame:
-    """A request as it came: `fields` are not decoded yet."""
-
-    id: int
-    op: str
-    fields: Mapping[str, Any]
+def _line(head: bytes, text: bytes) -> bytes:
+    """One object of the envelope's fields and those of `text`, which is an object too."""
+    return _bounded(head + b"}\n" if text == b"{}" else b"%s,%s\n" % (head, text[1:]))
 
 
-def request_of(value: dict[str, Any]) -> RequestFrame:
-    """Split a frame into id, op and fields. Raises INVALID (with the id in details, if any)."""
-    id_, op = value.pop("id", None), value.pop("op", None)
-    if type(id_) is not int or not 0 <= id_ < ID_MAX:
-        raise invalid("request: 'id' must be a whole number of at least 0", id=None)
-    if not isinstance(op, str):
-        raise invalid("request: 'op' must be a string, such as \"beat\"", id=id_)
-    return RequestFrame(id_, op, value)
-
-
-def ok_line(id_: int, answer: Mapping[str, Any]) -> bytes:
-    """The frame of a good answer."""
-    return encode_line({"id": id_, "ok": answer})
-
-
-def error_line(id_: int | None, error: AppError) -> bytes:
-    """The frame of an error; id null when the request had none."""
-    return encode_line({"id": id_, "error": error.as_json()})
-
-
-def push_line(name: str, fields: Mapping[str, Any]) -> bytes:
-    """The frame of a push."""
-    return encode_line({"push": name, **fields})
+def _bounded(line: bytes) -> bytes:
+    if len(line) > LINE_BYTES_MAX:
+        raise invalid(f"a message of {len(line)} bytes exceeds {LINE_BYTES_MAX}; ask for less")
+    return line

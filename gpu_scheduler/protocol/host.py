@@ -36,6 +36,13 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPush:
+    """Push `install`."""
+
+    install: Install
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """The lease is over: close its doors, kill what runs on it, then answer `cut`."""
 
@@ -122,5 +129,5 @@ class Cut:
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [
     "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "End", "HostHello", "HostPush", "HostWelcome",
-    "Install", "Report", "SessionChange", "SessionState", "Staged",
+    "Install", "InstallPush", "Report", "SessionChange", "SessionState", "Staged",
 ]  # fmt: skip

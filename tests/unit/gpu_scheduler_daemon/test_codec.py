@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corekit.decode import decode, encode
+from corekit.decode import decode, encode_json
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import LeaseId
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import requester
 from gpu_scheduler.protocol.codec import (
@@ -22,7 +23,11 @@ from gpu_scheduler.protocol.codec import (
     decode_line,
     encode_line,
     error_line,
-    request_of,
+    ok_line,
+    push_line,
+    read_answer,
+    read_request,
+    request_line,
 )
 
 _JSON = st.recursive(
@@ -69,7 +74,7 @@ def test_lines_survive_any_cutting_of_the_stream(values: list[Any], data: Any) -
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.sampled_from(["id", "op", "holder", "n", "x"]), _JSON))
 def test_any_object_is_a_request_or_invalid(value: dict[str, Any]) -> None:
-    frame = outcome_of(lambda: request_of(value))
+    frame = outcome_of(lambda: read_request(json.dumps(value).encode()))
     if isinstance(frame, AppError):
         assert frame.code is ErrorCode.INVALID
         assert json.loads(error_line(frame.details["id"], frame))["error"]["code"] == "invalid"
@@ -82,11 +87,17 @@ def test_any_object_is_a_request_or_invalid(value: dict[str, Any]) -> None:
 def test_any_fields_are_an_op_or_invalid(op: str, fields: dict[str, Any]) -> None:
     cls: type[Any] = requester.OPS[op]
     value = outcome_of(lambda: decode(cls, fields, op))
+    line = request_line(7, op, fields)
+    frame = read_request(line)
+    read = outcome_of(lambda: frame.body.read(cls, op))
+    assert (frame.id, frame.op) == (7, op)
     if isinstance(value, AppError):
         assert value.code is ErrorCode.INVALID
         assert value.message.startswith(op)
+        assert read.message == value.message
     else:
-        assert decode(cls, encode(value), op) == value
+        assert read == value
+        assert read_request(request_line(8, op, value)).body.read(cls, op) == value
 
 
 def test_a_line_is_bounded_in_both_directions() -> None:
@@ -102,6 +113,42 @@ def test_a_line_is_bounded_in_both_directions() -> None:
 def test_what_is_no_finite_object_breaks_the_frame(line: bytes) -> None:
     with pytest.raises(BrokenFrame):
         decode_line(line)
+
+
+@pytest.mark.parametrize(
+    "tail", [b'"x": NaN}', b'"x": "\xff"}', b'"x": 1e999, "y": tru}', b'"x": {}']
+)
+def test_a_frame_that_is_broken_behind_its_head_breaks_too(tail: bytes) -> None:
+    with pytest.raises(BrokenFrame):
+        read_request(b'{"id": 1, "op": "renew", ' + tail).body.read(requester.Renew, "renew")
+
+
+def test_answers_errors_and_pushes_come_back_as_they_were_sent() -> None:
+    renew = requester.Renew(lease=LeaseId("l"))
+    answer = read_answer(ok_line(3, encode_json(renew)).rstrip())
+    assert (answer.id, answer.push, answer.error) == (3, None, None)
+    assert answer.body.read(requester.Renew) == renew
+    assert read_answer(b'{"id":4,"ok":{}}').body.read(requester.Beat) == requester.Beat()
+    refusal = AppError(ErrorCode.CONFLICT, "no", record={"a": 1})
+    error = read_answer(error_line(None, refusal)).error
+    assert error is not None
+    assert error.as_json() == refusal.as_json()
+    push = read_answer(push_line("handle", encode_json(renew)))
+    assert push.push == "handle"
+    assert push.body.read(requester.Renew) == renew
+    assert read_answer(push_line("x", b"{}")).body.plain() == {}
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.binary(max_size=99)
+    | st.dictionaries(st.sampled_from(["id", "ok", "error", "push"]), _JSON).map(
+        lambda v: json.dumps(v).encode()
+    )
+)
+def test_any_bytes_are_an_answer_or_a_broken_frame(line: bytes) -> None:
+    with contextlib.suppress(BrokenFrame):
+        read_answer(line)
 
 
 def test_an_unknown_field_is_named_with_the_one_that_was_meant() -> None:
