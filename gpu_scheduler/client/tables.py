@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from corekit.units import format_duration
 from gpu_scheduler.client.terminal import coloured, table
 from gpu_scheduler.client.words import Connected, Disconnected, PushWord
 from gpu_scheduler.model import Device, HostState, Lease, Share
+from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
     DeviceView,
@@ -113,6 +114,20 @@ def explained(answer: ExplainAnswer) -> str:
     if counts:
         lines.append(f"devices that do not fit: {counts}")
     return "\n".join(lines)
+
+
+def parameters(values: Mapping[str, Given], overridden: Collection[str]) -> str:
+    rows = [
+        (name, _value(value), "set" if name in overridden else "configured")
+        for name, value in values.items()
+    ]
+    return table(("PARAMETER", "VALUE", "BY"), rows)
+
+
+def _value(value: Given) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
 
 
 def event(word: PushWord) -> str:

@@ -52,6 +52,46 @@ def test_busy_and_impossible_have_their_own_status(lab: Lab) -> None:
     assert re.match(r"impossible: .*the largest fit is 2 × cuda with 12288 MiB", said.stdout)
 
 
+def test_one_device_is_drained_by_its_name(lab: Lab) -> None:
+    lease = lab.take("--attempt", "victim")
+    (share,) = lab.json("leases")["leases"][0]["shares"]
+    name = f"k80/{share['index']}"
+    lab.json("drain", name, "--revoke")
+    try:
+        assert lab.json("leases") == {"leases": []}, lease
+        dry = lab.json("dry-run", "-g", "2", "--advisory")
+        assert (dry["outcome"], dry["explanation"]["counts"]["DRAINED"]) == ("waiting", 1)
+    finally:
+        lab.json("undrain", name)
+    assert lab.json("dry-run", "-g", "2", "--advisory")["outcome"] == "granted"
+    assert "no device k80/7 is known" in lab.ssgm("drain", "k80/7").stderr
+
+
+def test_rules_are_shown_and_changed(lab: Lab) -> None:
+    everything = lab.json("get")["parameters"]
+    assert {"policy", "aging_s", "bypass_max", "leases_max"} <= set(everything)
+    assert lab.json("get", "policy") == {"parameters": {"policy": "fifo"}, "overridden": []}
+    changed = lab.json("set", "quota.genomics.devices", "1")
+    assert changed == {
+        "parameters": {"quota.genomics.devices": 1}, "overridden": ["quota.genomics.devices"],
+    }  # fmt: skip
+    try:
+        lab.take("--tenant", "genomics")
+        lab.json("alloc", "--advisory", "--tenant", "genomics", status=6)
+        assert lab.take("--tenant", "others")
+    finally:
+        lab.json("set", "quota.genomics.devices", "default")
+    assert lab.json("get", "quota.genomics.devices")["parameters"] == {
+        "quota.genomics.devices": None
+    }
+    assert lab.json("set", "aging_s", "2m")["parameters"] == {"aging_s": 120.0}
+    rows = [line.split() for line in lab.ssgm("get").stdout.splitlines()]
+    assert rows[0] == ["PARAMETER", "VALUE", "BY"]
+    assert ["aging_s", "120", "set"] in rows
+    assert ["policy", "fifo", "configured"] in rows
+    assert lab.ssgm("set", "aging_s", "default").returncode == 0
+
+
 def test_tables_for_people(lab: Lab) -> None:
     assert lab.ssgm("leases").stdout == "nothing is lent\n"
     assert lab.ssgm("queue").stdout == "nobody waits\n"
@@ -76,6 +116,8 @@ def test_tables_for_people(lab: Lab) -> None:
         (("explain", "nothing"), 3, "nothing waits or is granted under that name"),
         (("forget", "k80"), 4, "k80"),
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
+        (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
+        (("set", "policy", "random"), 2, "'random' is no policy; known are fifo, backfill, fair"),
     ],
 )
 def test_an_error_is_one_line_and_one_object(
@@ -92,7 +134,7 @@ def test_an_error_is_one_line_and_one_object(
 def test_a_wrong_command_line_ends_with_2_in_both_forms(lab: Lab) -> None:
     said = lab.ssgm("drain")
     assert (said.returncode, said.stdout) == (2, "")
-    assert "Missing argument 'HOST'" in said.stderr
+    assert "Missing argument 'HOST[/INDEX]'" in said.stderr
     assert lab.json("drain", status=2)["error"]["code"] == "invalid"
 
 
