@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
 
 import aioboto3
 from botocore.config import Config
 
 from benchmarks.floor import deploy_floor
-from benchmarks.published_loop import PublishedLoop
+from benchmarks.published_loop import ClassicSsgm, PublishedLoop
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import DeviceKind, Hold, Request, Sharing
+from gpu_scheduler.protocol.address import parse_address
 
 NAME = "two-seconds"
 JOB_S = 2.0
@@ -84,23 +83,12 @@ async def _run_ours(system: System, scheduler: SchedulerClient, key: str) -> tup
 
 async def _theirs(system: System, count: int) -> list[tuple[float, float]]:
     deploy_floor(system, work=_SLEEP)
-    async with SchedulerClient(system.scheduler) as scheduler:
-        request = Request(
-            sharing=Sharing.EXCLUSIVE, kinds=(DeviceKind.CPU,), memory_mib=1, advisory=True
-        )
-        numbers = iter(range(10_000))
-
-        async def allocate() -> str | None:
-            answer = await scheduler.reserve(
-                f"published:{next(numbers)}", request, hold=Hold.DEADLINE, lease_s=3600.0
-            )
-            return None if answer.granted is None else str(answer.granted.lease.id)
-
-        return await _run_published(system, allocate, scheduler.release, count)
+    ssgm = ClassicSsgm(*parse_address(system.scheduler), words=("-kinds", "cpu"))
+    return await _run_published(system, ssgm, count)
 
 
 async def _run_published(
-    system: System, allocate: Any, release: Any, count: int
+    system: System, ssgm: ClassicSsgm, count: int
 ) -> list[tuple[float, float]]:
     session = aioboto3.Session()
     where = {
@@ -112,7 +100,9 @@ async def _run_published(
         url = (await sqs.get_queue_url(QueueName="floor-jobs"))["QueueUrl"]
         for number in range(count):
             await s3.put_object(Bucket="floor-in", Key=f"published-{number}.txt", Body=b"x")
-        loop = PublishedLoop(s3, sqs, url, "floor-in", "floor-mid", "floor-out", allocate, release)
+        loop = PublishedLoop(
+            s3, sqs, url, "floor-in", "floor-mid", "floor-out", ssgm.allocate, ssgm.release
+        )
         await loop.run(count)
     return [(JOB_S, released - allocated) for allocated, released in loop.held]
 
