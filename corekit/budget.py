@@ -43,7 +43,6 @@ class Budget:
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     keys_poll_s: float = 2.0  #: changed keys and certificates are looked for this often
-    keys_poll_s: float = 2.0  #: changed keys and certificates are looked for this often
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- what a machine itself needs: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a peer of a gateway has this long for each word: a slow link
