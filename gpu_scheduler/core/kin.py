@@ -32,8 +32,9 @@ _needs = attrgetter(*(f.name for f in dataclasses.fields(Request) if f.name not 
 _STEPS_PER_OCTAVE = 4
 
 MEMORY_MIB_MAX = 2**31 - 1  #: of a request
-_DIGIT_BITS = 4
-_LEVELS = 8  #: of four bits each: all memory sizes
+_DIGIT_BITS = 2  #: wider digits need fewer nodes, but a longer look at each
+_LEVELS = 16  #: of so many bits each: all memory sizes
+_LEVEL_BITS = 5  #: of a node's key: enough for the number of its level
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +79,7 @@ def longest_s(waiting: Waiting) -> float | None:
 
 @dataclass(slots=True)
 class Heads:
-    """The first of every line of one kin, by memory: a tree over the hexadecimal digits of it."""
+    """The first of every line of one kin, by memory: a tree over the digits of it."""
 
     _leaves: dict[int, list[Place]] = field(default_factory=dict)  #: several tenants may be there
     _least: dict[int, Place] = field(default_factory=dict)  #: node and level → least place below
@@ -98,11 +99,11 @@ class Heads:
         if memory_mib >= MEMORY_MIB_MAX:
             return self.least
         least = self._least
-        best = least.get(memory_mib << _DIGIT_BITS)
+        best = least.get(memory_mib << _LEVEL_BITS)
         node = memory_mib
         for level in range(_LEVELS):
             for below in range(node >> _DIGIT_BITS << _DIGIT_BITS, node):
-                place = least.get(below << _DIGIT_BITS | level)
+                place = least.get(below << _LEVEL_BITS | level)
                 if place is not None and (best is None or place < best):
                     best = place
             node >>= _DIGIT_BITS
@@ -115,32 +116,35 @@ class Heads:
             del leaf[bisect_left(leaf, old)]
         if new is not None:
             insort(leaf, new)
-        place = leaf[0] if leaf else None
         if not leaf:
             del self._leaves[memory_mib]
-        node = memory_mib
+        self._settle(memory_mib, leaf[0] if leaf else None)
+
+    def _settle(self, node: int, place: Place | None) -> None:
+        """What is least at a leaf, and so above it as far as that changes anything."""
+        least = self._least
         for level in range(_LEVELS + 1):
-            if not self._settle(node, level, place):
+            key = node << _LEVEL_BITS | level
+            old = least.get(key)
+            if place == old:
                 return
+            if place is None:
+                del least[key]
+            else:
+                least[key] = place
             node >>= _DIGIT_BITS
-            place = self._least_below(node, level)
+            above = least.get(node << _LEVEL_BITS | level + 1)
+            if place is None or (above is not None and above < place):
+                if above != old:
+                    return  # another child is least there
+                place = self._least_child(node, level)
 
-    def _settle(self, node: int, level: int, place: Place | None) -> bool:
-        """Write what is least below a node; False when it was so."""
-        key = node << _DIGIT_BITS | level
-        if self._least.get(key) == place:
-            return False
-        if place is None:
-            del self._least[key]
-        else:
-            self._least[key] = place
-        return True
-
-    def _least_below(self, parent: int, level: int) -> Place | None:
+    def _least_child(self, parent: int, level: int) -> Place | None:
         """Of the children of a node, which are at `level`."""
+        least, best = self._least, None
         first = parent << _DIGIT_BITS
-        places = (
-            self._least.get(child << _DIGIT_BITS | level)
-            for child in range(first, first + (1 << _DIGIT_BITS))
-        )
-        return min((place for place in places if place is not None), default=None)
+        for child in range(first, first + (1 << _DIGIT_BITS)):
+            place = least.get(child << _LEVEL_BITS | level)
+            if place is not None and (best is None or place < best):
+                best = place
+        return best

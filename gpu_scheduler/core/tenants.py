@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
-from gpu_scheduler.parameters import Parameters, Quota
+from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 
 #: Tenants whose past use is remembered; beyond it the one with the least is forgotten.
 REMEMBERED_MAX = 10_000
@@ -115,6 +115,8 @@ class Tenants:
 
     def allows(self, tenant: str, amount: Amount, quota: Quota) -> bool:
         """True when the tenant may hold that much more."""
+        if quota is NO_QUOTA:
+            return True
         return self.held.get(tenant, NOTHING).plus(amount).within(quota)
 
     def share(self, tenant: str, wall_s: float, parameters: Parameters) -> float:
