@@ -1,0 +1,271 @@
+"""How long the scheduler's core takes to decide, alone: no wire, no journal, no second process.
+
+    decision_p99_ms        of all decisions at the largest size; target <= 1 ms
+    decision_growth_ratio  p99 at the largest size / p99 at the smallest; target <= 5
+
+Sizes are devices × waiting requests. All devices are lent in quarters; 24 needs of 20 tenants wait,
+with priorities. Measured in turns: a release, which hands the share over to a waiter; its `renew`;
+a new request, which joins the queue. With an empty queue the release frees the share and the
+request is granted. Every decision is timed by itself, in CPU time of its thread (it does nothing but
+compute; other programs do not count), garbage collection included. Each size has a
+process of its own, so that its memory can be told.
+
+    python -m benchmarks.scheduler.decision [--json] [--cycles N] [--policy P] [--plot FILE.svg]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Request
+from gpu_scheduler.parameters import Parameters, PolicyName
+
+DEVICES = (16, 1_000, 10_000)
+WAITING = (0, 1_000, 100_000)
+PER_HOST = 8
+MODELS = (("T4", 16384), ("A10", 24576), ("A100", 40960), ("H100", 81920))
+TENANTS = 20
+P99_TARGET_MS, GROWTH_TARGET = 1.0, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One size."""
+
+    devices: int
+    waiting: int
+    decisions: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    memory_mib: float  #: of devices, leases and queue: the process less what it began with
+
+
+class Core:
+    """The machine, its clock, and a stopwatch."""
+
+    def __init__(self, policy: PolicyName) -> None:
+        self.machine = SchedulerMachine(Budget(), IdSource(1), Parameters(policy=policy))
+        self.now_s = 0.0
+        self.took_s: list[float] = []
+        self.leases: list[LeaseId] = []  #: accepted, so that they may be released
+        self.pushed: list[LeaseId] = []  #: granted to waiters
+
+    def handle(self, cls: type[Any], **fields: Any) -> do.Answer | None:
+        self.now_s += 1e-4
+        event = cls(at_s=self.now_s, wall_s=1e9 + self.now_s, **fields)
+        began_s = time.thread_time()
+        decision = self.machine.handle(event)
+        self.took_s.append(time.thread_time() - began_s)
+        answer = None
+        for action in decision.actions:
+            match action:
+                case do.Reply():
+                    answer = action.answer
+                case do.PushToSession(push=do.GrantedPush(granted=granted)):
+                    self.pushed.append(granted.lease.id)
+        return answer
+
+    def ask(self, cls: type[Any], **fields: Any) -> do.Answer | None:
+        return self.handle(cls, session=SessionId("s"), reply_to="r", **fields)
+
+    def reserve(self, number: int, request: Request) -> None:
+        answer = self.ask(
+            on.ReserveAsked, attempt=f"a{number}", request=request, wait=True, hold=Hold.SESSION,
+            lease_s=None,
+        )  # fmt: skip
+        assert isinstance(answer, do.AttemptAnswer), answer
+        if answer.granted is not None:
+            self.leases.append(answer.granted.lease.id)
+
+    def cycle(self, number: int, request: Request, stream: random.Random) -> None:
+        """One release, the waiter's answer to its grant, one new request."""
+        chosen = stream.randrange(len(self.leases))
+        self.leases[chosen], self.leases[-1] = self.leases[-1], self.leases[chosen]
+        self.ask(on.ReleaseAsked, lease=self.leases.pop(), reason=EndReason.RELEASED)
+        for lease in self.pushed:
+            self.ask(on.RenewAsked, lease=lease)
+        self.leases += self.pushed
+        self.pushed.clear()
+        self.reserve(number, request)
+
+
+def device(host: int, index: int) -> Device:
+    model, memory_mib = MODELS[host % len(MODELS)]
+    return Device(
+        id=DeviceId(f"GPU-{host}-{index}"), index=index, kind=DeviceKind.CUDA, model=model,
+        memory_mib=memory_mib, driver="550.54.15", runtime="12.4",
+    )  # fmt: skip
+
+
+def quarter() -> Request:
+    """What fills a device four times: every model has a multiple of it."""
+    return Request(memory_mib=MODELS[0][1] // 4, compute_guarantee_pct=25)
+
+
+def wanted(stream: random.Random) -> Request:
+    """One of 24 needs, of any of the tenants."""
+    return Request(
+        memory_mib=stream.choice((1024, 2048, 4096)), tenant=f"t{stream.randrange(TENANTS)}",
+        compute_guarantee_pct=stream.choice((10, 25)), priority=stream.randrange(3),
+        models=stream.choice(((), ("A100", "H100"), ("T4", "A10"), ("A10",))),
+    )  # fmt: skip
+
+
+def filled(devices: int, waiting: int, policy: PolicyName, stream: random.Random) -> Core:
+    """All devices lent in quarters, and that many requests in the queue."""
+    core = Core(policy)
+    core.handle(on.EpochBegan)
+    core.ask(on.SessionHello)
+    for host in range((devices + PER_HOST - 1) // PER_HOST):
+        those = range(min(PER_HOST, devices - host * PER_HOST))
+        core.handle(
+            on.HostHello, host=HostId(f"h{host}"), reply_to="h", incarnation="1",
+            gateway=f"h{host}:1", devices=tuple(device(host, index) for index in those),
+            epoch_seen=0, installed=(),
+        )  # fmt: skip
+    for number in range(4 * devices):
+        core.reserve(-1 - number, quarter())
+    assert len(core.leases) == 4 * devices, "a quarter found no place"
+    for number in range(waiting):
+        core.reserve(number, wanted(stream))
+    return core
+
+
+def measure(devices: int, waiting: int, cycles: int, policy: PolicyName) -> Measured:
+    """One size, in this process."""
+    stream = random.Random(f"{devices}/{waiting}")
+    empty_mib = _resident_mib()
+    core = filled(devices, waiting, policy, stream)
+    gc.collect()
+    memory_mib = _resident_mib() - empty_mib
+    for number in range(cycles // 10):  # what is made once is made now
+        core.cycle(10**8 + number, wanted(stream) if waiting else quarter(), stream)
+    core.took_s.clear()
+    for number in range(cycles):
+        core.cycle(10**9 + number, wanted(stream) if waiting else quarter(), stream)
+    took_ms = sorted(1e3 * took_s for took_s in core.took_s)
+    return Measured(
+        devices=devices, waiting=waiting, decisions=len(took_ms),
+        p50_ms=took_ms[len(took_ms) // 2], p99_ms=took_ms[len(took_ms) * 99 // 100],
+        longest_ms=took_ms[-1], memory_mib=memory_mib,
+    )  # fmt: skip
+
+
+def _resident_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _in_own_process(devices: int, waiting: int, options: argparse.Namespace) -> Measured:
+    command = [
+        sys.executable, "-m", "benchmarks.scheduler.decision", "--size", str(devices), str(waiting),
+        "--cycles", str(options.cycles), "--policy", options.policy,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=report.ROOT, capture_output=True, text=True, check=True)
+    return Measured(**json.loads(done.stdout))
+
+
+def figures(all_: list[Measured]) -> list[report.Figure]:
+    """The two with targets first, then every size."""
+    smallest, largest = all_[0], all_[-1]
+    growth = largest.p99_ms / smallest.p99_ms
+    told = [
+        report.Figure(
+            metric="decision_p99_ms", value=largest.p99_ms, unit="ms",
+            target=f"<= {P99_TARGET_MS:g}", met=largest.p99_ms <= P99_TARGET_MS,
+        ),
+        report.Figure(
+            metric="decision_growth_ratio", value=growth, unit="",
+            baseline=f"p99 ms, {smallest.devices} devices, none waiting",
+            baseline_value=smallest.p99_ms, ratio=growth, target=f"<= {GROWTH_TARGET:g}",
+            met=growth <= GROWTH_TARGET,
+        ),
+    ]  # fmt: skip
+    for size in all_:
+        name = f"{size.devices}x{size.waiting}"
+        told += [
+            report.Figure(metric=f"decision_p50_ms_{name}", value=size.p50_ms, unit="ms"),
+            report.Figure(metric=f"decision_p99_ms_{name}", value=size.p99_ms, unit="ms"),
+            report.Figure(metric=f"decision_longest_ms_{name}", value=size.longest_ms, unit="ms"),
+            report.Figure(metric=f"decision_memory_mib_{name}", value=size.memory_mib, unit="MiB"),
+        ]
+    return told
+
+
+# ---------------------------------------------------------------------- the plot
+
+WIDTH, HEIGHT, EDGE = 560, 320, 60
+COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44")
+
+
+def plot(all_: list[Measured], path: Path) -> None:
+    """p99 over waiting requests, one curve for each number of devices, as SVG."""
+    top_ms = max(P99_TARGET_MS, *(size.p99_ms for size in all_)) * 1.1
+    step = (WIDTH - 2 * EDGE) / (len(WAITING) - 1)
+
+    def y(p99_ms: float) -> float:
+        return HEIGHT - EDGE - p99_ms / top_ms * (HEIGHT - 2 * EDGE)
+
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{EDGE}" y="24">p99 of one decision, ms, by requests that wait</text>',
+        f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(0):.0f}" y2="{y(0):.0f}" stroke="black"/>',
+        f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(1):.0f}" y2="{y(1):.0f}" stroke="gray" '
+        'stroke-dasharray="4"/>',
+        f'<text x="8" y="{y(1) + 4:.0f}">1 ms</text>',
+    ]
+    for column, waiting in enumerate(WAITING):
+        x = EDGE + column * step
+        lines.append(f'<text x="{x - 16:.0f}" y="{HEIGHT - EDGE + 18}">{waiting:,}</text>')
+    for row, devices in enumerate(DEVICES):
+        sizes = [size for size in all_ if size.devices == devices]
+        points = [(EDGE + i * step, y(size.p99_ms)) for i, size in enumerate(sizes)]
+        path_ = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
+        colour = COLOURS[row % len(COLOURS)]
+        lines.append(f'<polyline points="{path_}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        x, height = points[-1]
+        lines.append(
+            f'<text x="{x + 4:.0f}" y="{height + 4:.0f}" fill="{colour}">{devices:,}</text>'
+        )
+    path.write_text("\n".join([*lines, "</svg>\n"]))
+
+
+def main() -> None:
+    """Measure every size and tell, or one of them for the process above."""
+    parser = report.arguments(__doc__)
+    parser.add_argument("--cycles", type=int, default=2000, help="releases per size")
+    policies = [policy.value for policy in PolicyName]
+    parser.add_argument("--policy", choices=policies, default=PolicyName.FIFO.value)
+    parser.add_argument("--plot", type=Path, help="write the growth as SVG")
+    parser.add_argument("--size", type=int, nargs=2, help="DEVICES WAITING: only this one")
+    options = parser.parse_args()
+    if options.size:
+        one = measure(*options.size, options.cycles, PolicyName(options.policy))
+        print(json.dumps(asdict(one)))
+        return
+    all_ = [_in_own_process(devices, w, options) for devices in DEVICES for w in WAITING]
+    if options.plot:
+        plot(all_, options.plot)
+    report.show("scheduler.decision", figures(all_), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
