@@ -109,7 +109,7 @@ CONTAINER_KEYS = {
         about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
         " yourself and write `false`.",
     ),
-    "alpine": Key(reader=Flag(), about="Nothing to do: the runner needs no musl build."),
+    "alpine": Key(reader=Flag(), idle="note", about="The runner needs no musl build."),
     "environment": Key(
         reader=_VARIABLES_BLOCK,
         to="variables",
@@ -122,17 +122,17 @@ CONTAINER_KEYS = {
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
+_SIZE = Key(reader=Whole(low=0, high=2**40), idle="note", about="AWS's own limit holds.")
 _DEPLOYMENT = Block(
     into=Deployment,
     keys={
         "bucket": Key(
             reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
-            about="A package too large for a direct upload goes through the state bucket instead.",
+            idle="note",
+            about="A package too large for a direct upload goes through the state bucket.",
         ),
-        "max_payload_size": Key(reader=Whole(low=0, high=2**40), about="AWS's own limit is used."),
-        "max_s3_payload_size": Key(
-            reader=Whole(low=0, high=2**40), about="AWS's own limit is used."
-        ),
+        "max_payload_size": _SIZE,
+        "max_s3_payload_size": _SIZE,
     },
 )
 _VPC = Block(
@@ -164,7 +164,7 @@ _FILE_SYSTEM = Block(
 _SUPERVISOR = Block(
     into=dict,
     keys={
-        name: Key(reader=_TEXT, about="Not used: this program's own runner takes its place.")
+        name: Key(reader=_TEXT, idle="note", about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
     },
 )
@@ -238,13 +238,15 @@ LAMBDA = Block(
         "vpc": Key(reader=_VPC, about="The function's network."),
         "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
         "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
-        "asynchronous": Key(reader=Flag(), about=f"Of `scar run`; {_NO_CALL}."),
+        "asynchronous": Key(reader=Flag(), idle="note", about=f"Of `scar run`; {_NO_CALL}."),
         "invocation_type": Key(
             reader=Choice(("RequestResponse", "Event", "DryRun")),
+            idle="note",
             about=f"Of `scar run`; {_NO_CALL}.",
         ),
         "log_type": Key(
-            reader=Choice(("Tail", "None")), about="Of `scar run`; `orchgpu logs` shows logs."
+            reader=Choice(("Tail", "None")), idle="note",
+            about="Of `scar run`; `orchgpu logs` shows logs.",
         ),
         "preheat": Key(
             reader=Flag(), about="Calls the function once after a deploy that changed it."
@@ -278,7 +280,9 @@ ECR = Block(
     into=dict,
     keys={
         "delete_image": Key(
-            reader=Flag(), about="Nothing of ECR is made here, so nothing of it is deleted."
+            reader=Flag(),
+            idle="note",
+            about="Nothing of ECR is made here, so nothing of it is deleted.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
@@ -289,7 +293,8 @@ CLOUDWATCH = Block(
     keys={
         "log_retention_policy_in_days": Key(
             reader=Whole(low=1, high=3653, unit="days"),
-            about="Not set: the log group keeps its own retention; set it in CloudWatch.",
+            idle="warning",
+            about="The log group keeps its own retention; set it in CloudWatch.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
@@ -306,8 +311,14 @@ API_GATEWAY = Block(
         )
     },
 )  # fmt: skip
-S3_EVENT = Block(into=dict, keys={"boto_profile": _ONE_PROFILE, "region": _ONE_REGION,
-                                  "event": Key(reader=Plain())})  # fmt: skip
+S3_EVENT = Block(
+    into=dict,
+    keys={
+        "event": Key(reader=Plain(), idle="note", about="Events are S3's own."),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
 BATCH = Block(
     into=dict,
     keys={

@@ -23,7 +23,7 @@ _SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVA
 #: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
 _OUR_NAME = re.compile(r"ORCHGPU_")
-_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_E, _W = Severity.ERROR, Severity.WARNING
 _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
 
 
@@ -36,7 +36,7 @@ def lint(
     """All findings, in the order of the file. Without `files` no file is judged."""
     findings = [*_document(document), *between(document.functions.aws)]
     for function in document.functions.aws:
-        findings += _without_effect(function)
+        findings += _one_place(function)
         findings += _times(function)
         findings += _storages(function)
         findings += _variables(function)
@@ -59,30 +59,13 @@ def lint(
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
+    for severity, path, about in document.idle:
+        yield Severity(severity), path, f"no effect: {about[0].lower()}{about[1:].rstrip('.')}"
 
 
-def _without_effect(function: Function) -> Iterator[Finding]:
-    """Keys of SCAR that are known and change nothing here."""
+def _one_place(function: Function) -> Iterator[Finding]:
+    """SCAR lets every block name its own region and profile; a deploy has one."""
     path, declared = function.path, function.function
-    asked = (
-        (declared.supervisor, "supervisor", "not used: this program's own runner runs the script"),
-        (declared.deployment.bucket, "deployment.bucket",
-         "not used: a large package goes through the state bucket"),
-        (declared.container.alpine, "container.alpine", "not used: the runner needs no musl build"),
-    )  # fmt: skip
-    for value, key, message in asked:
-        if value:
-            yield _N, f"{path}.lambda.{key}", message
-    calls = (
-        (declared.asynchronous, "asynchronous"),
-        (declared.invocation_type == "DryRun", "invocation_type"),
-    )
-    for value, key in calls:
-        if value:
-            yield _N, f"{path}.lambda.{key}", "not used: objects start the function"
-    if function.cloudwatch.get("log_retention_policy_in_days") is not None:
-        key = f"{path}.cloudwatch.log_retention_policy_in_days"
-        yield _W, key, "the retention is not set; set it in CloudWatch"
     role = {"region": function.iam.region, "boto_profile": function.iam.boto_profile}
     neighbours = {"ecr": function.ecr, "cloudwatch": function.cloudwatch, "s3": function.s3}
     blocks = (("iam", role), *neighbours.items())

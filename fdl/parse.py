@@ -29,4 +29,5 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
         source=composed.source,
         locations=dict(reading.locations),
         rewrites=rewrites,
+        idle=tuple(reading.idle),
     )

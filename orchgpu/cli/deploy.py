@@ -1,4 +1,4 @@
-"""`orchgpu deploy | plan | rm | fdl`: from a file to a deployed function and back.
+"""`orchgpu deploy | plan | rm`: from a file to a deployed function and back.
 
 Exit status: `corekit.errors.EXIT_STATUS`; `plan` ends with 0 when there is nothing to do, with 2
 when there is, and with 1 for a file that is wrong (so that 2 says one thing only).
@@ -6,29 +6,27 @@ when there is, and with 1 for a file that is wrong (so that 2 says one thing onl
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from fdl.keys import json_schema
 from fdl.model import Document
 from fdl.notes import Note, Severity
 from fdl.plan import Step
+from orchgpu.cli.findings import fail, note_json, reported, show_notes
 from orchgpu.deploy.deployment import (
     Prepared,
     execute,
     names_of,
     prepare,
     prepare_removal,
-    validate,
 )
 from orchgpu.deploy.files import read_document
 from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
@@ -54,31 +52,11 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _reported(command: Callable[..., None]) -> Callable[..., None]:
-    """An expected failure becomes its message and its exit status."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except AppError as error:
-            _fail(error, as_json=bool(kwargs.get("as_json")), status=EXIT_STATUS[error.code])
-
-    return run
-
-
-def _fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
-    if as_json:
-        click.echo(json.dumps({"error": error.as_json()}))
-    click.echo(f"orchgpu: {error.message}", err=True)
-    sys.exit(status)
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_options
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
-@_reported
+@reported
 def deploy(
     file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
     as_json: bool, yes_real_aws: bool,
@@ -97,7 +75,7 @@ def deploy(
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_options
-@_reported
+@reported
 def plan(
     file: Path, endpoint_url: str | None, region: str | None, profile: str | None, as_json: bool
 ) -> None:
@@ -108,9 +86,7 @@ def plan(
             where = cloud.where
     except AppError as error:
         wrong = error.code is ErrorCode.INVALID
-        _fail(
-            error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code]
-        )
+        fail(error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code])
     _show_warnings(prepared.notes, str(file))
     if as_json:
         click.echo(json.dumps(_json(prepared, where, applied=False), indent=2))
@@ -125,7 +101,7 @@ def plan(
 @_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
 @click.option("--force", is_flag=True, help="Also when queues still hold messages.")
-@_reported
+@reported
 def rm(
     target: str, endpoint_url: str | None, region: str | None, profile: str | None,
     as_json: bool, yes_real_aws: bool, force: bool,
@@ -152,40 +128,8 @@ def rm(
             click.echo(f"{', '.join(names)}: {done} ({cloud.where})")
 
 
-@click.group()
-def fdl() -> None:
-    """Look at a function definition without any cloud."""
-
-
-@fdl.command("validate")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@_reported
-def fdl_validate(file: Path, as_json: bool) -> None:
-    """Parse FILE and say what is wrong or suspicious; ends with 2 when something is wrong."""
-    document, notes = validate(file)
-    errors = [note for note in notes if note.severity is Severity.ERROR]
-    if as_json:
-        names = [function.name for function in document.functions.aws]
-        shown = {"valid": not errors, "functions": names, "notes": [_note(n) for n in notes]}
-        click.echo(json.dumps(shown, indent=2))
-    _show_notes(notes, str(file))
-    if errors:
-        counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
-        click.echo(f"orchgpu: {file}: {counted}", err=True)
-        sys.exit(EXIT_STATUS[ErrorCode.INVALID])
-    if not as_json:
-        click.echo(f"{file}: valid")
-
-
-@fdl.command("schema")
-def fdl_schema() -> None:
-    """Print the JSON Schema of a definition, for an editor."""
-    click.echo(json.dumps(json_schema(), indent=2))
-
-
 #: What `orchgpu` adds to its own commands.
-COMMANDS: list[click.Command] = [deploy, plan, rm, fdl]
+COMMANDS: list[click.Command] = [deploy, plan, rm]
 
 
 class _Cloud:
@@ -257,28 +201,13 @@ def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
         "where": where,
         "applied": applied,
         "plan": prepared.plan.as_json(),
-        "notes": [_note(note) for note in prepared.notes],
+        "notes": [note_json(note) for note in prepared.notes],
     }
-
-
-def _note(note: Note) -> dict[str, Any]:
-    return {
-        "severity": note.severity.value,
-        "path": note.path,
-        "line": note.at.line,
-        "column": note.at.column,
-        "message": note.message,
-    }
-
-
-def _show_notes(notes: Sequence[Note], file: str) -> None:
-    for note in notes:
-        click.echo(note.text(file), err=True)
 
 
 def _show_warnings(notes: Sequence[Note], file: str) -> None:
     """What somebody should do something about: a plan that works needs no more words."""
-    _show_notes([note for note in notes if note.severity is not Severity.NOTE], file)
+    show_notes([note for note in notes if note.severity is not Severity.NOTE], file)
 
 
 def _show_notices(prepared: Prepared) -> None:

@@ -13,6 +13,7 @@ import click
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
+from orchgpu.cli.fdl import fdl
 from orchgpu.cli.jobs import gpus, jobs
 from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
@@ -47,7 +48,7 @@ def cli(home: Path | None) -> None:
         os.environ[HOME_VARIABLE] = str(home.absolute())
 
 
-for command in (up, down, status, demo, *DEPLOY_COMMANDS, run, jobs, gpus, logs, orchestrate):
+for command in (up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, jobs, gpus, logs, orchestrate):
     cli.add_command(command)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.compose import BYTES_MAX
+from fdl.compose import BYTES_MAX, Composed, compose
 from fdl.model import Document
 from fdl.notes import FileFacts
 from fdl.parse import parse
@@ -18,14 +18,22 @@ _LOOK_BYTES_MAX = 1 << 20
 
 def read_document(path: Path) -> Document:
     """Parse a file. Raises NOT_FOUND or INVALID."""
+    return parse(_read(path), str(path))
+
+
+def read_composed(path: Path) -> Composed:
+    """A file as nodes. Raises NOT_FOUND or INVALID."""
+    return compose(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(BYTES_MAX + 1)
+            return file.read(BYTES_MAX + 1)
     except FileNotFoundError:
         raise AppError(ErrorCode.NOT_FOUND, f"{path}: no such file") from None
     except OSError as error:
         raise invalid(f"{path}: {error.strerror}") from error
-    return parse(data, str(path))
 
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:

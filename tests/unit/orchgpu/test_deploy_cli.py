@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchgpu.cli.deploy import COMMANDS
+from orchgpu.cli.fdl import fdl
 
 GOOD = """\
 functions:
@@ -31,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(arguments: Sequence[str], status: int = 0) -> Result:
-    group = click.Group(commands={c.name or "": c for c in COMMANDS})
+    group = click.Group(commands={c.name or "": c for c in (*COMMANDS, fdl)})
     result = CliRunner().invoke(group, arguments, catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result

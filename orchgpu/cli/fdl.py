@@ -1,0 +1,184 @@
+"""`orchgpu fdl …`: look at a function definition, and rewrite it, without any cloud."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from fdl.compose import Composed
+from fdl.migrate import migrate
+from fdl.model import Rewrite
+from fdl.nodes import Node
+from fdl.notes import Severity
+from fdl.render import render
+from fdl.schema import Faulty, Reading
+from orchgpu.cli.findings import note_json, reported, show_notes
+from orchgpu.deploy.deployment import validate
+from orchgpu.deploy.files import read_composed, read_document
+
+#: `fmt --check` found a file that is written otherwise.
+UNFORMATTED_STATUS = 1
+
+_file = click.argument("file", type=click.Path(path_type=Path))
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+_write = click.option("--write", "-w", is_flag=True, help="Rewrite FILE instead of printing it.")
+
+
+@click.group()
+def fdl() -> None:
+    """Look at a function definition without any cloud."""
+
+
+@fdl.command("validate")
+@_file
+@_json
+@reported
+def validate_file(file: Path, as_json: bool) -> None:
+    """Parse FILE and say what is wrong or suspicious; ends with 2 when something is wrong.
+
+    \b
+    Example:  orchgpu fdl validate fdl.yaml
+    """
+    document, notes = validate(file)
+    errors = [note for note in notes if note.severity is Severity.ERROR]
+    if as_json:
+        names = [function.name for function in document.functions.aws]
+        shown = {"valid": not errors, "functions": names, "notes": [note_json(n) for n in notes]}
+        click.echo(json.dumps(shown, indent=2))
+    show_notes(notes, str(file))
+    if errors:
+        counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
+        click.echo(f"orchgpu: {file}: {counted}", err=True)
+        sys.exit(EXIT_STATUS[ErrorCode.INVALID])
+    if not as_json:
+        click.echo(f"{file}: valid")
+
+
+@fdl.command("fmt")
+@_file
+@_write
+@click.option("--check", is_flag=True, help="Say nothing; end with 1 if FILE would change.")
+@reported
+def fmt(file: Path, write: bool, check: bool) -> None:
+    """Print FILE in the one style; keys keep their order, comments their place.
+
+    \b
+    Example:  orchgpu fdl fmt --write fdl.yaml
+    """
+    composed = read_composed(file)
+    text = render(composed, composed.root)
+    if check:
+        if text != composed.source.text:
+            click.echo(f"orchgpu: {file}: fmt would change it", err=True)
+            sys.exit(UNFORMATTED_STATUS)
+        return
+    _put(file, text, composed, write=write)
+
+
+@fdl.command("migrate")
+@_file
+@_write
+@reported
+def migrate_file(file: Path, write: bool) -> None:
+    """Print FILE with older shapes and foreign blocks rewritten into what a deploy reads.
+
+    What was rewritten is told on standard error.
+
+    \b
+    Example:  orchgpu fdl migrate scar.yaml > fdl.yaml
+    """
+    composed = read_composed(file)
+    root, rewrites = _migrated(composed)
+    for rewrite in rewrites:
+        place = f"{file}:{rewrite.at.line}:{rewrite.at.column}"
+        click.echo(f"{place}: {rewrite.path}: {rewrite.message}", err=True)
+    _put(file, render(composed, root), composed, write=write)
+
+
+def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
+    reading = Reading(source=composed.source)
+    try:
+        root, rewrites = migrate(composed.root, reading)
+        reading.end(0)
+    except Faulty:
+        raise reading.together() from None
+    return root, rewrites
+
+
+def _put(file: Path, text: str, composed: Composed, *, write: bool) -> None:
+    if not write:
+        click.echo(text, nl=False)
+    elif text != composed.source.text:
+        new = file.with_name(f".{file.name}.new")
+        try:
+            new.write_text(text, encoding="utf-8")
+            new.chmod(file.stat().st_mode & 0o777)
+            new.replace(file)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise AppError(ErrorCode.DENIED, f"{file}: {error.strerror}") from error
+
+
+@fdl.command("explain")
+@click.argument("key", required=False)
+@_json
+@reported
+def explain_key(key: str | None, as_json: bool) -> None:
+    """What KEY means, takes and defaults to; without KEY, all of them in a line each.
+
+    \b
+    Example:  orchgpu fdl explain gpu.memory
+    """
+    from fdl.reference import explain, known_keys
+
+    found = known_keys() if key is None else explain(key)
+    if as_json:
+        shown = [
+            {
+                "path": known.path, "standing": known.standing.value, "meaning": known.meaning,
+                "value": known.key.reader.words(), "default": known.default,
+                "required": known.key.required,
+            }
+            for known in found
+        ]  # fmt: skip
+        click.echo(json.dumps({"keys": shown}, indent=2))
+    elif key is None:
+        width = max(len(known.short) for known in found)
+        for known in found:
+            click.echo(f"{known.short:<{width}}  {known.standing.value}")
+    else:
+        click.echo("\n\n".join(known.text() for known in found))
+
+
+@fdl.command("graph")
+@_file
+@click.option("--format", "kind", type=click.Choice(("terminal", "dot", "svg")),
+              default="terminal", show_default=True, help="What to draw with.")  # fmt: skip
+@reported
+def graph(file: Path, kind: str) -> None:
+    """Draw the workflow of FILE: an output that another function's input takes is an edge.
+
+    \b
+    Example:  orchgpu fdl graph fdl.yaml --format svg > workflow.svg
+    """
+    from fdl import drawing
+    from fdl.graph import graph_of
+
+    draw = {"terminal": drawing.terminal, "dot": drawing.dot, "svg": drawing.svg}[kind]
+    click.echo(draw(graph_of(read_document(file))), nl=False)
+
+
+@fdl.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a definition, for an editor.
+
+    \b
+    Example:  orchgpu fdl schema > fdl.schema.json
+    """
+    from fdl.keys import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,99 @@
+"""`orchgpu fdl fmt | migrate | explain | graph`, as a user gives them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchgpu.cli.fdl import fdl
+
+OLD = """\
+# one function
+functions:
+  aws:
+  - lambda:
+      name: f   # its name
+      image: a/b
+      init_script: run.sh
+      input: [ {path: inn} ]
+"""
+NEW = """\
+# one function
+functions:
+  aws:
+  - lambda:
+      name: f   # its name
+      container:
+        image: a/b
+      init_script: run.sh
+      input: [{path: inn}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "f.yaml"
+    path.write_text(OLD)
+    path.chmod(0o640)
+    return path
+
+
+def run(arguments: Sequence[str], status: int = 0) -> Result:
+    result = CliRunner().invoke(fdl, arguments, catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_migrate_prints_what_is_read_and_says_what_changed(file: Path) -> None:
+    result = run(["migrate", "f.yaml"])
+    assert result.stdout == NEW
+    assert result.stderr == (
+        "f.yaml:6:7: functions.aws[0].lambda.image: an older shape; read as container.image\n"
+    )
+    assert file.read_text() == OLD
+
+
+def test_what_was_migrated_needs_no_more(file: Path) -> None:
+    run(["migrate", "--write", "f.yaml"])
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (NEW, 0o640)
+    assert run(["migrate", "f.yaml"]).stderr == ""
+    run(["fmt", "--check", "f.yaml"])
+
+
+def test_fmt_keeps_older_shapes(file: Path) -> None:
+    assert "would change it" in run(["fmt", "--check", "f.yaml"], 1).stderr
+    run(["fmt", "-w", "f.yaml"])
+    assert file.read_text() == OLD.replace("[ {path: inn} ]", "[{path: inn}]")
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_what_is_no_definition_is_left_alone(file: Path) -> None:
+    file.write_text("a: [")
+    assert "f.yaml:1:5: error: this is not YAML" in run(["fmt", "-w", "f.yaml"], 2).stderr
+    assert file.read_text() == "a: ["
+    assert "no such file" in run(["fmt", "g.yaml"], 3).stderr
+
+
+def test_faults_in_what_migrate_takes_away_are_told(file: Path) -> None:
+    file.write_text(OLD + "    batch: {enable_gpu: perhaps}\n")
+    result = run(["migrate", "f.yaml"], 2)
+    assert "f.yaml:9:25: error: functions.aws[0].batch.enable_gpu: expected true" in result.stderr
+
+
+def test_explain() -> None:
+    assert "functions.aws[].gpu.kinds\n" in run(["explain", "gpu.kinds"]).stdout
+    assert "did you mean 'kinds'?" in run(["explain", "kindz"], 3).stderr
+    shown = json.loads(run(["explain", "job.attempts", "--json"]).stdout)["keys"]
+    assert [(key["path"], key["default"], key["standing"]) for key in shown] == [
+        ("functions.aws[].job.attempts", "3", "done")
+    ]
+    assert len(run(["explain"]).stdout.splitlines()) > 100
+
+
+def test_graph() -> None:
+    assert run(["graph", "f.yaml"]).stdout == "  inn ─▶\nf\n"
+    assert run(["graph", "--format", "dot", "f.yaml"]).stdout.startswith("digraph")
+    assert run(["graph", "--format", "svg", "f.yaml"]).stdout.startswith("<svg")

@@ -1,0 +1,82 @@
+"""The table of all keys: the page shows it, nothing is without a meaning, no word is ignored."""
+
+import pytest
+
+from corekit.errors import AppError
+from fdl.keys_lending import GPU
+from fdl.lint import lint
+from fdl.parse import parse
+from fdl.reference import Known, Standing, explain, known_keys
+from fdl.resources import Place
+from gpu_scheduler.request_words import WORDS
+from tools.fdl_table import PAGE, renewed
+
+LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+#: What a block of SCAR's needs to be read, with the key under test at the end.
+WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
+#: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
+VALUES = {
+    "deployment.bucket": "a-bucket", "alpine": "true", "max_payload_size": "1", "create": "true",
+    "max_s3_payload_size": "1", "asynchronous": "true", "invocation_type": "Event",
+    "log_type": "Tail", "delete_image": "false", "log_retention_policy_in_days": "30",
+    "advisory": "true",
+}  # fmt: skip
+
+
+def test_the_page_shows_the_table() -> None:
+    """Renew it with `python -m tools.fdl_table`."""
+    assert PAGE.read_text() == renewed(PAGE.read_text())
+
+
+def test_every_key_has_a_meaning() -> None:
+    silent = [known.path for known in known_keys() if not known.meaning]
+    assert silent == []
+
+
+def test_every_word_of_a_request_is_a_key() -> None:
+    assert [word.key for word in WORDS if word.key not in GPU.keys] == []
+
+
+def _file_with(known: Known) -> str:
+    """A file that declares one key, nested as its path says."""
+    words = known.path.replace("[]", "").removeprefix("functions.aws.").split(".")
+    value = next((v for k, v in VALUES.items() if known.path.endswith(k)), "x")
+    text = f"{words[-1]}: {value}"
+    for word in reversed(words[1:-1]):
+        text = f"{word}: {{{text}}}"
+    if words[0] == "storage_providers":
+        return WHOLE + f"storage_providers: {{{text}}}\n"
+    if len(words) == 1:
+        return WHOLE + text + "\n"
+    if words[0] == "lambda":
+        return WHOLE + f"      {text}\n"
+    return WHOLE + f"    {words[0]}: {{{text}}}\n"
+
+
+REFUSED = [known for known in known_keys() if known.standing is Standing.REFUSED]
+IDLE = [known for known in known_keys() if known.standing is Standing.IDLE]
+
+
+@pytest.mark.parametrize("known", REFUSED, ids=lambda known: known.short)
+def test_a_refused_key_says_what_to_write_instead(known: Known) -> None:
+    with pytest.raises(AppError) as caught:
+        parse(_file_with(known), "f.yaml")
+    assert known.key.refused in caught.value.message
+
+
+@pytest.mark.parametrize("known", IDLE, ids=lambda known: known.short)
+def test_a_key_without_effect_is_told(known: Known) -> None:
+    notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
+    told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
+    assert told == [known.path]
+
+
+def test_a_key_is_found_by_its_end() -> None:
+    (memory,) = explain("gpu.memory")
+    assert memory.text() == (
+        "functions.aws[].gpu.memory\n  Of each device: MiB, or with a unit.\n"
+        "  value: MiB, or '4GiB'\n  default: 0\n  done"
+    )
+    assert [known.short for known in explain("memory")] == ["lambda.memory", "gpu.memory"]
+    with pytest.raises(AppError, match="there is no key 'memroy'; did you mean 'memory'"):
+        explain("memroy")
