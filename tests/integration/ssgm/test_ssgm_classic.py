@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 
 import pytest
 
@@ -84,10 +83,8 @@ def test_a_port_that_is_none_is_a_bad_request() -> None:
     assert "'127.0.0.1:http' is not an address" in done.stderr
 
 
-def test_nobody_there_is_a_bad_request_with_its_own_status(lab: Lab) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        host, port = unused.getsockname()
-    done = run_ssgm("-S", host, "-P", str(port), "-alloc")
+def test_nobody_there_is_a_bad_request_with_its_own_status(nobody: str) -> None:
+    host, _, port = nobody.rpartition(":")
+    done = run_ssgm("-S", host, "-P", port, "-alloc")
     assert (done.returncode, done.stdout) == (8, "SSGM_ERROR=1;\n")
     assert "is ssgmd up?" in done.stderr
