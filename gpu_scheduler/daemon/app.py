@@ -10,7 +10,7 @@ import logging
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
@@ -32,11 +32,13 @@ from gpu_scheduler.daemon.http_door import Calls, HttpDoor
 from gpu_scheduler.daemon.journal import Disk, Journal
 from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.repair import apply_all
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.model import Device
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol.address import parse_address
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,9 @@ class DaemonSettings:
     listen: str = "127.0.0.1:0"  #: socket door
     http: str = "127.0.0.1:0"  #: HTTP door
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
+    parameters: Parameters = field(
+        default_factory=Parameters
+    )  #: the journal has what was set since
     keys: Path | None = None  #: None: `keys.json` in the state folder, if it is there
     certificate: Certificate | None = None  #: of both doors; None: no TLS
 
@@ -170,9 +175,9 @@ def _recovered(
         journal, entries = Journal.open(settings.state, disk)
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
-    machine = SchedulerMachine(settings.budget, IdSource(secrets.token_hex(16)))
-    for entry in entries:
-        machine.apply(entry)
+    ids = IdSource(secrets.token_hex(16))
+    machine = SchedulerMachine(settings.budget, ids, settings.parameters)
+    apply_all(machine, entries, journal.path)
     journal.snapshot = machine.snapshot
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
     gate = Gate(

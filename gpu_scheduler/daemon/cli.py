@@ -1,54 +1,227 @@
-"""`ssgmd`: the scheduler as a process."""
+"""`ssgmd`: the scheduler as a process, and what an operator does to its files."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, run_program, write_ready
+from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.daemon import config, repair
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.config import SETTINGS, Config
+from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
+from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.monitor.probes import FileProbe
+from gpu_scheduler.protocol.keys import checked_name
 
 
-@click.command()
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Folder of journal, lock and master key; made when absent.",
-)
-@click.option("--listen", default="127.0.0.1:0", show_default=True, help="Socket door.")
-@click.option("--http", default="127.0.0.1:0", show_default=True, help="HTTP door.")
-@click.option(
-    "--capacity",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Inventory file of devices that may register later; a request that only they "
-    "could serve waits instead of being impossible.",
-)
+def _settings(command: click.Group) -> click.Group:
+    """An option for every setting; their defaults are `config.resolve`'s affair."""
+    for setting in SETTINGS:
+        text = setting.help + (f" [default: {setting.default}]" if setting.default else "")
+        command.params.append(click.Option([setting.flag], default=None, help=text))
+    return command
+
+
+@_settings
+@click.group(invoke_without_command=True)
+@click.option("--config", "config_file", default=None, help="TOML file of the settings below.")
 @click.option("--ready-file", type=click.Path(path_type=Path), default=None,
               help='Written once it serves: {"pid", "socket", "http", "epoch"}.')  # fmt: skip
+@click.pass_context
 def main(
-    state: Path, listen: str, http: str, capacity: Path | None, ready_file: Path | None
+    context: click.Context,
+    /,
+    config_file: str | None,
+    ready_file: Path | None,
+    **flags: str | None,
 ) -> None:
     """Who gets which device: the one writer of leases and job records.
 
-    SIGTERM stops it cleanly (exit 0); hosts and orchestrators wait for the next start.
+    Without a command it serves. SIGTERM stops it cleanly (exit 0); hosts and orchestrators wait
+    for the next start. SIGHUP reads keys and certificate again. Every setting is a flag, else a
+    variable (SSGMD_STATE for --state), else in the --config file (or SSGMD_CONFIG).
+
+    \b
+    Example:  ssgmd --state /var/lib/ssgmd --listen 10.0.1.10:4700 \\
+                    --tls-cert ssgmd.pem --tls-key ssgmd.key
     """
-    log_as_json()
-    run_program("ssgmd", _serve(state, listen, http, capacity, ready_file))
+    with exiting_by_code("ssgmd"):
+        found = config.resolve({"config": config_file, **flags}, os.environ)
+    context.obj = found
+    if context.invoked_subcommand is None:
+        log_as_json()
+        run_program("ssgmd", _serve(found, ready_file))
 
 
-async def _serve(
-    state: Path, listen: str, http: str, capacity: Path | None, ready_file: Path | None
-) -> None:
+async def _serve(found: Config, ready_file: Path | None) -> None:
+    capacity = found.path("capacity")
     declared = None if capacity is None else await FileProbe(capacity, "declared").devices()
     settings = DaemonSettings(
-        state=state, budget=budget_from_environment(), listen=listen, http=http, capacity=declared
-    )
+        state=_state(found), budget=budget_from_environment(), listen=found.text("listen") or "",
+        http=found.text("http") or "", capacity=declared, keys=found.path("keys"),
+        certificate=_certificate(found), parameters=found.parameters,
+    )  # fmt: skip
     async with running_daemon(settings) as daemon:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
         write_ready(ready_file, addresses)
         await daemon.nursery.failed()
+
+
+def _state(found: Config) -> Path:
+    state = found.path("state")
+    if state is None:
+        raise invalid(
+            "which state folder? Give --state, SSGMD_STATE, or state in the --config file"
+        )
+    return state
+
+
+def _certificate(found: Config) -> Certificate | None:
+    cert, key = found.path("tls_cert"), found.path("tls_key")
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise invalid("--tls-cert and --tls-key go together")
+    return Certificate(cert, key)
+
+
+# ---------------------------------------------------------------------- config
+
+
+@main.group("config")
+def config_group() -> None:
+    """What the daemon would be started with."""
+
+
+@config_group.command("show")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def config_show(found: Config, as_json: bool) -> None:
+    """Every setting with its value and its source.
+
+    Parameters that `ssgm set` changed at run time are the journal's: see `ssgm get`.
+
+    \b
+    Example:  ssgmd --config /etc/ssgmd.toml config show
+    """
+    if as_json:
+        click.echo(json.dumps({"version": 1, **encode(found)}, indent=2))
+        return
+    names = {**found.settings, **{f"parameters.{n}": t for n, t in found.parameter_sources.items()}}
+    width = max(map(len, names))
+    for name, told in names.items():
+        click.echo(f"{name:<{width}}  {told.value or '-':<24}  {told.source}")
+
+
+# ---------------------------------------------------------------------- keys
+
+
+def _keys_file(found: Config) -> Path:
+    return found.path("keys") or _state(found) / KEYS_NAME
+
+
+@main.group("keys")
+def keys_group() -> None:
+    """Who may come through the doors. A running daemon takes changes within seconds."""
+
+
+@keys_group.command("add")
+@click.argument("name")
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
+@click.option("--tenant", default=None, help="A requester's: it asks for this tenant only.")
+@click.option("--host", default=None, help="A host's: it speaks for this host only.")
+@click.pass_obj
+def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str | None) -> None:
+    """Make a key and print it, this once: only its hash is kept.
+
+    The first key closes the doors to everybody who has none.
+
+    \b
+    Example:  ssgmd --state /var/lib/ssgmd keys add gpu-a --role host --host gpu-a
+    """
+    with exiting_by_code("ssgmd"):
+        entry = KeyEntry(
+            name=checked_name(name), role=Role(role), sha256="0" * 64, tenant=tenant, host=host,
+            made=datetime.now(UTC).date().isoformat(),
+        )  # fmt: skip
+        click.echo(add_key(_keys_file(found), entry))
+
+
+@keys_group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def keys_list(found: Config, as_json: bool) -> None:
+    """The keys, without their secrets."""
+    with exiting_by_code("ssgmd"):
+        path = _keys_file(found)
+        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+    if as_json:
+        shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
+        click.echo(json.dumps({"version": 1, "keys": shown}, indent=2))
+        return
+    for key in keys:
+        bound = key.tenant or key.host or "-"
+        click.echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}")
+
+
+@keys_group.command("revoke")
+@click.argument("name")
+@click.pass_obj
+def keys_revoke(found: Config, name: str) -> None:
+    """Take a key away; its connections are closed within seconds."""
+    with exiting_by_code("ssgmd"):
+        revoke_key(_keys_file(found), name)
+    click.echo(f"{name} is revoked")
+
+
+# ---------------------------------------------------------------------- journal
+
+
+@main.group("journal")
+def journal_group() -> None:
+    """Look at the journal, or repair it, while no daemon runs on it."""
+
+
+@journal_group.command("check")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def journal_check(found: Config, as_json: bool) -> None:
+    """Read the whole journal; changes nothing. Ends with 1 when it is damaged."""
+    with exiting_by_code("ssgmd"):
+        checked = repair.check(_state(found))
+        _say(checked, as_json)
+        if checked.damage is not None:
+            raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
+
+
+@journal_group.command("repair")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_obj
+def journal_repair(found: Config, as_json: bool) -> None:
+    """Keep what can be applied in order, up to the damage; the old file stays beside it.
+
+    Leases and jobs after the damage are lost: hosts cut what the scheduler does not know any more,
+    and redelivered messages start their jobs again. Says what was dropped. A journal that is whole
+    is left alone.
+    """
+    with exiting_by_code("ssgmd"):
+        _say(repair.repair(_state(found)), as_json)
+
+
+def _say(checked: repair.Checked, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"version": 1, **encode(checked)}, indent=2))
+    else:
+        click.echo(checked.sentence)

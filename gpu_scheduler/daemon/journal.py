@@ -116,7 +116,7 @@ class Journal:
         EXHAUSTED when there is no room to start.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        journal = cls(folder, _locked(folder), disk or RealDisk())
+        journal = cls(folder, lock_folder(folder), disk or RealDisk())
         try:
             return journal, journal._recover()
         except BaseException:
@@ -175,7 +175,7 @@ class Journal:
         self._end = self._allocated = scanned.end
         if scanned.end == 0:
             self._append(encode_group(HEADER))
-        return tuple(entry for group in scanned.groups for entry in _entries(group, self.path))
+        return tuple(entry for group in scanned.groups for entry in read_group(group, self.path))
 
     # --- the journal's thread
 
@@ -246,7 +246,8 @@ def _group(entries: Sequence[Entry]) -> bytes:
     return encode_group(b"[" + b",".join(map(encode_entry, entries)) + b"]")
 
 
-def _entries(group: bytes, path: Path) -> list[Entry]:
+def read_group(group: bytes, path: Path) -> list[Entry]:
+    """The entries of one line. Raises INTERNAL for those of another version."""
     try:
         return [decode_entry(entry) for entry in split_group(group)]
     except AppError as error:
@@ -254,7 +255,8 @@ def _entries(group: bytes, path: Path) -> list[Entry]:
         raise AppError(ErrorCode.INTERNAL, f"{text}; start the version that wrote it") from None
 
 
-def _locked(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
+    """The lock of a state folder: hold the descriptor. Raises CONFLICT while a daemon has it."""
     path = folder / LOCK_NAME
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -88,10 +89,6 @@ def _must_be_torn(used: bytes, start: int, newline: int, name: str) -> None:
     rest = used[newline + 1 :].split(b"\n")
     if b"\0" in used[start:newline] and all(_checked(line) is None for line in rest):
         return
-    raise AppError(
-        ErrorCode.INTERNAL,
-        f"{name} is damaged at byte {start}: a line that was synced does not check. Stop and look: "
-        f"restore the file from a copy, or, if its leases and jobs may be lost, keep its first "
-        f"{start} bytes (`truncate -s {start} {name}`) and start again",
-        byte=start,
-    )
+    text = f"{name} is damaged at byte {start}: a line that was synced does not check. Restore the "
+    text += f"file from a copy, or keep what is sound: ssgmd --state {Path(name).parent} "
+    raise AppError(ErrorCode.INTERNAL, f"{text}journal repair", byte=start)

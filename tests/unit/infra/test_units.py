@@ -16,6 +16,8 @@ import gpu_scheduler.monitor.cli
 import remote_gpu.host.cli
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.budget import Budget
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE
+from gpu_scheduler.daemon.config import SETTINGS
 from orchgpu.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,7 +29,10 @@ COMMANDS: dict[str, click.Command] = {
     "orchgpu": cli,
 }
 #: Read by the programs themselves, not through an option.
-AMBIENT = {SCALE_VARIABLE, "AWS_DEFAULT_REGION"}
+AMBIENT = {
+    SCALE_VARIABLE, KEY_VARIABLE, CA_VARIABLE, "AWS_DEFAULT_REGION",
+    *(setting.variable for setting in SETTINGS),
+}  # fmt: skip
 #: Each of these can take a host's GPUs away, or stop a compiler inside a worker.
 HIDES_DEVICES = {
     "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute",
@@ -57,7 +62,7 @@ def _example(name: str, *, with_comments: bool = False) -> dict[str, str]:
 def _options(name: str, words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that really runs (a group's subcommand), and what it is given."""
     command = COMMANDS[name]
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) and words[0] in command.commands:
         command = command.commands[words[0]]
         words = words[1:]
     return command, words

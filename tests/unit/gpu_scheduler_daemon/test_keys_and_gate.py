@@ -1,0 +1,253 @@
+"""Keys and what each may do; a changed file counts at once, a broken one never opens the door."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import JobId, LeaseId
+from gpu_scheduler.daemon.gate import Gate
+from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.model import Request
+from gpu_scheduler.protocol import requester
+
+
+def added(path: Path, name: str, role: Role, **bound: str) -> str:
+    return add_key(path, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+class Connection:
+    """Remembers that it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def nobody(lease: str) -> str | None:
+    return {"l-a": "a/s", "l-b": "b/s", "l-old": "session-1"}.get(lease)
+
+
+def denied(text: str) -> pytest.RaisesExc[AppError]:
+    def is_denial(error: AppError) -> bool:
+        return error.code is ErrorCode.DENIED
+
+    return pytest.raises(AppError, match=text, check=is_denial)
+
+
+def test_only_the_hash_of_a_key_is_kept_and_only_for_its_owner(path: Path) -> None:
+    key = added(path, "ops", Role.OPERATOR)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert key.partition(".")[2] not in path.read_text()
+    assert read_keys(path).entry_of(key) is not None
+    for wrong in (
+        key[:-1] + ("A" if key[-1] != "A" else "B"),
+        "ops." + "a" * 43,
+        "x",
+        "",
+        "\ud800",
+    ):
+        assert read_keys(path).entry_of(wrong) is None
+
+
+def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
+    first = added(path, "a", Role.READER)
+    with pytest.raises(AppError, match="there is a key 'a'") as caught:
+        added(path, "a", Role.OPERATOR)
+    assert caught.value.code is ErrorCode.CONFLICT
+    revoke_key(path, "a")
+    with pytest.raises(AppError, match="has no key 'a'"):
+        revoke_key(path, "a")
+    added(path, "a", Role.READER)
+    assert read_keys(path).entry_of(first) is None
+
+
+@pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])
+def test_a_name_is_a_word(path: Path, name: str) -> None:
+    with pytest.raises(AppError, match="no name of a key"):
+        added(path, name, Role.READER)
+    assert not path.exists()
+
+
+def test_bounds_go_with_their_role(path: Path) -> None:
+    with pytest.raises(AppError, match="only a requester"):
+        added(path, "a", Role.HOST, tenant="lab")
+    with pytest.raises(AppError, match="only a host"):
+        added(path, "a", Role.READER, host="gpu-a")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cannot read"), ("[]", "expected an object"), ("{", "cannot read"),
+        ('{"ssgmd_keys": 9, "keys": []}', "version 9"), ("[" * 99999, "cannot read"),
+        ('{"ssgmd_keys": 1, "keys": [{"name": "a", "role": "king", "sha256": "x"}]}', "role"),
+        ('{"ssgmd_keys": 1, "keys": [{"name": "a", "role": "host", "sha256": "x"}]}', "sha256"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(AppError, match=said):
+        Gate(path, nobody)
+
+
+def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
+    added(path, "a", Role.READER)
+    path.chmod(0o644)
+    with denied("chmod 600"):
+        read_keys(path)
+
+
+def test_two_keys_of_one_name_are_refused(path: Path) -> None:
+    added(path, "a", Role.READER)
+    value = json.loads(path.read_text())
+    value["keys"] *= 2
+    path.write_text(json.dumps(value))
+    with pytest.raises(AppError, match="two keys of one name"):
+        read_keys(path)
+
+
+def test_without_keys_everybody_may_do_everything(path: Path) -> None:
+    gate = Gate(path, nobody)
+    caller = gate.caller(None)
+    gate.may(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
+    gate.host_may(caller, "h")
+    assert caller.session("s") == "s"
+    assert not gate.has_keys
+
+
+LOOK, ASK, RULE = "inventory", "reserve", "drain"
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        (Role.READER, (LOOK,)),
+        (Role.REQUESTER, (LOOK, ASK)),
+        (Role.OPERATOR, (LOOK, ASK, RULE)),
+        (Role.HOST, ()),
+    ],
+)
+def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str, ...]) -> None:
+    gate_key = added(path, "k", role)
+    gate = Gate(path, nobody)
+    caller = gate.caller(gate_key)
+    for op in (LOOK, ASK, RULE):
+        if op in allowed:
+            gate.may(caller, op, None)
+        else:
+            with denied(f"key 'k' has role {role.value}"):
+                gate.may(caller, op, None)
+
+
+def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
+    gate = Gate(path, nobody)
+    key = added(path, "r", Role.READER)
+    gate.reread_if_changed()
+    caller = gate.caller(key)
+    looks = set()
+    for op in requester.OPS:
+        try:
+            gate.may(caller, op, None)
+        except AppError:
+            continue
+        looks.add(op)
+    assert looks == {
+        "beat", "watch", "record", "records", "orphans", "explain", "inventory", "leases",
+        "queue", "parameters",
+    }  # fmt: skip
+
+
+def test_a_host_key_speaks_for_its_host(path: Path) -> None:
+    bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
+    operator = added(path, "o", Role.OPERATOR)
+    gate = Gate(path, nobody)
+    gate.host_may(gate.caller(bound), "gpu-a")
+    gate.host_may(gate.caller(free), "gpu-z")
+    with denied("for host 'gpu-a', not for 'gpu-b'"):
+        gate.host_may(gate.caller(bound), "gpu-b")
+    with denied("speak for a host needs host"):
+        gate.host_may(gate.caller(operator), "gpu-a")
+
+
+def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
+    key = added(path, "a", Role.REQUESTER, tenant="lab")
+    gate = Gate(path, nobody)
+    caller = gate.caller(key)
+    gate.may(caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab")))
+    with denied("tenant 'lab' only"):
+        gate.may(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
+    with denied("tenant 'lab' only"):
+        op = requester.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
+        gate.may(caller, "attempt", op)
+
+
+def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
+    a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
+    gate = Gate(path, nobody)
+    for lease in ("l-a", "l-old", "l-unknown"):
+        gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId(lease)))
+    with denied("lease l-b belongs to key 'b'"):
+        gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId("l-b")))
+    gate.may(gate.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
+
+
+def touched(path: Path) -> None:
+    """File systems count time in steps: make sure that this is another one."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+
+
+def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
+    a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
+    gate = Gate(path, nobody)
+    first, second = Connection(), Connection()
+    gate.entered(first, gate.caller(a))
+    gate.entered(second, gate.caller(b))
+    revoke_key(path, "a")
+    touched(path)
+    gate.reread_if_changed()
+    assert (first.closed, second.closed) == (True, False)
+    with denied("not known here"):
+        gate.caller(a)
+    gate.left(second)
+    revoke_key(path, "b")
+    touched(path)
+    gate.reread_if_changed()
+    assert not second.closed
+
+
+def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
+    gate = Gate(path, nobody)
+    open_one = Connection()
+    gate.entered(open_one, gate.caller(None))
+    added(path, "a", Role.READER)
+    gate.reread_if_changed()
+    assert open_one.closed
+    with denied("a key is needed"):
+        gate.caller(None)
+    with denied("not known here"):
+        gate.caller(17)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
+def test_a_spoiled_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
+    key = added(path, "a", Role.READER)
+    gate = Gate(path, nobody)
+    assert callable(spoil)
+    spoil(path)
+    gate.reread_if_changed()
+    assert gate.caller(key).name == "a"
+    with denied("a key is needed"):
+        gate.caller(None)
