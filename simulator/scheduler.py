@@ -103,7 +103,7 @@ class SimScheduler:
                 self._resolve(action.reply_to, None, error)
             case do.PushToSession():
                 self._post(self.sessions.get(action.session), action.push)
-            case do.InstallOnHost() | do.EndOnHost() | do.StagedOnHost():
+            case do.InstallOnHost() | do.EndOnHost() | do.StagedOnHost() | do.ResizeOnHost():
                 self._post(self.hosts.get(action.host), action)
             case do.WakeAt():
                 self._wake_at(action.at_s)

@@ -151,6 +151,13 @@ class LeasesAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseAnswer:
+    """One lease as it is now."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedView:
     """One waiting request."""
 
@@ -178,7 +185,7 @@ class ParametersAnswer:
 Answer = (
     Done | SessionWelcome | HostWelcome | AttemptAnswer | AdoptAnswer | RecordAnswer
     | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
-    | ParametersAnswer
+    | ParametersAnswer | LeaseAnswer
 )  # fmt: skip
 
 
@@ -294,13 +301,25 @@ class StagedOnHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeOnHost:
+    """Dropped, like the others, when the host is away."""
+
+    host: HostId
+    lease: LeaseId
+    compute_limit_pct: int  #: of all its shares there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     """Send `Ticked` at this monotonic moment. The newest replaces all earlier ones."""
 
     at_s: float
 
 
-Action = Reply | ReplyError | PushToSession | InstallOnHost | EndOnHost | StagedOnHost | WakeAt
+Action = (
+    Reply | ReplyError | PushToSession | InstallOnHost | EndOnHost | StagedOnHost | ResizeOnHost
+    | WakeAt
+)  # fmt: skip
 
 #: Names of pushes on the wire.
 PUSH_NAMES: Mapping[type[Push], str] = {

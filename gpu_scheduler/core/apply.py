@@ -28,10 +28,8 @@ def apply_part(state: State, part: do.Part) -> None:
             state.queue.put(part.waiting)
         case do.RequestDropped():
             state.queue.drop(part.attempt)
-        case do.LeaseGranted():
-            _granted(state, part)
-        case do.LeaseChanged():
-            _changed(state, part)
+        case do.LeaseGranted() | do.LeaseChanged() | do.LeaseResized() | do.LeaseTransferred():
+            _lent(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
         case do.ParameterSet():
@@ -75,6 +73,23 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
     return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
 
 
+def _lent(
+    state: State,
+    part: do.LeaseGranted | do.LeaseChanged | do.LeaseResized | do.LeaseTransferred,
+) -> None:
+    match part:
+        case do.LeaseGranted():
+            _granted(state, part)
+        case do.LeaseChanged():
+            _changed(state, part)
+        case do.LeaseResized():
+            _resized(state, state.leases[part.lease], part.compute_limit_pct)
+        case do.LeaseTransferred():
+            state.leases[part.lease].session = part.session
+        case _:
+            assert_never(part)
+
+
 def _granted(state: State, part: do.LeaseGranted) -> None:
     lease = part.lease
     state.queue.drop(lease.attempt)
@@ -107,6 +122,14 @@ def _changed(state: State, part: do.LeaseChanged) -> None:
             _given_back(state, entry, part.freed_s)
     if part.state is LeaseState.ENDED:
         _ended(state, entry)
+
+
+def _resized(state: State, entry: LeaseEntry, limit_pct: int) -> None:
+    entry.request = replace(entry.request, compute_limit_pct=limit_pct)
+    shares = tuple(replace(share, compute_limit_pct=limit_pct) for share in entry.lease.shares)
+    entry.lease = replace(entry.lease, shares=shares)
+    for share in shares:
+        state.inventory.devices[share.device].shares[entry.lease.id] = share
 
 
 def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:

@@ -136,6 +136,22 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseResized:
+    """All its shares have another elastic limit."""
+
+    lease: LeaseId
+    compute_limit_pct: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTransferred:
+    """A reservation belongs to another session."""
+
+    lease: LeaseId
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWritten:
     record: Record
 
@@ -149,7 +165,7 @@ Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
     | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten | ParameterSet | TenantUsed
+    | RecordForgotten | ParameterSet | TenantUsed | LeaseResized | LeaseTransferred
 )  # fmt: skip
 
 
@@ -166,7 +182,7 @@ _PARTS: Mapping[str, type[Part]] = {
         EpochStarted, InventoryDeclared, HostRegistered, HostDrained,
         DeviceDrained, DeviceChanged, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
-        ParameterSet, TenantUsed,
+        ParameterSet, TenantUsed, LeaseResized, LeaseTransferred,
     )
 }  # fmt: skip
 

@@ -157,6 +157,22 @@ class ReleaseAsked(Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeAsked(Asked):
+    """op `resize` → LeaseAnswer | NOT_FOUND when it is over | INVALID. The limit only."""
+
+    lease: LeaseId
+    compute_limit_pct: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferAsked(Asked):
+    """op `transfer` → LeaseAnswer | NOT_FOUND when it is over | CONFLICT. Reservations only."""
+
+    lease: LeaseId
+    to: SessionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Asked):
     """op `fail_attempt` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
 
@@ -324,7 +340,8 @@ Event = (
     EpochBegan | Ticked | CapacityDeclared
     | SessionHello | SessionBeat | WatchAsked
     | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
-    | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked | AttemptFailed | FinishAsked
+    | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked
+    | ResizeAsked | TransferAsked | AttemptFailed | FinishAsked
     | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
     | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
     | HostHello | HostReported | LeaseSessionTold | CutTold

@@ -16,10 +16,10 @@ from corekit.ids import DeviceId, HostId, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.fits import fits, share_of
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Step
+from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Sharing, Step
 
 # ---------------------------------------------------------------------- granting
 
@@ -162,6 +162,56 @@ def release(turn: Turn, event: on.ReleaseAsked) -> None:
     if entry is not None:
         end(turn, entry, event.reason, event.detail)
     turn.reply(event.reply_to, do.Done())
+
+
+def resize(turn: Turn, event: on.ResizeAsked) -> None:
+    """Another elastic limit for all its shares; the guarantee and the memory stay. Idempotent."""
+    entry = _changeable(turn, event)
+    if entry is None:
+        return
+    limit_pct, request = event.compute_limit_pct, entry.request
+    least_pct = max(1, request.compute_guarantee_pct)
+    if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
+        whole = "; it has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
+        message = f"{limit_pct} % is no limit for a lease: {least_pct}…100 of a shared one{whole}"
+        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        return
+    if limit_pct != request.compute_limit_pct:
+        turn.emit(to.LeaseResized(lease=event.lease, compute_limit_pct=limit_pct))
+        for host in turn.hosts_of(entry):
+            turn.act(do.ResizeOnHost(host=host, lease=event.lease, compute_limit_pct=limit_pct))
+    turn.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+
+
+def transfer(turn: Turn, event: on.TransferAsked) -> None:
+    """A reservation belongs to another session from now on. Idempotent.
+
+    By its own session, or by anybody once that is gone. A job's lease follows its record's owner.
+    """
+    entry = _changeable(turn, event)
+    if entry is None:
+        return
+    held = entry.session not in (None, event.session) and entry.session in turn.state.sessions
+    if entry.lease.holder is not None:
+        message = f"lease {event.lease} is of job {entry.lease.holder}: adopt its record instead"
+        turn.refuse(event.reply_to, ErrorCode.CONFLICT, message)
+    elif entry.session != event.to and held:
+        message = f"lease {event.lease} is held by session {entry.session}, which lives"
+        turn.refuse(event.reply_to, ErrorCode.CONFLICT, message)
+    else:
+        if entry.session != event.to:
+            turn.emit(to.LeaseTransferred(lease=event.lease, session=event.to))
+            tell(turn, entry, event.to)
+        turn.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+
+
+def _changeable(turn: Turn, event: on.ResizeAsked | on.TransferAsked) -> LeaseEntry | None:
+    """A lease that has its shares; answers NOT_FOUND when there is none."""
+    entry = turn.state.leases.get(event.lease)
+    if entry is None or entry.lease.state is LeaseState.ENDING:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        return None
+    return entry
 
 
 # ---------------------------------------------------------------------- its host's words

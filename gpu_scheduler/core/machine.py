@@ -53,9 +53,7 @@ class SchedulerMachine:
     A daemon makes one, applies every entry of its journal, then handles `EpochBegan` first.
     """
 
-    def __init__(
-        self, budget: Budget, ids: IdSource, configured: Parameters | None = None
-    ) -> None:
+    def __init__(self, budget: Budget, ids: IdSource, configured: Parameters | None = None) -> None:
         self.state = State(configured=configured or Parameters())
         self._budget = budget
         self._ids = ids
@@ -99,11 +97,14 @@ class SchedulerMachine:
                 _from_host(turn, event)
             case (
                 on.SessionHello() | on.SessionBeat() | on.WatchAsked() | on.ReserveAsked()
-                | on.WithdrawAsked()
-                | on.DrainAsked() | on.ForgetAsked() | on.RenewAsked() | on.StagedTold()
-                | on.ReleaseAsked() | on.SetAsked()
+                | on.WithdrawAsked() | on.DrainAsked() | on.ForgetAsked() | on.SetAsked()
             ):  # fmt: skip
                 _from_session(turn, event)
+            case (
+                on.RenewAsked() | on.StagedTold() | on.ReleaseAsked() | on.ResizeAsked()
+                | on.TransferAsked()
+            ):  # fmt: skip
+                _about_lease(turn, event)
             case (
                 on.AttemptAsked() | on.AdoptAsked() | on.HandleGiven() | on.HandBackAsked()
                 | on.AttemptFailed() | on.FinishAsked() | on.ReopenAsked()
@@ -172,8 +173,7 @@ def _from_host(
 def _from_session(
     turn: Turn,
     event: on.SessionHello | on.SessionBeat | on.WatchAsked | on.ReserveAsked | on.DrainAsked
-    | on.WithdrawAsked | on.ForgetAsked | on.RenewAsked | on.StagedTold | on.ReleaseAsked
-    | on.SetAsked,
+    | on.WithdrawAsked | on.ForgetAsked | on.SetAsked,
 ) -> None:  # fmt: skip
     match event:
         case on.SessionHello():
@@ -192,12 +192,25 @@ def _from_session(
             hosts.drain(turn, event)
         case on.ForgetAsked():
             hosts.forget(turn, event)
+        case _:
+            assert_never(event)
+
+
+def _about_lease(
+    turn: Turn,
+    event: on.RenewAsked | on.StagedTold | on.ReleaseAsked | on.ResizeAsked | on.TransferAsked,
+) -> None:
+    match event:
         case on.RenewAsked():
             leases.renew(turn, event)
         case on.StagedTold():
             leases.staged(turn, event)
         case on.ReleaseAsked():
             leases.release(turn, event)
+        case on.ResizeAsked():
+            leases.resize(turn, event)
+        case on.TransferAsked():
+            leases.transfer(turn, event)
         case _:
             assert_never(event)
 

@@ -100,6 +100,8 @@ class Performer:
                 self._switchboard.end(action)
             case do.StagedOnHost():
                 self._switchboard.staged(action)
+            case do.ResizeOnHost():
+                self._switchboard.resize(action)
             case do.WakeAt():
                 self._wake_at(action.at_s)
 

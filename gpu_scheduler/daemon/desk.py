@@ -41,6 +41,7 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
     requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
     requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
+    requester.Resize: on.ResizeAsked, requester.Transfer: on.TransferAsked,
 }  # fmt: skip
 
 

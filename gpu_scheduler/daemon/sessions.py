@@ -115,6 +115,12 @@ class Switchboard:
             staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
             line.push("staged", encode_json(staged))
 
+    def resize(self, action: do.ResizeOnHost) -> None:
+        if line := self._hosts.get(action.host):
+            limit_pct = action.compute_limit_pct
+            resize = host_words.Resize(lease=action.lease, compute_limit_pct=limit_pct)
+            line.push("resize", encode_json(resize))
+
     # --- wire forms
 
     def _sink(self, reply_to: str) -> tuple[Sink | None, int]:

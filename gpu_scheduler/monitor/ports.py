@@ -47,6 +47,10 @@ class Probe(Protocol):
 
     async def devices(self) -> tuple[Device, ...]:
         """The devices now; raises AppError when the source cannot be read."""
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit for its shares here; guarantee and memory stay."""
+        ...
+
         ...
 
     async def usage(self) -> tuple[Usage, ...]:

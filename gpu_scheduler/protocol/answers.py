@@ -19,6 +19,7 @@ from gpu_scheduler.core.actions import (
     HostView,
     ImpossiblePush,
     InventoryAnswer,
+    LeaseAnswer,
     LeasePush,
     LeasesAnswer,
     Outcome,
@@ -71,6 +72,6 @@ PUSHES: Mapping[
 __all__ = [
     "PUSHES", "Adopted", "AttemptOutcome", "BusyPush", "DeviceView", "DisownedPush", "Done",
     "ExplainAnswer", "GrantedPush", "HandlePush", "HostView", "ImpossiblePush", "InventoryAnswer",
-    "LeasePush", "LeasesAnswer", "Outcome", "ParametersAnswer", "QueueAnswer", "QueuedView",
-    "RecordAnswer", "RecordsAnswer", "SessionWelcome",
+    "LeaseAnswer", "LeasePush", "LeasesAnswer", "Outcome", "ParametersAnswer", "QueueAnswer",
+    "QueuedView", "RecordAnswer", "RecordsAnswer", "SessionWelcome",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """The host session: what a GPU host says to the scheduler, and what it is told.
 
 A host speaks ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`,
-`End` and `Staged` over one ordered channel. Every op is idempotent: the host repeats what was not
-acknowledged after a reconnect.
+`End`, `Staged` and `Resize` over one ordered channel. Every op is idempotent: the host repeats what
+was not acknowledged after a reconnect.
 """
 
 from __future__ import annotations
@@ -59,10 +59,20 @@ class Staged:
     connect_by_s: float  #: seconds from receipt
 
 
-HostPush = Install | End | Staged
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """Its shares here have another elastic limit of compute."""
+
+    lease: LeaseId
+    compute_limit_pct: int
+
+
+HostPush = Install | End | Staged | Resize
 
 #: Wire name of every push to a host.
-HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {Install: "install", End: "end", Staged: "staged"}
+HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {
+    Install: "install", End: "end", Staged: "staged", Resize: "resize",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,5 +139,5 @@ class Cut:
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [
     "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "End", "HostHello", "HostPush", "HostWelcome",
-    "Install", "InstallPush", "Report", "SessionChange", "SessionState", "Staged",
+    "Install", "InstallPush", "Report", "Resize", "SessionChange", "SessionState", "Staged",
 ]  # fmt: skip

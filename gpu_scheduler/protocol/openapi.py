@@ -24,6 +24,7 @@ _ANSWERS: Mapping[str, type[Any]] = {
     "explain": answers.ExplainAnswer, "inventory": answers.InventoryAnswer,
     "leases": answers.LeasesAnswer, "queue": answers.QueueAnswer,
     "parameters": answers.ParametersAnswer, "set": answers.ParametersAnswer,
+    "resize": answers.LeaseAnswer, "transfer": answers.LeaseAnswer,
 }  # fmt: skip
 
 _SCALARS: Mapping[Any, Schema] = {

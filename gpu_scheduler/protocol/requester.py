@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.errors import invalid
-from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import EndReason, Hold, Request
 
 #: Ids are names, not texts; ours have fewer than 40 characters.
@@ -171,6 +171,32 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """Another elastic limit of compute for a shared lease → `LeaseAnswer`; the rest stays."""
+
+    lease: LeaseId
+    compute_limit_pct: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.compute_limit_pct <= 100:
+            raise invalid("compute_limit_pct must lie in 1…100")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A reservation belongs to session `to` from now on → `LeaseAnswer`.
+
+    Its own session may do so, or anybody once that is gone.
+    """
+
+    lease: LeaseId
+    to: SessionId
+
+    def __post_init__(self) -> None:
+        _named("to", self.to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailAttempt:
     """The newest attempt is over; its leases end, the owner stays."""
 
@@ -324,6 +350,7 @@ Op = (
     Beat | Watch | Attempt | Adopt | Orphans | RecordOf | Records | Handle | HandBack | Renew
     | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Withdraw | Explain | Inventory
     | Leases | Queue | Drain | Undrain | Forget | ParametersOf | SetParameter
+    | Resize | Transfer
 )  # fmt: skip
 
 #: Wire name → class of every op but `hello`.
@@ -334,6 +361,7 @@ OPS: Mapping[str, type[Op]] = {
     "finish": Finish, "reopen": Reopen, "reserve": Reserve, "withdraw": Withdraw,
     "explain": Explain, "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
     "undrain": Undrain, "forget": Forget, "parameters": ParametersOf, "set": SetParameter,
+    "resize": Resize, "transfer": Transfer,
 }  # fmt: skip
 
 #: The inverse, for clients.

@@ -111,6 +111,10 @@ class HostDaemon:
         """Carry steps out, in order; slow ones in tasks of their own."""
         for step in steps:
             self._apply_one(step)
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit for its shares."""
+        self.table.resize(lease, compute_limit_pct)
+
         if steps:
             self._wake()
 

@@ -141,6 +141,16 @@ class LeaseTable:
             entry.connect_by_s = now_s + connect_by_s
 
     def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Its shares have another elastic limit; unknown leases are over."""
+        entry = self._entries.get(lease)
+        if entry is not None:
+            shares = tuple(
+                dataclasses.replace(share, compute_limit_pct=compute_limit_pct)
+                for share in entry.install.shares
+            )
+            entry.install = dataclasses.replace(entry.install, shares=shares)
+
         """Bind the lease to the first session that proved itself.
 
         Raises Refused: CLAIMED for any other, NOT_READY while its shares are not its own, ENDED.

@@ -239,6 +239,9 @@ class Host:
     def link(self, address: str) -> HostLink:
         return HostLink(
             address, host="h", control=self, probe=self, gateway="a:1", budget=BUDGET,
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        self.calls.append(("resize", lease, compute_limit_pct))
+
             incarnation="i1",
         )  # fmt: skip
 

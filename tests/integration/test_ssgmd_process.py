@@ -74,6 +74,9 @@ class Host:
     def link(self, address: str) -> HostLink:
         return HostLink(
             address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1", budget=BUDGET
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        pass
+
         )
 
 
