@@ -31,9 +31,9 @@ from gpu_scheduler.protocol.host import (
     Install,
     InstallPush,
     Report,
+    Resize,
     SessionChange,
     SessionState,
-    Resize,
     Staged,
 )
 
@@ -210,14 +210,14 @@ class HostLink:
             elif name == "staged":
                 staged = body.read(Staged)
                 self._control.staged(staged.lease, staged.connect_by_s)
+            elif name == "resize":
+                resize = body.read(Resize)
+                self._control.resize(resize.lease, resize.compute_limit_pct)
             else:
                 logger.info("push %r is newer than this host", name)
         except AppError as error:
             logger.error("push %r is wrong: %s; asking for the full state", name, error.message)
             self._channel.say_hello_again()
-            elif name == "resize":
-                resize = body.read(Resize)
-                self._control.resize(resize.lease, resize.compute_limit_pct)
 
     def _install(self, install: Install) -> None:
         if install.fence <= self._last_fence:
@@ -239,19 +239,7 @@ class HostLink:
         return True
 
 
-def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
-    """Why this host cannot give the share even when nothing else is lent; None when it can."""
-    if share.host != host:
-        return f"the share is of host {share.host}"
-    if device is None:
-        return "there is no such device here"
-    request = Request(
-        kinds=(share.kind,), models=(share.model,), memory_mib=share.memory_mib,
-        compute_guarantee_pct=share.compute_guarantee_pct,
-        compute_limit_pct=share.compute_limit_pct,
-        sharing=Sharing.EXCLUSIVE if share.exclusive else Sharing.SHARED,
-    )  # fmt: skip
-    # of a SUSPECT device the leases it has go on, also those that are still on their way
-    trusted = (
-        device if device.health is Health.BAD else replace(device, health=Health.OK, symptoms=())
+def _unhealthy(device: Device, why: str) -> Device:
+    return replace(
+        device, health=Health.BAD, symptoms=(Symptom.PROBE,), detail=f"probe failed: {why}"[:200]
     )

@@ -37,6 +37,10 @@ class HostControl(Protocol):
         """The first session must open within `connect_by_s` seconds from now."""
         ...
 
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit for its shares here; guarantee and memory stay."""
+        ...
+
     def link_changed(self, connected: bool) -> None:
         """The scheduler is reachable or not; leases live on, cut only by their own deadlines."""
         ...
@@ -47,10 +51,6 @@ class Probe(Protocol):
 
     async def devices(self) -> tuple[Device, ...]:
         """The devices now; raises AppError when the source cannot be read."""
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Another elastic limit for its shares here; guarantee and memory stay."""
-        ...
-
         ...
 
     async def usage(self) -> tuple[Usage, ...]:

@@ -101,6 +101,10 @@ class HostDaemon:
         self.table.staged(lease, connect_by_s, self.now_s())
         self._wake()
 
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit for its shares."""
+        self.table.resize(lease, compute_limit_pct)
+
     def link_changed(self, connected: bool) -> None:
         """Leases live on without the scheduler, by their own deadlines."""
         logger.info("scheduler reachable" if connected else "scheduler not reachable")
@@ -111,10 +115,6 @@ class HostDaemon:
         """Carry steps out, in order; slow ones in tasks of their own."""
         for step in steps:
             self._apply_one(step)
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Another elastic limit for its shares."""
-        self.table.resize(lease, compute_limit_pct)
-
         if steps:
             self._wake()
 

@@ -140,7 +140,6 @@ class LeaseTable:
         if entry is not None and entry.connect_by_s is None:
             entry.connect_by_s = now_s + connect_by_s
 
-    def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
         """Its shares have another elastic limit; unknown leases are over."""
         entry = self._entries.get(lease)
@@ -151,6 +150,7 @@ class LeaseTable:
             )
             entry.install = dataclasses.replace(entry.install, shares=shares)
 
+    def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
         """Bind the lease to the first session that proved itself.
 
         Raises Refused: CLAIMED for any other, NOT_READY while its shares are not its own, ENDED.

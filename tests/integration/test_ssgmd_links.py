@@ -233,15 +233,15 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         self.calls.append(("staged", lease, connect_by_s))
 
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        self.calls.append(("resize", lease, compute_limit_pct))
+
     def link_changed(self, connected: bool) -> None:
         self.calls.append(("link", connected))
 
     def link(self, address: str) -> HostLink:
         return HostLink(
             address, host="h", control=self, probe=self, gateway="a:1", budget=BUDGET,
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        self.calls.append(("resize", lease, compute_limit_pct))
-
             incarnation="i1",
         )  # fmt: skip
 

@@ -68,15 +68,15 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         pass
 
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        pass
+
     def link_changed(self, connected: bool) -> None:
         pass
 
     def link(self, address: str) -> HostLink:
         return HostLink(
             address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1", budget=BUDGET
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        pass
-
         )
 
 
