@@ -66,7 +66,6 @@ class Budget:
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
     # --- counts
-    attempts_max: int = 3  #: tries of one job
     strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON
     max_receive_count: int = 1000  #: SQS's own backstop; the job record is the judge
     inline_input_bytes_max: int = 8 * 2**20  #: a larger input travels by reference

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
-from fdl.model import Function, Job, Storage
+from fdl.model import Function, Gpu, Job, Storage
 from fdl.resources import (
     QUEUE_URL,
     Bucket,
@@ -26,6 +27,7 @@ from fdl.resources import (
     digest,
     key_of,
 )
+from gpu_scheduler.model import Request
 
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
@@ -73,7 +75,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.lends:
-        parts.append(_record(function, place, digest(parts)))
+        parts.append(_record(function, place, budget, digest(parts)))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )
@@ -286,11 +288,20 @@ def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[Notifica
     ]
 
 
-def _record(function: Function, place: Place, revision: str) -> Record:
+def _request(function: Function, budget: Budget) -> Request:
+    """What each job asks for, with the longest that its lease can be needed."""
+    asked = (function.gpu or Gpu()).request()
+    if asked.lease_s is not None:
+        return asked
+    longest_s = budget.reserved_ttl_s + budget.connect_by_s + CAP_SLACK_S
+    return replace(asked, lease_s=longest_s + function.function.timeout_s)
+
+
+def _record(function: Function, place: Place, budget: Budget, revision: str) -> Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
-    gpu, job = function.gpu, function.job
+    gpu, job = function.gpu, function.job or Job()
     body: dict[str, Any] = {
         "name": function.name,
         "queue_url": {QUEUE_URL: jobs},
@@ -303,13 +314,14 @@ def _record(function: Function, place: Place, revision: str) -> Record:
         "outputs": [_output(storage) for storage in function.function.output],
         "middleware": gpu.middleware if gpu is not None else "builtin",
         "timeout_s": float(function.function.timeout_s),
-        "attempts_max": job.attempts_max if job is not None else 3,
-        "concurrency_max": job.concurrency_max if job is not None else 1000,
+        "attempts_max": job.attempts_max,
+        "concurrency_max": job.concurrency_max,
+        "envelope": job.envelope,
+        "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",
         "variables": dict(function.function.container.variables),
-        "image": function.function.container.image,
+        "image": function.image,
+        "request": encode(_request(function, budget)),
     }
-    if gpu is not None:
-        body["request"] = encode(gpu.request())
     body["revision"] = digest([revision, body])
     return Record(name=function.name, bucket=place.state_bucket, body=body)
 

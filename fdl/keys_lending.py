@@ -74,8 +74,9 @@ GPU = Block(
         ),
         "on_unavailable": Key(
             reader=Choice(("fail", "cpu", "requeue")),
-            about="When `max_wait` or `deadline` passed: `fail` rejects the job, `cpu` asks once"
-            " more for any device of kind cpu, `requeue` waits again at its old place.",
+            about="When `max_wait` passed: `fail` rejects the job, `cpu` asks once more for any"
+            " device of kind cpu (also when no known device could ever do), `requeue` waits again"
+            " at its old place.",
         ),
         "middleware": Key(
             reader=Choice(

@@ -93,8 +93,8 @@ def _times(function: Function) -> Iterator[Finding]:
         yield _E, f"{path}.gpu.lease_length", message
     if gpu.deadline_s is not None and (gpu.max_wait_s or 0.0) > gpu.deadline_s:
         yield _W, f"{path}.gpu.max_wait", "never reached: gpu.deadline comes first"
-    if gpu.on_unavailable != "fail" and gpu.max_wait_s is None and gpu.deadline_s is None:
-        message = "has no effect without gpu.max_wait or gpu.deadline: the job waits"
+    if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
+        message = "needs gpu.max_wait: without it a job waits for its device anyway"
         yield _E, f"{path}.gpu.on_unavailable", message
 
 

@@ -21,6 +21,7 @@ from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
 
 #: Inputs read early are kept for packing up to this much in total; beyond, they are read again.
 KEPT_BYTES_MAX = 64 * 2**20
+NO_BODY = -1  #: even an empty input is read where it is
 RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
@@ -100,18 +101,18 @@ class Performer:
 
     # ------------------------------------------------------------------ reading
 
-    async def _get_input(self, source: InputEvent) -> StoredObject:
+    async def _get_input(self, source: InputEvent, *, inline: bool) -> StoredObject:
         return await self._store.get(
             source.bucket,
             source.key,
             version_id=source.version_id,
             if_match=source.etag if source.version_id is None else None,
-            bytes_max=self._budget.inline_input_bytes_max,
+            bytes_max=self._budget.inline_input_bytes_max if inline else NO_BODY,
         )
 
     async def _read_input(self, action: do.ReadInput) -> on.Event:
         try:
-            stored = await self._get_input(action.input)
+            stored = await self._get_input(action.input, inline=action.inline)
         except AppError as error:
             return self._input_lost(action, error)
         size = len(stored.body or b"")
@@ -269,7 +270,8 @@ class Performer:
         stored = self._kept.get(action.job)
         if stored is None:
             try:
-                stored = await self._get_input(action.input)
+                inline = action.function.inline
+                stored = await self._get_input(action.input, inline=inline)
             except AppError as error:
                 return self._input_lost(action, error)
         body = await self._pack(action, stored)

@@ -26,6 +26,7 @@ class ReadInput(Action):
     """
 
     input: InputEvent
+    inline: bool = True  #: False: its body is never wanted here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ def remember(job: Job, record: Record) -> None:
     job.attempt = record.attempt
     first = record.block.get("first_attempt", 1)
     job.first_attempt = first if isinstance(first, int) else 1
+    job.fell_back = record.block.get("fell_back") is True
     etag = record.block.get("replace_etag")
     job.replace_etag = etag if isinstance(etag, str) else None
 
@@ -37,7 +38,7 @@ def open_next(job: Job) -> Iterable[do.Action]:
     return [
         do.OpenAttempt(
             job=job.id, attempt=job.attempt + 1, revision=job.revision, block=job.block(),
-            handle=job.newest_handle, request=job.function.request,
+            handle=job.newest_handle, request=job.request,
             received_at_s=job.received_at_s,
         )
     ]  # fmt: skip

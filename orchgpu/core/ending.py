@@ -119,8 +119,7 @@ def attempt_failed(
 ) -> Iterable[do.Action]:
     """Another attempt after a pause, or the end of the job."""
     used = job.attempt - job.first_attempt + 1
-    limit = min(job.function.attempts_max, budget.attempts_max)
-    if used >= limit:
+    if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
     job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
@@ -195,14 +194,36 @@ def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
     return conclude(job, state, failure, event.wall_s)
 
 
-def impossible(job: Job, event: on.AttemptImpossible) -> Iterable[do.Action]:
+def impossible(
+    job: Job, event: on.AttemptImpossible, budget: Budget, jitter: RandomStream
+) -> Iterable[do.Action]:
+    """No device: the end of the job, unless its function wants another way to be tried."""
     if job.phase not in (Phase.OPENING, Phase.WAITING):
         return ()
     if event.attempt is not None and event.attempt != job.attempt:
         return ()  # a late push about an earlier attempt
+    if job.function.on_unavailable == "cpu" and not job.fell_back:
+        job.fell_back = True
+        return _ask_again(job, event, pause_s=0.0)
+    if job.function.on_unavailable == "requeue" and event.busy:
+        return _ask_again(job, event, pause_s=jitter.uniform(0.5, 1.0) * budget.retry_base_s)
     reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
     failure = Failure(reason=reason, detail=event.explanation.sentence)
     return conclude(job, JobState.REJECTED, failure, event.wall_s)
+
+
+def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list[do.Action]:
+    """An attempt that never had a device is over and does not count; the job keeps its place."""
+    if job.phase is Phase.OPENING:
+        job.attempt += 1  # the answer to what was just asked
+    job.first_attempt += 1
+    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, Reason.BUSY
+    return [
+        do.RecordAttemptFailure(
+            job=job.id, attempt=job.attempt, reason=Reason.BUSY,
+            detail=event.explanation.sentence[:DETAIL_CHARS_MAX], pause_s=pause_s,
+        )
+    ]  # fmt: skip
 
 
 def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:

@@ -39,6 +39,14 @@ class Function:
     middleware: str = "builtin"
     timeout_s: float = 300.0  #: the Lambda function's own timeout
     attempts_max: int = 3
+    #: When no device comes: `fail`, `cpu` (ask once more, for any cpu), `requeue` (wait again).
+    on_unavailable: str = "fail"
+    envelope: str = "zip"  #: `zip`: a small input travels inside; `reference`: none ever does
     concurrency_max: int = 1000  #: jobs of this function in flight in one orchestrator
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
+
+    @property
+    def inline(self) -> bool:
+        """Whether a small input travels inside the envelope."""
+        return self.envelope == "zip"

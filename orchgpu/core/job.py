@@ -10,7 +10,7 @@ from typing import Any
 
 from contract.result import Result
 from contract.states import JobState, Reason
-from gpu_scheduler.model import EndReason, GrantedLease
+from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
 
@@ -73,6 +73,7 @@ class Job:
     revision: int = 0  #: newest known of the record; 0 = no record known
     attempt: int = 0
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
+    fell_back: bool = False  #: no device came: from now on any cpu will do
     granted: GrantedLease | None = None
     input_known: bool = False
     result_known: bool = False
@@ -96,6 +97,17 @@ class Job:
         return self.granted.lease.id
 
     @property
+    def request(self) -> Request:
+        """What the next attempt asks for."""
+        asked = self.function.request
+        if not self.fell_back:
+            return asked
+        return dataclasses.replace(
+            asked, count=1, kinds=(DeviceKind.CPU,), models=(), min_driver=None, min_runtime=None,
+            sharing=Sharing.SHARED, warm_key=None, max_wait_s=None,
+        )  # fmt: skip
+
+    @property
     def newest_handle(self) -> str:
         return next(reversed(self.handles.values()), "")
 
@@ -110,6 +122,7 @@ class Job:
         return {
             "function": self.function.name,
             "first_attempt": self.first_attempt,
+            "fell_back": self.fell_back,
             "replace_etag": self.replace_etag,
             "input": dataclasses.asdict(self.input),
         }

@@ -117,7 +117,7 @@ class OrchestratorMachine:
             on.Reopened: attempt.reopened,
             on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
             on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
-            on.AttemptImpossible: ending.impossible,
+            on.AttemptImpossible: lambda job, event: ending.impossible(job, event, budget, jitter),
             on.LeaseRenewed: lambda job, event: attempt.renewed(job, event, budget),
             on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
             on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
@@ -186,7 +186,7 @@ class OrchestratorMachine:
             handles={event.message_id: event.handle},
         )  # fmt: skip
         self.jobs[name] = job
-        reads: list[do.Action] = [do.ReadInput(job=name, input=source)]
+        reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]
         if source.version_id is not None:
             reads.append(do.ReadResult(job=name, bucket=function.intermediate_bucket))
         return [*reads, do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s)]

@@ -23,7 +23,7 @@ def test_every_scale_keeps_the_inequalities(factor: float) -> None:
 def test_scaling_leaves_counts_alone() -> None:
     scaled = Budget().scaled(1 / 20)
     assert scaled.visibility_s == pytest.approx(6.0)
-    assert scaled.attempts_max == 3
+    assert scaled.strikes_max == 3
     assert scaled.inline_input_bytes_max == 8 * 2**20
 
 

@@ -1,6 +1,7 @@
 """The examples and the schema that this distribution carries."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -45,7 +46,10 @@ def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
     urls = {name: f"http://sqs/{name}" for name in function.queues}
     served = decode(Function, record.resolved(urls).body)
     assert served.name == function.name
-    assert served.request == (function.gpu.request() if function.gpu else None)
+    assert function.gpu is not None
+    assert replace(served.request, lease_s=None) == function.gpu.request()
+    assert served.request.lease_s is not None
+    assert served.request.lease_s > function.function.timeout_s
 
 
 def test_the_schema_for_editors_is_current() -> None:

@@ -1,0 +1,107 @@
+"""What a job does when no device comes: rejected, once more for any cpu, or back to its place."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from corekit.budget import Budget
+from gpu_scheduler.model import DeviceKind, Request, Sharing, Step
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.job import Phase
+from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, NOW, Bench, record, report
+
+WANTS = Request(
+    count=2, kinds=(DeviceKind.CUDA,), models=("A100",), memory_mib=512, min_driver="550",
+    sharing=Sharing.EXCLUSIVE, max_wait_s=60.0, priority=7,
+)  # fmt: skip
+
+
+def bench_for(**changes: Any) -> Bench:
+    bench = Bench()
+    bench.machine.set_functions({"search": replace(FUNCTION, request=WANTS, **changes)})
+    return bench
+
+
+def refuse(bench: Bench, *, busy: bool, pushed: int | None = None) -> do.RecordAttemptFailure:
+    bench.tell(
+        on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION, busy=busy, attempt=pushed)
+    )
+    return bench.one(do.RecordAttemptFailure)
+
+
+def again(bench: Bench, n: int) -> do.OpenAttempt:
+    """The refused attempt n is on record, and the next one is asked for."""
+    failed = record(Step.RECEIVED, revision=10 + n, attempt=n)
+    pause_s = bench.one(do.RecordAttemptFailure).pause_s
+    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    return bench.one(do.OpenAttempt)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_any_cpu_will_do_once_no_device_came(busy: bool) -> None:
+    bench = bench_for(on_unavailable="cpu").read()
+    assert bench.one(do.OpenAttempt).request == WANTS
+    assert refuse(bench, busy=busy).attempt == 1
+    opening = again(bench, 1)
+    assert (opening.attempt, opening.revision) == (2, 11)
+    assert opening.block["fell_back"] is True
+    assert opening.request == Request(kinds=(DeviceKind.CPU,), memory_mib=512, priority=7)
+
+
+def test_no_cpu_either_is_the_end() -> None:
+    bench = bench_for(on_unavailable="cpu").read()
+    refuse(bench, busy=True)
+    again(bench, 1)
+    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    assert bench.one(do.WriteResult).result.reason == "IMPOSSIBLE"
+
+
+def test_whoever_adopts_a_job_that_fell_back_asks_for_a_cpu_too() -> None:
+    bench = bench_for(on_unavailable="cpu").read()
+    refuse(bench, busy=True)
+    block = again(bench, 1).block
+    heir = bench_for(on_unavailable="cpu")
+    orphan = record(Step.RECEIVED, owner=None, block=block, attempt=2)
+    heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    heir.tell(on.Adopted(**NOW, job=JOB, record=record(Step.RECEIVED, block=block), granted=None))
+    heir.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert heir.one(do.OpenAttempt).request.kinds == (DeviceKind.CPU,)
+
+
+def test_a_requeued_job_waits_again_after_a_pause_and_nothing_is_counted() -> None:
+    bench = bench_for(on_unavailable="requeue", attempts_max=1).read()
+    for n in range(1, 5):
+        waiting = record(Step.WAITING, revision=n, attempt=n)
+        bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
+        failure = refuse(bench, busy=True, pushed=n)
+        assert (failure.attempt, failure.reason) == (n, "BUSY")
+        assert Budget().retry_base_s / 2 <= failure.pause_s <= Budget().retry_base_s
+        assert again(bench, n).attempt == n + 1
+    assert bench.machine.jobs[JOB].first_attempt == 5
+
+
+def test_what_can_never_be_is_not_requeued() -> None:
+    bench = bench_for(on_unavailable="requeue").read()
+    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=EXPLANATION))
+    assert bench.one(do.WriteResult).result.reason == "IMPOSSIBLE"
+
+
+@pytest.mark.parametrize("attempts_max", [1, 5])
+def test_a_function_says_how_often_a_job_is_tried(attempts_max: int) -> None:
+    bench = bench_for(attempts_max=attempts_max).running()
+    job = bench.machine.jobs[JOB]
+    for n in range(1, attempts_max + 1):
+        job.attempt, job.phase = n, Phase.EXPLAINING
+        bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+        kind = do.WriteResult if n == attempts_max else do.RecordAttemptFailure
+        bench.one(kind)
+
+
+def test_an_input_by_reference_is_never_wanted_here() -> None:
+    bench = bench_for(envelope="reference").received()
+    assert bench.one(do.ReadInput).inline is False
+    assert bench_for().received().one(do.ReadInput).inline is True
