@@ -24,33 +24,42 @@ from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Explanation, Health, HostState, Request, Step
 
 
-class Admission(NamedTuple):
-    """How a new request was judged."""
+class Judgement(NamedTuple):
+    """What would be answered to a request that is not queued."""
 
     outcome: do.Outcome
-    lease: LeaseEntry | None = None
-    judged: bool = True  #: False: a rule held it back before any device was looked at
+    found: Found | None = None
+    looked: bool = True  #: False: a rule holds it back, no device was looked at
 
 
-def admit(turn: Turn, waiting: to.Waiting) -> Admission:
-    """Judge a new request: granted with its lease, impossible, busy, or (still) to wait.
+def judge(turn: Turn, waiting: to.Waiting) -> Judgement:
+    """Granted, impossible, busy, or (still) to wait; nothing changes.
 
     Nobody in the queue can be served (see `serve`), so what a newcomer fits is free for it; what is
     kept for the head does not fit it.
     """
     state = turn.state
     if never(turn, waiting) or impossible(waiting.request, state.inventory):
-        return Admission(do.Outcome.IMPOSSIBLE)
-    held = not _room_for_lease(turn) or not within_quota(turn, waiting)
-    if not held:
-        found = newcomer_found(turn, waiting)
-        if found is not None:
-            _count_bypass(turn, waiting, found.devices)
-            entry = grant(turn, waiting, found.devices, behalf=found.behalf, accepted=True)
-            return Admission(do.Outcome.GRANTED, entry)
-    if len(state.queue.entries) >= state.parameters.waiting_max:
-        return Admission(do.Outcome.BUSY)
-    return Admission(do.Outcome.WAITING, judged=not held)
+        return Judgement(do.Outcome.IMPOSSIBLE)
+    held = held_back(turn, waiting) is not None
+    found = None if held else newcomer_found(turn, waiting)
+    if found is not None:
+        return Judgement(do.Outcome.GRANTED, found)
+    full = len(state.queue.entries) >= state.parameters.waiting_max
+    return Judgement(do.Outcome.BUSY if full else do.Outcome.WAITING, looked=not held)
+
+
+def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> tuple[do.Outcome, LeaseEntry | None]:
+    """Judge a new request and do so: grant it, or queue it if it is to wait."""
+    judgement = judge(turn, waiting)
+    if judgement.found is not None:
+        _count_bypass(turn, waiting, judgement.found.devices)
+        return judgement.outcome, grant(turn, judgement.found, accepted=True)
+    if judgement.outcome is do.Outcome.WAITING and wait:
+        enqueue(turn, waiting, looked=judgement.looked)
+    elif judgement.outcome is do.Outcome.WAITING:
+        return do.Outcome.BUSY, None
+    return judgement.outcome, None
 
 
 def never(turn: Turn, waiting: to.Waiting) -> str | None:
@@ -83,14 +92,14 @@ def _room_for_lease(turn: Turn) -> bool:
     return len(turn.state.leases) < turn.state.parameters.leases_max
 
 
-def enqueue(turn: Turn, waiting: to.Waiting, *, judged: bool = False) -> None:
+def enqueue(turn: Turn, waiting: to.Waiting, *, looked: bool = False) -> None:
     """Into the queue at its place, or back to it under another session.
 
-    `judged`: no devices were found for it in this turn, so only what comes free can serve it.
+    `looked`: no devices were found for it in this turn, so only what comes free can serve it.
     """
     turn.emit(to.RequestQueued(waiting=waiting))
     turn.start_patience(waiting)
-    if not judged:
+    if not looked:
         turn.state.queue.wake(waiting.attempt)
     turn.capacity_freed = True
 
@@ -144,7 +153,7 @@ def _unbench(turn: Turn) -> None:
 def _grant_to_waiter(turn: Turn, found: Found) -> None:
     waiting = found.waiting
     turn.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = grant(turn, waiting, found.devices, behalf=found.behalf, accepted=False)
+    entry = grant(turn, found, accepted=False)
     record = turn.record_of(waiting.holder)
     if record is not None:
         turn.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)

@@ -7,8 +7,10 @@ never: nothing is foreseen beyond it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from corekit.budget import Budget
-from corekit.ids import DeviceId
+from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.fits import fits
 from gpu_scheduler.core.inventory import DeviceEntry
 from gpu_scheduler.core.state import LeaseEntry, StateView
@@ -55,36 +57,29 @@ def _free_for_s(
     view: StateView, budget: Budget, device: DeviceId, request: Request
 ) -> float | None:
     """When enough leases on one device have ended; 0 = now."""
-    entry = view.inventory.devices[device]
-    ends: list[tuple[float, int]] = []
-    unknown = False
-    shares = list(entry.shares.items())
-    for number, (lease, _) in enumerate(shares):
-        end_s = ends_by_s(view.leases[lease], budget)
-        unknown |= end_s is None
-        if end_s is not None:
-            ends.append((end_s, number))
-    gone: dict[int, None] = {}
-    if _fits_without(entry, request, gone):
+    entry = view.inventory.devices.get(device)
+    if entry is None:
+        return None  # forgotten; another will be kept
+    if _fits_without(entry, request, {}):
         return 0.0
-    for end_s, number in sorted(ends):
-        gone[number] = None
+    ends = ((ends_by_s(view.leases[lease], budget), lease) for lease in entry.shares)
+    gone: dict[LeaseId, None] = {}
+    for end_s, lease in sorted((end_s, lease) for end_s, lease in ends if end_s is not None):
+        gone[lease] = None
         if _fits_without(entry, request, gone):
             return end_s
-    assert unknown or not entry.shares, f"{device} is kept for what it cannot hold"
     return None
 
 
-def _fits_without(entry: DeviceEntry, request: Request, gone: dict[int, None]) -> bool:
-    """Would the request fit this device, which is kept for it, once these shares are gone?"""
+def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
+    """Would the request fit this device, which is kept for it, once these leases are gone?"""
     shape = entry.shape
     assert shape is not None, "every known device is indexed"
-    shares = list(entry.shares.values())
-    ended = [shares[number] for number in gone]
+    ended = [entry.shares[lease] for lease in gone]
     left = shape._replace(
         free_mib=shape.free_mib + sum(share.memory_mib for share in ended),
         free_pct=shape.free_pct + sum(share.compute_guarantee_pct for share in ended),
         exclusive=shape.exclusive and not ended,
-        shared=shape.shared and len(ended) < len(shares),
+        shared=shape.shared and len(ended) < len(entry.shares),
     )
     return fits(request, left, shape.kept_for) is None

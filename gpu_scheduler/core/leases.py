@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from corekit.errors import ErrorCode
-from corekit.ids import DeviceId, HostId, LeaseId, SessionId
+from corekit.ids import HostId, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, fits, share_of
+from gpu_scheduler.core.search import Found
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Sharing, Step
@@ -24,16 +25,11 @@ from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record
 # ---------------------------------------------------------------------- granting
 
 
-def grant(
-    turn: Turn, waiting: to.Waiting, devices: tuple[DeviceId, ...], *, behalf: str, accepted: bool
-) -> LeaseEntry:
-    """Commit what was found, checked once more. The caller writes the record and tells.
-
-    `behalf` is the attempt whose kept devices it may have: its own, or the head's that lends them.
-    """
-    inventory = turn.state.inventory
+def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
+    """Commit what was found, checked once more. The caller writes the record and tells."""
+    inventory, waiting, devices = turn.state.inventory, found.waiting, found.devices
     for device in devices:
-        reason = fits(waiting.request, inventory.shape_of(device), behalf)
+        reason = fits(waiting.request, inventory.shape_of(device), found.behalf)
         assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
     assert len(set(devices)) == waiting.request.count, f"{waiting.attempt}: all devices or none"
     begins = waiting.hold is Hold.DEADLINE and accepted

@@ -138,7 +138,7 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
         session=event.session, waiting_since_s=record.waiting_since_s,
         lease_s=event.request.lease_s,
     )  # fmt: skip
-    outcome, entry, judged = dispatch.admit(turn, waiting)
+    outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
     if entry is not None:
         record = turn.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = turn.granted(entry)
@@ -146,12 +146,8 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
             event.reply_to, do.AttemptAnswer(outcome=outcome, granted=granted, record=record)
         )
         return
-    if outcome is do.Outcome.WAITING and event.wait:
-        dispatch.enqueue(turn, waiting, judged=judged)
-        record = turn.write(record, Step.WAITING)
-    else:
-        outcome = do.Outcome.BUSY if outcome is do.Outcome.WAITING else outcome
-        record = turn.write(record, Step.RECEIVED)
+    step = Step.WAITING if outcome is do.Outcome.WAITING else Step.RECEIVED
+    record = turn.write(record, step)
     reason = dispatch.explained(turn, event.request, waiting)
     turn.reply(event.reply_to, do.AttemptAnswer(outcome=outcome, explanation=reason, record=record))
 

@@ -24,12 +24,12 @@ from gpu_scheduler.core.turn import Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One waiting request and the devices it should have."""
+    """One request and the devices it should have."""
 
     place: Place
     waiting: Waiting
     devices: tuple[DeviceId, ...]
-    behalf: str  #: attempt whose kept devices it may have
+    behalf: str  #: attempt whose kept devices it may have: its own, or the head's that lends them
 
 
 def next_found(turn: Turn) -> Found | None:

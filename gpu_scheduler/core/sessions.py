@@ -133,12 +133,8 @@ def _judge(turn: Turn, event: on.ReserveAsked) -> do.AttemptAnswer:
         attempt=event.attempt, holder=None, request=event.request, session=event.session,
         waiting_since_s=turn.wall_s, hold=event.hold, lease_s=_length_s(event),
     )  # fmt: skip
-    outcome, entry, judged = dispatch.admit(turn, waiting)
+    outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
     if entry is not None:
         return do.AttemptAnswer(outcome=outcome, granted=turn.granted(entry))
-    if outcome is do.Outcome.WAITING and event.wait:
-        dispatch.enqueue(turn, waiting, judged=judged)
-    elif outcome is do.Outcome.WAITING:
-        outcome = do.Outcome.BUSY
     reason = dispatch.explained(turn, event.request, waiting)
     return do.AttemptAnswer(outcome=outcome, explanation=reason)

@@ -9,11 +9,9 @@ from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.dispatch import explained
-from gpu_scheduler.core.explain import impossible
+from gpu_scheduler.core.dispatch import explained, judge
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
-from gpu_scheduler.core.placement import place
 from gpu_scheduler.core.rules import parameters
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.turn import Turn
@@ -82,14 +80,9 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
 
 
 def _queue(state: State) -> do.QueueAnswer:
-    served = [w for w in state.queue.in_order() if not state.queue.is_parked(w.attempt)]
-    parked = [w for w in state.queue.in_order() if state.queue.is_parked(w.attempt)]
-    return do.QueueAnswer(
-        queue=(
-            *(_queued(waiting, place) for place, waiting in enumerate(served, 1)),
-            *(_queued(waiting, None) for waiting in parked),
-        )
-    )
+    places = ((None if state.queue.is_parked(w.attempt) else i, w)
+              for i, w in enumerate(state.queue.in_order(), 1))  # fmt: skip
+    return do.QueueAnswer(queue=tuple(_queued(waiting, place) for place, waiting in places))
 
 
 def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
@@ -113,18 +106,14 @@ def _explain(turn: Turn, event: on.ExplainAsked) -> None:
     elif lease is not None:
         request, outcome = turn.state.leases[lease].request, do.Outcome.GRANTED
     elif request is not None:
-        outcome = _dry_run(turn.state, event)
+        waiting = Waiting(
+            attempt="", holder=None, request=request, session=event.session,
+            waiting_since_s=turn.wall_s, lease_s=request.lease_s,
+        )  # fmt: skip
+        outcome = judge(turn, waiting).outcome
     if request is None:
         message = "nothing waits or is granted under that name; name a request for a dry run"
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
         return
     reason = explained(turn, request, waiting)
     turn.reply(event.reply_to, do.ExplainAnswer(outcome=outcome, explanation=reason))
-
-
-def _dry_run(state: State, event: on.ExplainAsked) -> do.Outcome:
-    assert event.request is not None, "only asked for a dry run"
-    if impossible(event.request, state.inventory):
-        return do.Outcome.IMPOSSIBLE
-    fitting = place(event.request, state.inventory) is not None
-    return do.Outcome.GRANTED if fitting else do.Outcome.WAITING
