@@ -6,7 +6,6 @@ lends there and tells callers where it is; the host itself opens and closes noth
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import click
@@ -14,43 +13,10 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import log_as_json, run_program, write_ready
 from corekit.errors import invalid
-from corekit.ids import LeaseId
-from gpu_scheduler.model import EndReason
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
-from gpu_scheduler.protocol.host import Install
-
-logger = logging.getLogger(__name__)
-
-
-class WatchedHost:
-    """HostControl of a host without doors of ours: remembers what is lent, has nothing to cut."""
-
-    def __init__(self) -> None:
-        self._leases: dict[LeaseId, Install] = {}
-
-    def installed(self) -> tuple[LeaseId, ...]:
-        return tuple(self._leases)
-
-    def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
-        self._leases = {install.lease: install for install in installs}
-        logger.info("full state", extra={"event": "full_state", "epoch": epoch})
-
-    def install(self, install: Install) -> None:
-        self._leases[install.lease] = install
-        logger.debug("lent", extra={"event": "lent", "lease": install.lease})
-
-    def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
-        del fence
-        self._leases.pop(lease, None)
-        logger.debug("over", extra={"event": "over", "lease": lease, "reason": reason.value})
-
-    def staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        """Nobody connects through us."""
-
-    def link_changed(self, connected: bool) -> None:
-        logger.info("scheduler reachable" if connected else "scheduler not reachable")
+from gpu_scheduler.monitor.watched import WatchedHost
 
 
 @click.command()

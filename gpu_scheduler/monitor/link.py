@@ -20,8 +20,10 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.model import Device, EndReason, Health, Symptom, Usage
+from gpu_scheduler.core.fits import empty_shape, fits
+from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
 from gpu_scheduler.monitor.ports import HostControl, Probe
+from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
@@ -67,10 +69,9 @@ class HostLink:
         self.incarnation = incarnation or secrets.token_hex(8)
         self.epoch_seen = 0
         self._control = control
-        self._probe = probe
+        self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
         self._budget = budget
-        self._devices: tuple[Device, ...] = ()
         self._last_fence = 0
         self._registered = asyncio.Event()
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
@@ -80,8 +81,9 @@ class HostLink:
         self._channel = Channel(address, events, budget, name=f"host {host}", access=access)
 
     async def __aenter__(self) -> HostLink:
-        self._devices = await self._probe.devices()
+        await self._watch.look()
         await self._channel.__aenter__()
+        self._channel.nursery.start_eternal(self._looks(), "looks")
         self._channel.nursery.start_eternal(self._reports(), "reports")
         self._channel.nursery.start_eternal(self._reconcile(), "reconcile")
         return self
@@ -136,29 +138,27 @@ class HostLink:
         if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
             self._closing.pop(message.lease, None)
 
+    async def _looks(self) -> None:
+        while True:
+            await asyncio.sleep(self._budget.host_report_s)
+            await self._watch.look()
+
     async def _reports(self) -> None:
         while True:
             await asyncio.sleep(self._budget.host_report_s)
-            usage = await self._look()
-            if not self._channel.connected:
-                continue
-            report = encode(Report(devices=self._devices, usage=usage))
-            try:
-                await self._channel.call("report", report, deadline_s=self._budget.host_stale_s)
-            except AppError as error:
-                logger.warning("report: %s", error.message)
-                if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator, yet here
-                    self._channel.say_hello_again()
+            if self._channel.connected:
+                await self._report(self._watch.news())
 
-    async def _look(self) -> tuple[Usage, ...]:
-        """A probe that fails makes its devices BAD; the host stays in touch."""
+    async def _report(self, news: Report) -> None:
+        deadline_s = self._budget.host_stale_s
         try:
-            self._devices = await self._probe.devices()
-            return await self._probe.usage()
+            await self._channel.call("report", _without_empty(news), deadline_s=deadline_s)
+            self._watch.told(news)
         except AppError as error:
-            logger.warning("probe: %s", error.message)
-            self._devices = tuple(_unhealthy(device, error.message) for device in self._devices)
-            return ()
+            logger.warning("report: %s", error.message)
+            self._watch.told_nothing()
+            if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator, yet here
+                self._channel.say_hello_again()
 
     async def _reconcile(self) -> None:
         while True:
@@ -170,9 +170,12 @@ class HostLink:
     def _hello(self) -> Fields:
         # a session that closed here, but is not told yet, must not look lost: its reason comes
         installed = dict.fromkeys((*self._control.installed(), *self._closing))
+        devices = self._watch.devices
+        self._watch.told_nothing()
+        self._watch.told(Report(devices=devices))  # a hello that is lost is said again
         hello = HostHello(
             host=self.host, incarnation=self.incarnation, gateway=self._gateway,
-            devices=self._devices, epoch_seen=self.epoch_seen,
+            devices=devices, epoch_seen=self.epoch_seen,
             installed=tuple(installed), version=VERSION,
         )  # fmt: skip
         fields: dict[str, Any] = encode(hello)
@@ -188,10 +191,12 @@ class HostLink:
         if not self._registered.is_set():
             self._registered.set()
             self._control.link_changed(True)
+        here = dict.fromkeys(self._control.installed())
         accepted = tuple(
             install
             for install in welcome.installs
-            if install.lease not in self._closing and self._fits_here(install)
+            if install.lease not in self._closing
+            and (install.lease in here or self._fits_here(install))
         )
         self._control.full_state(accepted, welcome.epoch)
 
@@ -228,18 +233,41 @@ class HostLink:
             self._control.install(install)
 
     def _fits_here(self, install: Install) -> bool:
-        """A share of a device that is not here, or larger than it, is refused and says so."""
-        memory_mib = {device.id: device.memory_mib for device in self._devices}
+        """By the scheduler's own `fits`: what this host could never give is refused, and told.
+
+        What only does not fit yet is the control's to keep waiting.
+        """
+        devices = {device.id: device for device in self._watch.devices}
         for share in install.shares:
-            if share.host != self.host or share.memory_mib > memory_mib.get(share.device, -1):
-                detail = f"no room on {share.device!r} of {self.host!r} for {share.memory_mib} MiB"
+            why = _no_fit(share, self.host, devices.get(share.device))
+            if why is not None:
+                detail = f"{self.host} refuses {share.memory_mib} MiB of {share.device}: {why}"
                 logger.error("install %s refused: %s", install.lease, detail)
                 self.session(install.lease, SessionState.CLOSED, "", EndReason.DEVICE_BAD, detail)
                 return False
         return True
 
 
-def _unhealthy(device: Device, why: str) -> Device:
-    return replace(
-        device, health=Health.BAD, symptoms=(Symptom.PROBE,), detail=f"probe failed: {why}"[:200]
+def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
+    """Why this host cannot give the share even when nothing else is lent; None when it can."""
+    if share.host != host:
+        return f"the share is of host {share.host}"
+    if device is None:
+        return "there is no such device here"
+    request = Request(
+        kinds=(share.kind,), models=(share.model,), memory_mib=share.memory_mib,
+        compute_guarantee_pct=share.compute_guarantee_pct,
+        compute_limit_pct=share.compute_limit_pct,
+        sharing=Sharing.EXCLUSIVE if share.exclusive else Sharing.SHARED,
+    )  # fmt: skip
+    # of a SUSPECT device the leases it has go on, also those that are still on their way
+    trusted = (
+        device if device.health is Health.BAD else replace(device, health=Health.OK, symptoms=())
     )
+    return fits(request, empty_shape(trusted, gateway=True))
+
+
+def _without_empty(report: Report) -> dict[str, Any]:
+    """Most reports have nothing to tell: they are as short as they can be."""
+    fields: dict[str, Any] = encode(report)
+    return {name: value for name, value in fields.items() if value}

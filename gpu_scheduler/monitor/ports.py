@@ -7,10 +7,12 @@ install that does not fit yet, because an ended lease is not cut, waits inside t
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from corekit.ids import LeaseId
+from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Usage
+from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install
 
 
@@ -19,6 +21,14 @@ class HostControl(Protocol):
 
     def installed(self) -> tuple[LeaseId, ...]:
         """Leases installed here now, for the link's hello."""
+        ...
+
+    def leased(self) -> Collection[DeviceId]:
+        """Devices whose memory a lease may be using: installed, or over and not cut yet."""
+        ...
+
+    def faults(self) -> Mapping[DeviceId, Fault]:
+        """What this program knows against its devices, as a process that cannot be killed."""
         ...
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:

@@ -61,6 +61,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.state / KEPT_NAME,
             settings.cpu.cpus,
             settings.operations,
+            settings.budget,
             nursery,
         )
         stack.push_async_callback(pool.close)
@@ -71,7 +72,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         table = LeaseTable(
             {probe.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
-        daemon = HostDaemon(table, pool, log, nursery)
+        daemon = HostDaemon(table, pool, log, settings.budget, nursery)
         daemon.gateway = gateway = Gateway(settings.host, daemon, settings.budget, nursery)
         address = _listen(gateway, settings)
         stack.callback(gateway.close)

@@ -87,7 +87,9 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_host(settings) as host:
-        probe = HostProbe([host.cpu, *(await _nvml(settings) if nvml else ())])
+        probe = HostProbe(
+            [host.cpu, *(await _nvml(settings) if nvml else ())], settings.budget.host_lost_s
+        )
         try:
             async with HostLink(
                 scheduler,

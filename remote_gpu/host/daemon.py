@@ -6,16 +6,18 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import LeaseId
-from gpu_scheduler.model import EndReason
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.model import EndReason, Health, Symptom
+from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.frames import send_frame
-from remote_gpu.host.gateway import PRESENT_S, Gateway
+from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
@@ -29,9 +31,6 @@ LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 CRASHES_MAX = 5
 #: Every call may carry this much whatever the lease's memory is; a request may ask for none.
 _MEMORY_FLOOR_BYTES = 64 << 20
-_CLOSE_S = 5.0  #: SIGKILL takes milliseconds; whatever lives on dies with the spawner
-#: A worker ends itself this long after its lease should have been cut: gpud may be stopped.
-_WORKER_SLACK_S = 1.0
 _TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
 
 
@@ -54,14 +53,16 @@ class HostDaemon:
     """Everything between the link, the gateway and the workers; lives in the event loop."""
 
     def __init__(
-        self, table: LeaseTable, pool: WorkerPool, log: LeaseLog, nursery: Nursery
+        self, table: LeaseTable, pool: WorkerPool, log: LeaseLog, budget: Budget, nursery: Nursery
     ) -> None:
         self.table = table
         self._pool = pool
         self._log = log
+        self._budget = budget
         self._nursery = nursery
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._crashes: dict[LeaseId, int] = {}
+        self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway: Gateway | None = None
         self.link: Link | None = None
@@ -75,6 +76,15 @@ class HostDaemon:
     def installed(self) -> tuple[LeaseId, ...]:
         """Leases whose doors are open here."""
         return tuple(entry.lease for entry in self.table)
+
+    def leased(self) -> Collection[DeviceId]:
+        """Devices that a lease uses, or used until its worker is gone."""
+        held = (entry.install.shares for entry in self.table if entry.occupying)
+        return {share.device for shares in held for share in shares}
+
+    def faults(self) -> Mapping[DeviceId, Fault]:
+        """Devices whose last user cannot be killed."""
+        return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         """The scheduler's truth after a (re)connect."""
@@ -147,8 +157,24 @@ class HostDaemon:
         worker = await task if task is not None else None
         if worker is not None:
             worker.kill()
-            await worker.gone
+            done, _ = await asyncio.wait({worker.gone}, timeout=self._budget.worker_cut_s)
+            if not done:
+                await self._stuck(lease, worker)
         self.apply(self.table.gone(lease))
+
+    async def _stuck(self, lease: LeaseId, worker: Worker) -> None:
+        """It sleeps inside a driver or a file system and holds its shares until that lets it go.
+
+        The devices get nothing new until then; who waits for these shares is told at once.
+        """
+        detail = f"process {worker.pid} of lease {lease} cannot be killed"
+        logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": worker.pid})
+        fault = Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail=detail)
+        self._faults[lease] = dict.fromkeys(self.table.devices_of(lease), fault)
+        self.apply(self.table.stuck(lease, detail))
+        await worker.gone
+        logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": worker.pid})
+        del self._faults[lease]
 
     # --- the gateway's needs
 
@@ -191,7 +217,7 @@ class HostDaemon:
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
-                await send_frame(stream, {"welcome": {}}, PRESENT_S)
+                await send_frame(stream, {"welcome": {}}, self._budget.handshake_s)
                 return
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
 
@@ -209,7 +235,7 @@ class HostDaemon:
             lease=entry.lease,
             tenant=entry.install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-            cap_s=cap_s + _WORKER_SLACK_S,
+            cap_s=cap_s + self._budget.worker_slack_s,
         )
         try:
             worker = await self._pool.take(start)
@@ -246,5 +272,6 @@ class HostDaemon:
         """End every lease: this host's program stops, and its workers with it."""
         for lease in self.installed():
             self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program stops"))
-        if not await self.until(lambda: not any(e.occupying for e in self.table), _CLOSE_S):
+        cut_s = self._budget.worker_cut_s  # whatever lives on dies with the spawner
+        if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -16,6 +16,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.frames import receive_frame, send_frame
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
+from remote_gpu.host.slots import Slots
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, pack, text_field
 from remote_gpu.wire.proof import (
@@ -30,10 +31,12 @@ from remote_gpu.wire.proof import (
 
 logger = logging.getLogger(__name__)
 
-#: A peer has this long for its hello, and again for its proof: five round trips of a slow link.
-PRESENT_S = 5.0
-#: Connections that have proved nothing yet; each costs a task and at most 4 KiB.
-UNPROVEN_MAX = 256
+#: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB.
+UNPROVEN_MAX = 512
+#: Connections that wait for an install that may never come: they take no place from the former.
+AWAITED_MAX = 512
+#: Of one source address, of both kinds each: behind one NAT there may be many functions.
+PER_SOURCE_MAX = 256
 _BACKLOG = 256
 
 
@@ -66,7 +69,8 @@ class Gateway:
         self._budget = budget
         self._nursery = nursery
         self._listener: socket.socket | None = None
-        self._unproven = 0
+        self._unproven = Slots(UNPROVEN_MAX, PER_SOURCE_MAX, "connections that prove themselves")
+        self._awaited = Slots(AWAITED_MAX, PER_SOURCE_MAX, "connections that wait for an install")
         self._sessions: dict[LeaseId, socket.socket] = {}
 
     def listen(self, address: str, port: int) -> str:
@@ -83,14 +87,14 @@ class Gateway:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                stream, _ = await loop.sock_accept(self._listener)
+                stream, name = await loop.sock_accept(self._listener)
             except OSError as error:  # out of descriptors: those in use must end first
                 logger.warning("cannot accept", extra={"why": str(error)})
                 await asyncio.sleep(0.1)
                 continue
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._nursery.start(self._connection(stream), "connection")
+            self._nursery.start(self._connection(stream, name[0]), "connection")
 
     def close(self) -> None:
         """Stop listening; sessions end with their tasks."""
@@ -105,22 +109,16 @@ class Gateway:
                 stream.send(pack({"ended": ended}))
                 stream.shutdown(socket.SHUT_RDWR)
 
-    async def _connection(self, stream: socket.socket) -> None:
+    async def _connection(self, stream: socket.socket, source: str) -> None:
         with stream:
-            if self._unproven >= UNPROVEN_MAX:
-                await _refuse(stream, Refused(Refusal.BUSY, "too many unproven connections"))
-                return
-            self._unproven += 1
             try:
-                hello = await self._prove(stream)
+                hello = await self._prove(stream, source)
             except Refused as refused:
                 await _refuse(stream, refused)
                 return
             except (WireError, OSError, TimeoutError) as error:
                 await _refuse(stream, Refused(Refusal.PROTOCOL, str(error) or "too slow"))
                 return
-            finally:
-                self._unproven -= 1
             await self._serve_proven(stream, hello)
 
     async def _serve_proven(self, stream: socket.socket, hello: Hello) -> None:
@@ -134,11 +132,12 @@ class Gateway:
         except (WireError, OSError, TimeoutError) as error:
             logger.info("connection lost", extra={"lease": hello.lease, "why": str(error)})
 
-    async def _prove(self, stream: socket.socket) -> Hello:
-        hello = Hello.from_meta(await receive_frame(stream, HANDSHAKE, PRESENT_S))
+    async def _prove(self, stream: socket.socket, source: str) -> Hello:
+        with self._unproven.held(source):
+            hello = Hello.from_meta(await self._receive(stream))
         if hello.host != self._host_id:
             raise Refused(Refusal.DENIED, f"this is not {hello.host}")
-        entry = await self._installed(hello)
+        entry = await self._installed(hello, source)
         if entry.install.fence != hello.fence:
             raise Refused(Refusal.DENIED, f"lease {hello.lease} has another fence")
         key = bytes.fromhex(entry.install.secret)
@@ -146,13 +145,14 @@ class Gateway:
             key = lane_key(key, hello.lease, hello.fence, hello.host, hello.session)
         nonce = secrets.token_hex(NONCE_BYTES)
         challenge = {"nonce": nonce, "proof": gateway_proof(key, hello, nonce)}
-        await send_frame(stream, {"challenge": challenge}, PRESENT_S)
-        answer = text_field(await receive_frame(stream, HANDSHAKE, PRESENT_S), "proof", 64)
+        with self._unproven.held(source):
+            await self._send(stream, {"challenge": challenge})
+            answer = text_field(await self._receive(stream), "proof", 64)
         if not matches(client_proof(key, hello, nonce), answer):
             raise Refused(Refusal.DENIED, "the proof of the secret is wrong")
         return hello
 
-    async def _installed(self, hello: Hello) -> Entry:
+    async def _installed(self, hello: Hello, source: str) -> Entry:
         """The lease's entry; its install may be a moment behind the envelope."""
         host = self._host
         host.apply(host.table.expire(host.now_s()))
@@ -160,12 +160,20 @@ class Gateway:
         def known() -> bool:
             return host.table.find(hello.lease) is not None or bool(host.table.ended(hello.lease))
 
-        await host.until(known, self._budget.install_wait_s)
+        if not known():
+            with self._awaited.held(source):
+                await host.until(known, self._budget.install_wait_s)
         if (entry := host.table.find(hello.lease)) is not None:
             return entry
         if (ended := host.table.ended(hello.lease)) is not None:
             raise Refused(Refusal.ENDED, f"lease {hello.lease} ended here: {ended.reason}")
         raise Refused(Refusal.NOT_INSTALLED, f"lease {hello.lease} is not known here")
+
+    async def _receive(self, stream: socket.socket) -> dict[str, Any]:
+        return await receive_frame(stream, HANDSHAKE, self._budget.handshake_s)
+
+    async def _send(self, stream: socket.socket, meta: Mapping[str, Any]) -> None:
+        await send_frame(stream, meta, self._budget.handshake_s)
 
     async def _session(self, stream: socket.socket, hello: Hello) -> None:
         lease = LeaseId(hello.lease)
@@ -181,7 +189,7 @@ class Gateway:
             "silence_s": self._budget.session_silence_s,
         }
         try:
-            await send_frame(stream, {"welcome": welcome}, PRESENT_S)
+            await self._send(stream, {"welcome": welcome})
             await self._hold(stream, lease, hello.session)
         except (WireError, OSError, TimeoutError) as error:
             if self._sessions.get(lease) is stream:  # else it was ended here, which closed it
@@ -210,9 +218,9 @@ class Gateway:
                 return
             if "give_back" in meta:
                 host.apply(host.table.give_back(lease))
-                await send_frame(stream, {"give_back": {}}, PRESENT_S)
+                await self._send(stream, {"give_back": {}})
             else:
-                await send_frame(stream, {"beat": {}}, PRESENT_S)
+                await self._send(stream, {"beat": {}})
 
     async def _closed(
         self, stream: socket.socket, lease: LeaseId, close: dict[str, object]
@@ -222,7 +230,7 @@ class Gateway:
         detail = str(close.get("detail", ""))[:500]
         self._host.apply(self._host.table.session_over(lease, reason, detail))
         with contextlib.suppress(OSError, TimeoutError):
-            await send_frame(stream, {"close": {}}, PRESENT_S)
+            await self._send(stream, {"close": {}})
 
     async def _lane(self, stream: socket.socket, hello: Hello) -> None:
         host = self._host

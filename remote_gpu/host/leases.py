@@ -73,6 +73,7 @@ class Entry:
     install: Install
     phase: Phase = Phase.QUEUED
     occupying: bool = False
+    stuck: bool = False  #: its worker cannot be killed; the shares are gone until it is
     nonce: str = ""  #: of the session that bound the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
     ends_at_s: float | None = None  #: of a deadline lease
@@ -126,9 +127,9 @@ class LeaseTable:
                 entry.ends_at_s = now_s + install.cap_s
             if install.state is LeaseState.ENDING:
                 entry.phase = Phase.RETURNED  # its shares are no longer its own
-            elif not self._fits(entry, alone=True):
+            elif not self._fits_beside_stuck(entry):
                 # it would block all that come after it, for ever
-                detail = "its shares exceed what this host lends of the device"
+                detail = "its shares exceed what this host has left of the device to lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)
@@ -224,10 +225,28 @@ class LeaseTable:
         if entry is None or not entry.occupying:
             return []
         assert entry.phase in (Phase.RETURNED, Phase.CLOSING), "only what was killed is gone"
-        entry.occupying = False
+        entry.occupying = entry.stuck = False
         if entry.phase is Phase.CLOSING:
             del self._entries[lease]
         return [self._step(entry, StepKind.CUT), *self._place()]
+
+    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
+        """The devices of a lease that is here, over or not."""
+        entry = self._entries.get(lease)
+        return () if entry is None else tuple(share.device for share in entry.install.shares)
+
+    def stuck(self, lease: LeaseId, detail: str) -> list[Step]:
+        """Its worker cannot be killed: what waits for its shares waits for nothing, and ends."""
+        entry = self._entries.get(lease)
+        if entry is None or not entry.occupying:
+            return []
+        entry.stuck = True
+        waiting = [other for other in self if other.phase is Phase.QUEUED]
+        steps: list[Step] = []
+        for other in waiting:
+            if not self._fits_beside_stuck(other):
+                steps += self.end(other.lease, EndReason.DEVICE_BAD, detail)
+        return [*steps, *self._place()]  # what waited behind those that ended may fit
 
     def expire(self, now_s: float) -> list[Step]:
         """End everything whose own deadline has passed. Called before anything is served."""
@@ -276,15 +295,21 @@ class LeaseTable:
         waiting = [entry for entry in self if entry.phase is Phase.QUEUED]
         for entry in sorted(waiting, key=lambda one: one.install.fence):
             devices = {share.device for share in entry.install.shares}
-            if blocked.isdisjoint(devices) and self._fits(entry):
+            if blocked.isdisjoint(devices) and self._fits(entry, self._holders()):
                 entry.phase, entry.occupying = Phase.PLACED, True
                 steps.append(self._step(entry, StepKind.PLACED))
             else:
                 blocked |= devices
         return steps
 
-    def _fits(self, entry: Entry, *, alone: bool = False) -> bool:
-        holders = [] if alone else [other for other in self if other.occupying]
+    def _holders(self) -> list[Entry]:
+        return [entry for entry in self if entry.occupying]
+
+    def _fits_beside_stuck(self, entry: Entry) -> bool:
+        """True when it will fit at last: once all are gone that ever go."""
+        return self._fits(entry, [other for other in self._holders() if other.stuck])
+
+    def _fits(self, entry: Entry, holders: list[Entry]) -> bool:
         held = [share for holder in holders for share in holder.install.shares]
         return all(self._share_fits(share, held) for share in entry.install.shares)
 

@@ -22,20 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.worker import control
 
 logger = logging.getLogger(__name__)
 
-#: Loading libraries and host-resident models from a cold disk takes seconds, not minutes.
-READY_S = 120.0
-#: A fork of the spawner takes milliseconds; a machine under load, a second.
-FORK_S = 10.0
-#: A worker takes a lane in 0.1 ms, or when a running operation lets its main thread go on.
-TAKE_S = 10.0
 #: One is taken at each first lane, and forked anew in 3 ms.
 IDLE_WORKERS = 2
-_RESTART_S = 1.0  #: between starts of a spawner that died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +45,9 @@ class Ready:
 class Worker:
     """One process, from fork to its certain end."""
 
-    def __init__(self, pid: int, pidfd: int, stream: socket.socket) -> None:
+    def __init__(self, pid: int, pidfd: int, stream: socket.socket, take_s: float) -> None:
         self.pid = pid
+        self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
         self._stream = stream
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,7 +74,7 @@ class Worker:
         self.lanes += 1
         try:
             control.send(self._stream, {"lane": {"device": device}}, stream.fileno())
-            return await asyncio.wait_for(asyncio.shield(taken), TAKE_S)
+            return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
         except TimeoutError:
             raise AppError(ErrorCode.TIMEOUT, "the worker does not answer") from None
         except OSError:
@@ -121,6 +116,7 @@ class WorkerPool:
         kept: Path,
         cpus: Sequence[int],
         operations: Sequence[str],
+        budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._settings = {
@@ -129,6 +125,7 @@ class WorkerPool:
             "cpus": list(cpus),
             "operations": list(operations),
         }
+        self._budget = budget
         self._nursery = nursery
         self._idle: deque[Worker] = deque()
         self._workers: set[Worker] = set()  # all that live, idle or bound
@@ -146,7 +143,7 @@ class WorkerPool:
             with theirs:
                 self._process = self._spawn(theirs.fileno())
             self._stream = ours
-            meta, _ = await self._receive(READY_S)
+            meta, _ = await self._receive(self._budget.worker_ready_s)
         self.ready = Ready(**meta["ready"])
         for name, why in self.ready.failures.items():
             logger.warning("operation not available", extra={"operation": name, "why": why})
@@ -167,7 +164,7 @@ class WorkerPool:
             if self._closing:
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
             logger.error("the spawner died", extra={"code": self._process.wait()})
-            await asyncio.sleep(_RESTART_S)
+            await asyncio.sleep(self._budget.spawner_restart_s)
             await self._reopen()
 
     async def take(self, start: control.Start) -> Worker:
@@ -233,7 +230,7 @@ class WorkerPool:
                 with theirs:
                     assert self._stream is not None, "open() comes first"
                     control.send(self._stream, {"fork": {}}, theirs.fileno())
-                meta, pidfd = await self._receive(FORK_S)
+                meta, pidfd = await self._receive(self._budget.worker_fork_s)
         except (OSError, AppError) as error:
             ours.close()
             raise AppError(ErrorCode.UNAVAILABLE, f"the spawner does not answer: {error}") from None
@@ -241,7 +238,7 @@ class WorkerPool:
             ours.close()
             raise
         assert pidfd is not None, "the spawner answers a fork with a pidfd"
-        worker = Worker(meta["forked"], pidfd, ours)
+        worker = Worker(meta["forked"], pidfd, ours, self._budget.worker_take_s)
         self._workers.add(worker)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,11 @@ from pathlib import Path
 
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
+from gpu_scheduler.model import Device, DeviceKind, Usage
 from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.watch import LastSeen
+
+logger = logging.getLogger(__name__)
 
 #: A machine of which the half is left to the system and to the programs beside gpud.
 _DEFAULT_PART = 0.5
@@ -89,21 +93,20 @@ class CpuProbe:
 
 
 class HostProbe:
-    """Several probes as one; indices count on. One that fails makes its own devices BAD."""
+    """Several probes as one; indices count on. One that fails does so for its own devices alone."""
 
-    def __init__(self, probes: Sequence[Probe]) -> None:
-        self._probes = tuple(probes)
-        self._seen: dict[Probe, tuple[Device, ...]] = {}
+    def __init__(self, probes: Sequence[Probe], bad_after_s: float) -> None:
+        self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
 
     async def devices(self) -> tuple[Device, ...]:
         """All devices, with an index of their own on this host."""
-        found = await asyncio.gather(*(self._devices(probe) for probe in self._probes))
+        found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
         every = [device for devices in found for device in devices]
         return tuple(replace(device, index=index) for index, device in enumerate(every))
 
     async def usage(self) -> tuple[Usage, ...]:
         """The figures of all that answer."""
-        found = await asyncio.gather(*(_usage(probe) for probe in self._probes))
+        found = await asyncio.gather(*(probe.usage() for probe in self._probes))
         return tuple(usage for usages in found for usage in usages)
 
     async def close(self) -> None:
@@ -111,24 +114,13 @@ class HostProbe:
         for probe in self._probes:
             await probe.close()
 
-    async def _devices(self, probe: Probe) -> tuple[Device, ...]:
-        try:
-            self._seen[probe] = await probe.devices()
-        except AppError as error:
-            detail = f"probe failed: {error.message}"[:200]
-            seen = self._seen.get(probe, ())
-            return tuple(
-                replace(one, health=Health.BAD, symptoms=(Symptom.PROBE,), detail=detail)
-                for one in seen
-            )
-        return self._seen[probe]
 
-
-async def _usage(probe: Probe) -> tuple[Usage, ...]:
+async def _devices(probe: Probe) -> tuple[Device, ...]:
     try:
-        return await probe.usage()
-    except AppError:
-        return ()  # its devices already say that it fails
+        return await probe.devices()
+    except AppError as error:  # nothing was ever seen of it
+        logger.warning("probe: %s", error.message)
+        return ()
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:

@@ -221,6 +221,12 @@ class Host:
     def installed(self) -> tuple[LeaseId, ...]:
         return self.held
 
+    def leased(self) -> tuple[DeviceId, ...]:
+        return ()
+
+    def faults(self) -> dict[DeviceId, Any]:
+        return {}
+
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.calls.append(("full", epoch, [install.lease for install in installs]))
 

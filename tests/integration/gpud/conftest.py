@@ -157,8 +157,8 @@ class Gpud:
         self._fence += 1
         share = Share(
             host=HostId("gpu-a"), device=DeviceId(self.device["id"]), index=0, kind=DeviceKind.CPU,
-            model="cpu", memory_mib=memory_mib, compute_guarantee_pct=0, compute_limit_pct=100,
-            exclusive=exclusive,
+            model=self.device["model"], memory_mib=memory_mib, exclusive=exclusive,
+            compute_guarantee_pct=0, compute_limit_pct=100,
         )  # fmt: skip
         values = {
             "lease": LeaseId(f"lease-{self._fence}"), "fence": self._fence,

@@ -70,7 +70,7 @@ async def test_usage_is_that_of_the_workers() -> None:
 @pytest.mark.asyncio
 async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
     other = OtherProbe()
-    probe = HostProbe([cpu_probe(), other])
+    probe = HostProbe([cpu_probe(), other], 20.0)
     assert [(d.index, d.kind.value, d.health is Health.OK) for d in await probe.devices()] == [
         (0, "cpu", True), (1, "cuda", True),
     ]  # fmt: skip

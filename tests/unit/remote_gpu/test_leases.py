@@ -302,3 +302,21 @@ def test_a_bounded_memory_of_ended_leases(monkeypatch: pytest.MonkeyPatch) -> No
         leases.gone(LeaseId(f"l{number}"))
     assert [leases.ended(f"l{n}") is not None for n in range(1, 6)] == [False] * 2 + [True] * 3
     assert replace(leases.ended("l5"), reported=True) == leases.ended("l5")
+
+
+def test_who_waits_for_a_share_that_is_stuck_is_told_and_others_are_not() -> None:
+    leases = table()
+    leases.install(install(1, share(memory_mib=700)), 0)
+    leases.install(install(2, share(memory_mib=400)), 0)  # waits for 1
+    leases.install(install(3, share(memory_mib=300)), 0)  # waits behind 2
+    leases.end(LeaseId("l1"), EndReason.REVOKED)
+    steps = leases.stuck(LeaseId("l1"), "process 7 cannot be killed")
+    assert [(s.kind.value, s.lease, s.reason) for s in steps] == [
+        ("closed", "l2", EndReason.DEVICE_BAD), ("cut", "l2", None), ("placed", "l3", None),
+    ]  # fmt: skip
+    assert leases.devices_of(LeaseId("l1")) == ("d0",)
+    [refused, _] = leases.install(install(4, share(memory_mib=500)), 1)
+    assert (refused.kind, refused.reason) == (StepKind.CLOSED, EndReason.DEVICE_BAD)
+    assert kinds(leases.install(install(5, share("d1", 500)), 1)) == ["placed"]
+    assert kinds(leases.gone(LeaseId("l1"))) == ["cut"]
+    assert kinds(leases.install(install(6, share(memory_mib=500)), 1)) == ["placed"]

@@ -1,0 +1,139 @@
+"""What a host knows of its devices when its probe fails, and what of it is news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from corekit.aio.vloop import run_virtual
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId
+from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
+from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.watch import LastSeen, Watch
+
+A, B = DeviceId("a"), DeviceId("b")
+
+
+def device(name: DeviceId, index: int) -> Device:
+    return Device(id=name, index=index, kind=DeviceKind.CUDA, model="m", memory_mib=1000)
+
+
+def usage(name: DeviceId, used_mib: int) -> Usage:
+    return Usage(device=name, memory_used_mib=used_mib, utilisation_pct=0, processes=1)
+
+
+class Source:
+    """A probe that shows what it is given, or fails with it."""
+
+    def __init__(self) -> None:
+        self.shown: tuple[Device, ...] | AppError = (device(A, 0), device(B, 1))
+        self.figures: tuple[Usage, ...] = (usage(A, 1), usage(B, 1))
+
+    async def devices(self) -> tuple[Device, ...]:
+        if isinstance(self.shown, AppError):
+            raise self.shown
+        return self.shown
+
+    async def usage(self) -> tuple[Usage, ...]:
+        return self.figures
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Lender:
+    """What is lent, and what its lender knows against it."""
+
+    def __init__(self) -> None:
+        self.known: dict[DeviceId, Fault] = {}
+
+    def leased(self) -> Collection[DeviceId]:
+        return ()
+
+    def faults(self) -> Mapping[DeviceId, Fault]:
+        return self.known
+
+
+def healths(devices: tuple[Device, ...]) -> list[tuple[Health, tuple[Symptom, ...]]]:
+    return [(one.health, one.symptoms) for one in devices]
+
+
+@pytest.mark.parametrize(
+    ("code", "symptom", "at_last"),
+    [
+        (ErrorCode.TIMEOUT, Symptom.HUNG, Health.BAD),
+        (ErrorCode.UNAVAILABLE, Symptom.PROBE, Health.BAD),
+        (ErrorCode.INVALID, Symptom.PROBE, Health.SUSPECT),
+        (ErrorCode.NOT_FOUND, Symptom.PROBE, Health.SUSPECT),
+    ],
+)
+def test_a_failing_probe_is_suspect_first(
+    code: ErrorCode, symptom: Symptom, at_last: Health
+) -> None:
+    async def fail() -> None:
+        source = Source()
+        probe = LastSeen(source, bad_after_s=20.0)
+        seen = await probe.devices()
+        source.shown = AppError(code, "it fails")
+        assert healths(await probe.devices()) == [(Health.SUSPECT, (symptom,))] * 2
+        assert await probe.usage() == ()
+        await asyncio.sleep(19.0)
+        assert healths(await probe.devices()) == [(Health.SUSPECT, (symptom,))] * 2
+        await asyncio.sleep(1.0)
+        assert healths(await probe.devices()) == [(at_last, (symptom,))] * 2
+        source.shown = seen
+        assert await probe.devices() == seen, "it answers again"
+        source.shown = AppError(code, "it fails again")
+        assert healths(await probe.devices()) == [(Health.SUSPECT, (symptom,))] * 2
+
+    run_virtual(fail())
+
+
+def test_a_probe_that_never_saw_anything_says_why() -> None:
+    source = Source()
+    source.shown = AppError(ErrorCode.UNAVAILABLE, "no driver")
+    with pytest.raises(AppError, match="no driver"):
+        run_virtual(LastSeen(source, 20.0).devices())
+
+
+def test_only_what_changed_is_news() -> None:
+    async def watch() -> None:
+        source, lender = Source(), Lender()
+        watch = Watch(source, lender)
+        await watch.look()
+        news = watch.news()
+        assert (news.devices, news.usage) == (watch.devices, source.figures)
+        assert watch.news() == news, "until it is told"
+        watch.told(news)
+        news = watch.news()
+        assert (news.devices, news.usage) == (None, ())
+        source.figures = (usage(A, 1), usage(B, 2))
+        await watch.look()
+        news = watch.news()
+        assert (news.devices, news.usage) == (None, (usage(B, 2),))
+        watch.told_nothing()
+        assert watch.news().devices == watch.devices
+
+    run_virtual(watch())
+
+
+def test_what_the_lender_knows_is_news_without_a_look() -> None:
+    async def watch() -> None:
+        source, lender = Source(), Lender()
+        watch = Watch(source, lender)
+        await watch.look()
+        watch.told(watch.news())
+        lender.known = {A: Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")}
+        news = watch.news()
+        assert news.devices is not None
+        assert healths(news.devices) == [(Health.SUSPECT, (Symptom.HUNG,)), (Health.OK, ())]
+        watch.told(news)
+        lender.known = {}
+        news = watch.news()
+        assert news.devices is not None
+        assert healths(news.devices) == [(Health.OK, ())] * 2
+
+    run_virtual(watch())
