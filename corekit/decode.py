@@ -69,7 +69,7 @@ def decode_json(cls: type[T], data: Buffer, path: str = "") -> T:
 
 def encode(value: Any) -> Any:
     """Plain JSON-like data from a value; None fields and empty defaults are kept."""
-    return msgspec.to_builtins(value)
+    return _FROM_JSON(_TO_JSON(value))  # `to_builtins` would leave tuples
 
 
 def encode_json(value: Any) -> bytes:
@@ -78,6 +78,7 @@ def encode_json(value: Any) -> bytes:
 
 
 _TO_JSON = msgspec.json.Encoder().encode
+_FROM_JSON = msgspec.json.Decoder().decode
 
 
 class Reader(Generic[T]):

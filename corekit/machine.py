@@ -12,8 +12,9 @@ Recovery applies the journalled changes with `apply` and never asks a policy aga
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from corekit.values import dataclass
 
 EventT = TypeVar("EventT", contravariant=True)
 ChangeT = TypeVar("ChangeT")

@@ -7,9 +7,10 @@ Sizes: memory in MiB, compute in percent of one device, times in seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId

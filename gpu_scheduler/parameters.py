@@ -12,9 +12,10 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from corekit.errors import AppError, invalid
 

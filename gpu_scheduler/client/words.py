@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from corekit.values import dataclass
 
 from gpu_scheduler.protocol.answers import (
     BusyPush,

@@ -8,9 +8,10 @@ secret to `Install`. All lengths of time are relative seconds: no clock is share
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, JobId, LeaseId, SessionId

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from corekit.values import replace
 
 from corekit.ids import HostId
 from gpu_scheduler.core import changes as do

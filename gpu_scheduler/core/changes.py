@@ -8,10 +8,10 @@ Not durable, and rebuilt from life: beats, usage, warm keys, host silence, parke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from corekit.values import dataclass
 
 from corekit.decode import Buffer, decode_json, encode_json
 from corekit.errors import invalid

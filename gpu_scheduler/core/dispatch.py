@@ -6,8 +6,9 @@ it has no proposal. The head of the queue is passed a bounded number of times (s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from corekit.values import replace
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core import actions as do

@@ -8,9 +8,10 @@ the daemon's opaque token of the request: exactly one `Reply` or `ReplyError` ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from corekit.values import dataclass
 
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage

@@ -9,7 +9,8 @@ symptom RECOVERING, which is journalled, so no restart shortens it. Neighbours a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from corekit.values import replace
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core import changes as to

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+from corekit.values import dataclass, field, replace
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, empty_shape

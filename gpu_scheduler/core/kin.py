@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.fits import Shape, fits

@@ -8,8 +8,9 @@ of its record are parts of one entry.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from corekit.values import replace
 
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, LeaseId, SessionId

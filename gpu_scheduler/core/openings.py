@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from corekit.values import dataclass, field
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.fits import Shape

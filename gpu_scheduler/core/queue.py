@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from corekit.ids import SessionId
 from gpu_scheduler.core.changes import Waiting

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from corekit.values import replace
 
 from corekit.errors import ErrorCode
 from corekit.ids import JobId, SessionId

@@ -8,7 +8,8 @@ room again. For each of them one request is looked at, the first in order that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from corekit.values import dataclass
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.changes import Waiting

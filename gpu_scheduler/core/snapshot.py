@@ -6,7 +6,8 @@ Two states are the same exactly when their snapshots are equal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from corekit.values import replace
 
 from gpu_scheduler.core import changes as do
 from gpu_scheduler.core.state import LeaseEntry, State

@@ -7,8 +7,9 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from corekit.values import dataclass, field
 
 from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.core.inventory import Inventory

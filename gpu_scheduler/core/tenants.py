@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from corekit.values import dataclass, field
 
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from corekit.values import dataclass, field, replace
 
 from corekit.budget import Budget
 from corekit.errors import ErrorCode

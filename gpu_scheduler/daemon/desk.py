@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from corekit.aio.clock import Clock
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -134,7 +136,7 @@ class Desk:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
+    return msgspec.structs.asdict(value)
 
 
 def _same_version(version: int) -> None:

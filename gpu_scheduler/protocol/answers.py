@@ -6,7 +6,8 @@ Where the core's value holds no lease, it is the wire's value too and only named
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from corekit.values import dataclass
 
 from corekit.ids import JobId
 from gpu_scheduler.core.actions import (

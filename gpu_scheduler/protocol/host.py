@@ -8,7 +8,8 @@ was not acknowledged after a reconnect.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from corekit.values import dataclass
 
 from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId

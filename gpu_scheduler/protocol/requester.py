@@ -7,8 +7,9 @@ wire names to the classes; `docs/architecture.md` says what each one means and a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from corekit.values import dataclass, field
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
