@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from corekit.values import dataclass, field
-
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.values import dataclass, field
 from gpu_scheduler.versions import is_version
 
 #: A block is a note, not a store: records of 100,000 jobs must stay small.

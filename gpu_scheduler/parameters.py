@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from corekit.values import dataclass, field
-
 from corekit.errors import AppError, invalid
+from corekit.values import dataclass, field
 
 #: The tenant whose quota and weight everybody has who has none of their own.
 EVERYBODY = "*"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from corekit.values import dataclass
-
 from gpu_scheduler.protocol.answers import (
     BusyPush,
     DisownedPush,

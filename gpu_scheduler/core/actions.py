@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from corekit.values import dataclass, field
-
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, JobId, LeaseId, SessionId
+from corekit.values import dataclass, field
 from gpu_scheduler.model import (
     Device,
     Door,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from corekit.values import replace
-
 from corekit.ids import HostId
+from corekit.values import replace
 from gpu_scheduler.core import changes as do
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.state import LeaseEntry, State

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from corekit.values import dataclass
 
 from corekit.decode import Buffer, decode_json, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import dataclass
 from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
 
 

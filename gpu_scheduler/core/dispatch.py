@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from corekit.values import replace
-
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.explain import explain, impossible, wanted

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from corekit.values import dataclass
-
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import dataclass
 from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage
 from gpu_scheduler.parameters import Given
 

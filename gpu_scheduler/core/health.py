@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from corekit.values import replace
-
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.inventory import DeviceEntry, without_resident
 from gpu_scheduler.core.timers import TimerKind

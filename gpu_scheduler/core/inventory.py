@@ -10,9 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-from corekit.values import dataclass, field, replace
-
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import dataclass, field, replace
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, empty_shape
 from gpu_scheduler.model import Device, HostState, Share, Usage
 from gpu_scheduler.versions import parse_version

@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 from corekit.values import dataclass, field
-
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.fits import Shape, fits
 from gpu_scheduler.model import Hold, Request, Sharing

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from corekit.values import replace
-
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, LeaseId, SessionId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from corekit.values import dataclass, field
-
 from corekit.ids import DeviceId
+from corekit.values import dataclass, field
 from gpu_scheduler.core.fits import Shape
 from gpu_scheduler.core.inventory import Inventory
 

@@ -13,9 +13,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any
 
-from corekit.values import dataclass, field
-
 from corekit.ids import SessionId
+from corekit.values import dataclass, field
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.kin import Heads, Kin, Place, kin_key, kin_of
 from gpu_scheduler.model import Request

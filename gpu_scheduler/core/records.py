@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from corekit.values import replace
-
 from corekit.errors import ErrorCode
 from corekit.ids import JobId, SessionId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import dispatch

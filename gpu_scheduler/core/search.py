@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corekit.values import dataclass
-
 from corekit.ids import DeviceId
+from corekit.values import dataclass
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.fits import share_of
 from gpu_scheduler.core.forecast import may_last_s

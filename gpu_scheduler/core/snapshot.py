@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.values import replace
-
 from gpu_scheduler.core import changes as do
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseState

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from corekit.values import dataclass, field
-
 from corekit.ids import JobId, LeaseId, SessionId
+from corekit.values import dataclass, field
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from corekit.values import dataclass, field
-
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from corekit.values import dataclass, field, replace
-
 from corekit.budget import Budget
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
+from corekit.values import dataclass, field, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.apply import apply_part

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from corekit.values import dataclass
-
 from corekit.ids import JobId
+from corekit.values import dataclass
 from gpu_scheduler.core.actions import (
     BusyPush,
     DeviceView,

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from corekit.values import dataclass
-
 from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId
+from corekit.values import dataclass
 from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
 from gpu_scheduler.model import Device, Door, EndReason, Hold, LeaseState, Share, Usage
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from corekit.values import dataclass, field
-
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import dataclass, field
 from gpu_scheduler.model import EndReason, Hold, Request
 
 #: Ids are names, not texts; ours have fewer than 40 characters.
