@@ -10,10 +10,11 @@ from typing import Any
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
-from fdl.model import Function, Gpu, Job, Storage
+from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
 from fdl.resources import (
     QUEUE_URL,
     Bucket,
+    Expiry,
     FunctionResource,
     InvokeConfig,
     Ledger,
@@ -68,6 +69,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [Bucket(name=name) for name in buckets_of(function)]
     if function.lends:
+        parts.append(_expiry(function))
         parts += _queues(function, place, budget)
         parts += [lambda_function, _invoke_config(function, place)]
     else:
@@ -169,6 +171,17 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
         security_group_ids=declared.vpc.security_group_ids,
         file_systems=tuple((fs.arn, fs.local_mount_path) for fs in declared.file_system),
         tags=tags,
+    )
+
+
+def _expiry(function: Function) -> Expiry:
+    """An envelope is of no use once its attempt is over, and nobody else takes it away."""
+    declared = function.job.intermediate if function.job is not None else None
+    return Expiry(
+        bucket=function.intermediate.bucket,
+        id=f"orchgpu-{function.name}-staging",
+        prefix=f"staging/{function.name}/",
+        days=declared.expire_days if declared is not None else STAGED_DAYS,
     )
 
 

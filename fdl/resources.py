@@ -162,6 +162,21 @@ def _one_starts(left: str, right: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """One rule of a bucket's lifecycle: what lies under a prefix is deleted after some days."""
+
+    kind: ClassVar[str] = "expiry"
+    bucket: str
+    id: str
+    prefix: str
+    days: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.bucket}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """The registry record that makes orchestrators serve the function."""
 
@@ -202,13 +217,13 @@ class Ledger:
 
 Resource: TypeAlias = (
     Bucket | Package | QueueResource | FunctionResource | InvokeConfig | Permission
-    | Notification | Record | Ledger
+    | Notification | Expiry | Record | Ledger
 )  # fmt: skip
 
 #: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
 #: before everything it will own, the record after everything it speaks of.
 ORDER = (
-    "ledger", "package", "bucket", "queue", "function", "invoke-config", "permission",
+    "ledger", "package", "bucket", "expiry", "queue", "function", "invoke-config", "permission",
     "notification", "record",
 )  # fmt: skip
 

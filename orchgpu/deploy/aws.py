@@ -11,6 +11,7 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan import Action, Observed, Step
 from fdl.resources import (
     Bucket,
+    Expiry,
     FunctionResource,
     InvokeConfig,
     Ledger,
@@ -24,6 +25,7 @@ from fdl.resources import (
     key_of,
 )
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws_expiry import Expiries
 from orchgpu.deploy.aws_functions import Functions, InvokeConfigs, Permissions
 from orchgpu.deploy.aws_queues import Queues
 from orchgpu.deploy.aws_storage import Buckets, Notifications, StateObjects
@@ -44,6 +46,7 @@ class _Parts:
     """One adapter per service."""
 
     buckets: Buckets
+    expiries: Expiries
     notifications: Notifications
     state: StateObjects
     queues: Queues
@@ -114,6 +117,7 @@ class AwsCloud:
         s3, lambda_ = self._client("s3"), self._client("lambda")
         return _Parts(
             buckets=Buckets(s3, self.place.region),
+            expiries=Expiries(s3),
             notifications=Notifications(s3),
             state=StateObjects(s3, self.place),
             queues=Queues(self._client("sqs")),
@@ -127,6 +131,8 @@ class AwsCloud:
         match resource:
             case Bucket():
                 parts.buckets.put(resource, exists=exists)
+            case Expiry():
+                parts.expiries.put(resource)
             case Package():
                 parts.state.write_package(resource, packages[resource.name])
             case QueueResource():
@@ -166,6 +172,8 @@ class AwsCloud:
         match resource:
             case Bucket():
                 parts.buckets.delete(resource.name)
+            case Expiry():
+                parts.expiries.delete(resource)
             case Package() | Record() | Ledger():
                 parts.state.delete(resource)
             case QueueResource():
@@ -226,6 +234,8 @@ class _Reading:
         match kind:
             case Bucket.kind:
                 return parts.buckets.observe(name)
+            case Expiry.kind:
+                return parts.expiries.observe(*name.split("/", 1))
             case Package.kind:
                 return parts.state.package(name)
             case QueueResource.kind:

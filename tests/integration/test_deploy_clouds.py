@@ -45,6 +45,10 @@ functions:
       input: [{{storage_provider: s3, path: {name}-data/in}}]
       output: [{{storage_provider: s3, path: {name}-data/out}}]
 """
+#: Written anew from the structure of SCAR's own examples.
+SHAPES = sorted((Path(__file__).parents[1] / "unit" / "fdl" / "shapes").glob("*.yaml"))
+SOME = ("audio-video-workflow", "two-providers", "run-script-and-bucket", "paper-figure-4")
+ALL = tuple(path.stem for path in SHAPES)
 PROGRAMS = {"moto": "orchgpu.local.moto", "embedded": "local_cloud.server"}
 
 
@@ -353,4 +357,51 @@ def test_a_cloud_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     cloud = AwsCloud(lambda service: resolve(service, endpoint_url="http://127.0.0.1:9"))
     with pytest.raises(AppError, match="Could not connect"):
         _ = cloud.place
+    cloud.close()
+
+
+def test_what_is_staged_expires_beside_foreign_rules(bench: Bench) -> None:
+    s3 = bench.clients["s3"]
+    s3.create_bucket(Bucket="expire-intermediate")
+    theirs = {
+        "ID": "theirs", "Filter": {"Prefix": "old/"}, "Status": "Enabled",
+        "Expiration": {"Days": 30},
+    }  # fmt: skip
+    s3.put_bucket_lifecycle_configuration(
+        Bucket="expire-intermediate", LifecycleConfiguration={"Rules": [theirs]}
+    )
+
+    def rules() -> dict[str, Any]:
+        found = s3.get_bucket_lifecycle_configuration(Bucket="expire-intermediate")
+        return {rule["ID"]: rule for rule in found["Rules"]}
+
+    file = bench.write(FDL, "expire")
+    bench.run("deploy", file)
+    ours = rules()["orchgpu-expire-staging"]
+    assert (ours["Filter"]["Prefix"], ours["Expiration"]["Days"]) == ("staging/expire/", 1)
+    longer = "{{intermediate: {{path: expire-intermediate, expire_days: 7}}, input"
+    file = bench.write(FDL.replace("job: {{input", f"job: {longer}"), "expire")
+    planned = bench.run("plan", file, status=2).output
+    assert "~ expiry expire-intermediate/orchgpu-expire-staging: days 1 → 7" in planned
+    bench.run("deploy", file)
+    assert rules()["orchgpu-expire-staging"]["Expiration"]["Days"] == 7
+    bench.run("rm", file)
+    assert list(rules()) == ["theirs"]
+
+
+@pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
+@pytest.mark.parametrize("names", [SOME, pytest.param(ALL, marks=pytest.mark.soak)], ids=len)
+def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(
+    bench: Bench, names: tuple[str, ...]
+) -> None:
+    (bench.folder / "script.sh").write_text("#!/bin/sh\n")
+    cloud = bench.cloud()
+    for shape in [path for path in SHAPES if path.stem in names]:
+        file = bench.folder / shape.name
+        layer = "\n      - arn:aws:lambda:us-east-1:123456789012:layer:tools:1"
+        file.write_text(shape.read_text().replace(layer, " []"))  # Lambda asks for real layers
+        first = prepare(file, cloud, Budget())
+        execute(first, cloud, lambda *_: None)
+        assert not first.plan.empty
+        assert prepare(file, cloud, Budget()).plan.empty, shape.name
     cloud.close()

@@ -121,6 +121,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + bucket queries",
         "  + bucket blast-intermediate",
         "  + bucket answers",
+        "  + expiry blast-intermediate/orchgpu-blast-staging",
         "  + queue blast-dlq",
         "  + queue blast-jobs",
         "  + queue blast-done",
@@ -132,7 +133,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + notification blast-intermediate/orchgpu-blast-staging",
         "  + notification blast-intermediate/orchgpu-blast-results",
         "  + record blast",
-        "plan: 17 to create, 0 to change, 0 to delete",
+        "plan: 18 to create, 0 to change, 0 to delete",
     ]
 
 
