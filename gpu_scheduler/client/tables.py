@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from corekit.units import format_duration
 from gpu_scheduler.client.terminal import coloured, table
 from gpu_scheduler.client.words import Connected, Disconnected, PushWord
+from gpu_scheduler.core.explain import wanted
 from gpu_scheduler.model import Device, HostState, Lease, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -98,13 +99,14 @@ def queue(found: Sequence[QueuedView]) -> str:
     rows = [
         (
             "parked" if view.position is None else str(view.position), view.attempt,
-            str(view.request.priority),
-            format_duration(max(0.0, now_s - view.waiting_since_s)),
-            f"{view.request.count} × {view.request.memory_mib} MiB",
+            view.request.tenant, str(view.request.priority),
+            format_duration(max(0.0, now_s - view.waiting_since_s)), wanted(view.request),
         )
         for view in found
     ]  # fmt: skip
-    return table(("PLACE", "ATTEMPT", "PRIORITY", "WAITED", "REQUEST"), rows, "nobody waits")
+    return table(
+        ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST"), rows, "nobody waits"
+    )
 
 
 def explained(answer: ExplainAnswer) -> str:

@@ -1,0 +1,220 @@
+"""docs/scheduler.md is true: every command in it is run, its tables hold what the code holds.
+
+After a change of what a command prints: `UPDATE_PAGE=1 pytest tests/integration/ssgm -k page`
+writes the new output into the page; read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.daemon.cli import main as ssgmd_command
+from gpu_scheduler.model import EndReason, HostState, LeaseState
+from gpu_scheduler.parameters import NAMES
+from gpu_scheduler.request_words import WORDS
+from tests.integration.conftest import until
+from tests.integration.ssgm.conftest import Unhurried, run_ssgm
+from tests.integration.ssgm.transcript import Names, Step, steps_of, updated
+
+PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
+#: The page's daemon, as a reader would run it; each is called otherwise here.
+SOCKET, HTTP, STATE, CONFIG = (
+    "10.0.1.10:4700", "10.0.1.10:4780", "/var/lib/ssgmd", "/etc/orchgpu/ssgmd.toml",
+)  # fmt: skip
+A100 = {
+    "kind": "cuda", "model": "NVIDIA A100 80GB PCIe", "memory_mib": 81408,
+    "driver": "550.54.15", "runtime": "12.4",
+}  # fmt: skip
+T4 = {
+    "kind": "cuda", "model": "Tesla T4", "memory_mib": 15000, "driver": "535.183.01",
+    "runtime": "12.2",
+}  # fmt: skip
+
+
+class PlayedHost(threading.Thread):
+    """A GPU host's side of the link: registers its devices and reports every second."""
+
+    def __init__(self, scheduler: str, name: str, gateway: str, *devices: dict[str, Any]) -> None:
+        super().__init__(name=name, daemon=True)
+        address, _, port = scheduler.rpartition(":")
+        self._over = threading.Event()
+        self._peer = socket.create_connection((address, int(port)), timeout=30)
+        self._lines = self._peer.makefile("rw")
+        ids = [f"GPU-{name}-{index}" for index in range(len(devices))]
+        said = [{"id": id_, "index": i, **devices[i]} for i, id_ in enumerate(ids)]
+        self._say(
+            0, "hello", role="host", host=name, incarnation="1", gateway=gateway, devices=said,
+            epoch_seen=0, installed=[], version=1,
+        )  # fmt: skip
+        welcome = json.loads(self._lines.readline())
+        assert "ok" in welcome, welcome
+        self._usage = [
+            {"device": id_, "memory_used_mib": 1200, "utilisation_pct": 37} for id_ in ids
+        ]
+        self.start()
+
+    def run(self) -> None:
+        number = 1
+        while not self._over.is_set():
+            self._say(number, "report", usage=self._usage)
+            number += 1
+            self._over.wait(1.0)
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+        self._lines.close()
+        self._peer.close()
+
+    def _say(self, number: int, op: str, **fields: Any) -> None:
+        self._lines.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
+        self._lines.flush()
+
+
+class Reader:
+    """Somebody who works through the page."""
+
+    def __init__(self, folder: Path, page: str) -> None:
+        self._programs = Unhurried(folder)
+        self._names = Names()
+        self._background: list[tuple[Step, subprocess.Popen[str]]] = []
+        self._hosts: list[PlayedHost] = []
+        config = folder / "ssgmd.toml"
+        config.write_text(page.partition("```toml\n")[2].partition("```")[0])
+        self._here = {STATE: str(folder / "state"), CONFIG: str(config)}
+
+    def _serve(self) -> None:
+        """The page's daemon and its two hosts."""
+        ready = self._programs.ssgmd().wait_ready()
+        self._here |= {SOCKET: ready["socket"], HTTP: ready["http"]}
+        self._here[_classic(SOCKET)] = _classic(ready["socket"])
+        os.environ["SSGM_SCHEDULER"] = ready["socket"]
+        self._hosts += [
+            PlayedHost(ready["socket"], "gpu-a", "10.0.1.21:4711", A100, A100),
+            PlayedHost(ready["socket"], "gpu-b", "10.0.1.22:4711", T4),
+        ]
+
+    def close(self) -> None:
+        """End all that runs; what the page does to the daemon's files comes after that."""
+        for _, process in self._background:
+            process.kill()
+            process.communicate()
+        for host in self._hosts:
+            host.close()
+        self._hosts.clear()
+        for program in self._programs.started:
+            program.kill()
+
+    def run(self, step: Step) -> Iterator[tuple[Step, str | None]]:
+        """The command, and those of the background that it ended; None: as the page says."""
+        if not self._programs.started and not step.command.startswith("ssgmd"):
+            self._serve()
+        command = self._names.real(step.command)
+        for there, here in self._here.items():
+            command = command.replace(there, here)
+        words = shlex.split(command)
+        if step.background:
+            self._background.append((step, self._started(words)))
+            until(step.command, lambda: "nobody" not in run_ssgm("queue").stdout)
+            return
+        yield step, self._names.difference(step.expected, self._told(words))
+        if words[:2] == ["ssgm", "dealloc"] and self._background:
+            waited, process = self._background.pop()  # the release served it
+            out, _ = process.communicate(timeout=60)
+            yield waited, self._names.difference(waited.expected, self._there(out))
+
+    def _told(self, words: list[str]) -> str:
+        match words:
+            case ["ssgm", *arguments]:
+                done = run_ssgm(*arguments)
+                return self._there(done.stdout + done.stderr)
+            case ["ssgmd", *arguments]:
+                if "--state" in arguments:  # the first key would close the daemon's doors
+                    self.close()
+                return self._there(_ssgmd(arguments))
+            case ["curl", "-s", url, *rest]:
+                with urllib.request.urlopen(url, timeout=30) as answer:
+                    lines = answer.read().decode().splitlines(keepends=True)
+                return "".join(line for line in lines if not rest or rest[-1] in line)
+        raise AssertionError(f"the page runs what nobody knows: {words}")
+
+    def _started(self, words: list[str]) -> subprocess.Popen[str]:
+        assert words[0] == "ssgm"
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpu_scheduler.client", *words[1:]],
+            env={**self._programs.environment, "SSGM_SCHEDULER": self._here[SOCKET]},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def _there(self, printed: str) -> str:
+        for there, here in self._here.items():
+            printed = printed.replace(here, there)
+        return printed
+
+
+def _classic(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"-S {host} -P {port}"
+
+
+def _ssgmd(arguments: list[str]) -> str:
+    out = io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+        contextlib.suppress(SystemExit),
+    ):
+        ssgmd_command.main(arguments, prog_name="ssgmd")
+    return out.getvalue()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    monkeypatch.setenv("SSGM_SCHEDULER", "")  # set when the daemon serves, undone at the end
+    monkeypatch.setenv("ORCHGPU_TIME_SCALE", "1")
+    someone = Reader(tmp_path, PAGE.read_text())
+    yield someone
+    someone.close()
+
+
+def test_every_command_of_the_page_says_what_the_page_says(reader: Reader) -> None:
+    page, wrong = PAGE.read_text(), []
+    for step in steps_of(page):
+        wrong += [(which, told) for which, told in reader.run(step) if told is not None]
+    if os.environ.get("UPDATE_PAGE"):
+        for step, told in sorted(wrong, key=lambda one: -one[0].line):
+            page = updated(page, step, told.partition("\nand printed was\n")[2])
+        PAGE.write_text(page)
+    assert not wrong, "\n\n".join(f"{step}\n{told}" for step, told in wrong)
+
+
+def _words_in(heading: str) -> set[str]:
+    """First cells of the tables below a heading, without code marks."""
+    text = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert text, f"no heading {heading!r}"
+    cells = re.findall(r"(?m)^\| (.+?) \|", text)
+    return {cell.strip("`") for cell in cells}
+
+
+def test_the_page_knows_every_word() -> None:
+    assert {f"{word.short}`, `{word.flag}".lstrip("`, ") for word in WORDS} <= _words_in(
+        "The words of a request"
+    )
+    states = {*HostState, *LeaseState, *EndReason}
+    assert {str(state) for state in states} <= _words_in("States")
+    assert set(NAMES) <= _words_in("Rules and limits")
