@@ -152,7 +152,7 @@ class HostLink:
     async def _report(self, news: Report) -> None:
         deadline_s = self._budget.host_stale_s
         try:
-            await self._channel.call("report", _without_empty(news), deadline_s=deadline_s)
+            await self._channel.call("report", news, deadline_s=deadline_s)
             self._watch.told(news)
         except AppError as error:
             logger.warning("report: %s", error.message)
@@ -265,9 +265,3 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
         device if device.health is Health.BAD else replace(device, health=Health.OK, symptoms=())
     )
     return fits(request, empty_shape(trusted, gateway=True))
-
-
-def _without_empty(report: Report) -> dict[str, Any]:
-    """Most reports have nothing to tell: they are as short as they can be."""
-    fields: dict[str, Any] = encode(report)
-    return {name: value for name, value in fields.items() if value}
