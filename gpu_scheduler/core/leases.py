@@ -91,7 +91,7 @@ def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
 def _in_words(lease: Lease) -> str:
     share = lease.shares[0]
     more = f" and {len(lease.shares) - 1} more" if len(lease.shares) > 1 else ""
-    return f"{share.host}/{share.index} {share.kind.value} {share.model}{more}"
+    return f"{share.host}/{share.index} {share.kind} {share.model}{more}"
 
 
 # ---------------------------------------------------------------------- its holder's words
@@ -102,11 +102,48 @@ def renew(turn: Turn, event: on.RenewAsked) -> None:
     if entry is None:
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
         return
+    if event.lease_s is not None and (problem := _prolong_problem(turn, entry, event.lease_s)):
+        turn.refuse(event.reply_to, *problem)
+        return
     accept(turn, entry)
+    if event.lease_s is not None:
+        _prolong(turn, entry, event.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
     if unstaged and entry.lease.hold is Hold.SESSION:
         turn.set_deadline(entry, turn.budget.reserved_ttl_s)
     turn.reply(event.reply_to, do.Done())
+
+
+def _prolong_problem(
+    turn: Turn, entry: LeaseEntry, lease_s: float
+) -> tuple[ErrorCode, str] | None:
+    """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
+    lease, most_s = entry.lease, turn.state.parameters.lease_s_max
+    if lease.hold is not Hold.DEADLINE:
+        return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session, not for a time"
+    if _lasted_s(turn, entry) + lease_s > most_s:
+        text = f"lease {lease.id} may last {most_s:g} s in all (parameter lease_s_max)"
+        return ErrorCode.INVALID, text
+    devices = turn.state.inventory.devices
+    if any(devices[share.device].kept_for is not None for share in lease.shares):
+        text = f"lease {lease.id} cannot go on: its device is kept for a request that waited long"
+        return ErrorCode.CONFLICT, text
+    return None
+
+
+def _prolong(turn: Turn, entry: LeaseEntry, lease_s: float) -> None:
+    """It ends so long from now; its hosts, which cut by their own clocks, are told."""
+    lasted_s = _lasted_s(turn, entry)
+    turn.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=lasted_s + lease_s))
+    turn.set_deadline(entry, lease_s)
+    for host in turn.hosts_of(entry):
+        turn.act(do.InstallOnHost(host=host, install=turn.install(entry, host)))
+
+
+def _lasted_s(turn: Turn, entry: LeaseEntry) -> float:
+    """Since a deadline lease began, by the wall clock."""
+    begun_s = turn.wall_s if entry.active_s is None else entry.active_s
+    return max(0.0, turn.wall_s - begun_s)
 
 
 def accept(turn: Turn, entry: LeaseEntry) -> None:

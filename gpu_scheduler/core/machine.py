@@ -20,7 +20,8 @@ silence: every clock of silence starts anew.
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never, get_args
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
@@ -86,32 +87,14 @@ class SchedulerMachine:
     def _route(self, turn: Turn, event: on.Event) -> None:
         if isinstance(event, on.Asked):
             sessions.heard(turn, event.session)
-        match event:
-            case on.EpochBegan():
-                recovery.begin(turn)
-            case on.Ticked():
-                self._ticked(turn)
-            case on.CapacityDeclared():
-                hosts.declared(turn, event)
-            case on.HostHello() | on.HostReported() | on.LeaseSessionTold() | on.CutTold():
-                _from_host(turn, event)
-            case (
-                on.SessionHello() | on.SessionBeat() | on.WatchAsked() | on.ReserveAsked()
-                | on.WithdrawAsked() | on.DrainAsked() | on.ForgetAsked() | on.SetAsked()
-            ):  # fmt: skip
-                _from_session(turn, event)
-            case (
-                on.RenewAsked() | on.StagedTold() | on.ReleaseAsked() | on.ResizeAsked()
-                | on.TransferAsked()
-            ):  # fmt: skip
-                _about_lease(turn, event)
-            case (
-                on.AttemptAsked() | on.AdoptAsked() | on.HandleGiven() | on.HandBackAsked()
-                | on.AttemptFailed() | on.FinishAsked() | on.ReopenAsked()
-            ):  # fmt: skip
-                _about_job(turn, event)
-            case _:
-                views.answer(turn, event)
+        elif isinstance(event, (on.LeaseSessionTold, on.CutTold)):
+            host = self.state.inventory.hosts.get(event.host)
+            if host is not None:
+                hosts.heard(turn, host)
+        if isinstance(event, on.Ticked):
+            self._ticked(turn)
+        else:
+            HANDLERS[type(event)](turn, event)
 
     # ------------------------------------------------------------------ time
 
@@ -149,91 +132,28 @@ def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
             assert_never(kind)
 
 
-def _from_host(
-    turn: Turn, event: on.HostHello | on.HostReported | on.LeaseSessionTold | on.CutTold
-) -> None:
-    host = turn.state.inventory.hosts.get(event.host)
-    match event:
-        case on.HostHello():
-            hosts.hello(turn, event)
-        case on.HostReported():
-            hosts.reported(turn, event)
-        case on.LeaseSessionTold():
-            if host is not None:
-                hosts.heard(turn, host)
-            leases.session_told(turn, event)
-        case on.CutTold():
-            if host is not None:
-                hosts.heard(turn, host)
-            turn.reply(event.reply_to, do.Done())
-        case _:
-            assert_never(event)
+def _begin(turn: Turn, event: on.EpochBegan) -> None:  # noqa: ARG001 - all is in the turn
+    recovery.begin(turn)
 
 
-def _from_session(
-    turn: Turn,
-    event: on.SessionHello | on.SessionBeat | on.WatchAsked | on.ReserveAsked | on.DrainAsked
-    | on.WithdrawAsked | on.ForgetAsked | on.SetAsked,
-) -> None:  # fmt: skip
-    match event:
-        case on.SessionHello():
-            sessions.hello(turn, event)
-        case on.SessionBeat():
-            turn.reply(event.reply_to, do.Done())
-        case on.WatchAsked():
-            sessions.watch(turn, event)
-        case on.ReserveAsked():
-            sessions.reserve(turn, event)
-        case on.WithdrawAsked():
-            sessions.withdraw(turn, event)
-        case on.SetAsked():
-            rules.set_parameter(turn, event)
-        case on.DrainAsked():
-            hosts.drain(turn, event)
-        case on.ForgetAsked():
-            hosts.forget(turn, event)
-        case _:
-            assert_never(event)
+def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:
+    """That it came is all there is to it."""
+    turn.reply(event.reply_to, do.Done())
 
 
-def _about_lease(
-    turn: Turn,
-    event: on.RenewAsked | on.StagedTold | on.ReleaseAsked | on.ResizeAsked | on.TransferAsked,
-) -> None:
-    match event:
-        case on.RenewAsked():
-            leases.renew(turn, event)
-        case on.StagedTold():
-            leases.staged(turn, event)
-        case on.ReleaseAsked():
-            leases.release(turn, event)
-        case on.ResizeAsked():
-            leases.resize(turn, event)
-        case on.TransferAsked():
-            leases.transfer(turn, event)
-        case _:
-            assert_never(event)
-
-
-def _about_job(
-    turn: Turn,
-    event: on.AttemptAsked | on.AdoptAsked | on.HandleGiven | on.HandBackAsked | on.AttemptFailed
-    | on.FinishAsked | on.ReopenAsked,
-) -> None:  # fmt: skip
-    match event:
-        case on.AttemptAsked():
-            records.attempt(turn, event)
-        case on.AdoptAsked():
-            records.adopt(turn, event)
-        case on.HandleGiven():
-            records.handle_given(turn, event)
-        case on.HandBackAsked():
-            records.hand_back(turn, event)
-        case on.AttemptFailed():
-            records.fail_attempt(turn, event)
-        case on.FinishAsked():
-            records.finish(turn, event)
-        case on.ReopenAsked():
-            records.reopen(turn, event)
-        case _:
-            assert_never(event)
+#: What each event is decided by; `Ticked` alone is the machine's own.
+HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
+    on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
+    on.HostHello: hosts.hello, on.HostReported: hosts.reported,
+    on.LeaseSessionTold: leases.session_told, on.CutTold: _done,
+    on.SessionHello: sessions.hello, on.SessionBeat: _done, on.WatchAsked: sessions.watch,
+    on.ReserveAsked: sessions.reserve, on.WithdrawAsked: sessions.withdraw,
+    on.SetAsked: rules.set_parameter, on.DrainAsked: hosts.drain, on.ForgetAsked: hosts.forget,
+    on.RenewAsked: leases.renew, on.StagedTold: leases.staged, on.ReleaseAsked: leases.release,
+    on.ResizeAsked: leases.resize, on.TransferAsked: leases.transfer,
+    on.AttemptAsked: records.attempt, on.AdoptAsked: records.adopt,
+    on.HandleGiven: records.handle_given, on.HandBackAsked: records.hand_back,
+    on.AttemptFailed: records.fail_attempt, on.FinishAsked: records.finish,
+    on.ReopenAsked: records.reopen,
+    **dict.fromkeys(get_args(views.Question), views.answer),
+}  # fmt: skip

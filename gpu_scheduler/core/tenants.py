@@ -29,15 +29,21 @@ class Amount(NamedTuple):
     compute_pct: float = 0
 
     def plus(self, other: Amount, times: float = 1) -> Amount:
-        return Amount(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+        devices, memory_mib, compute_pct = other
+        return Amount(
+            self.devices + times * devices,
+            self.memory_mib + times * memory_mib,
+            self.compute_pct + times * compute_pct,
+        )
 
     def times(self, factor: float) -> Amount:
-        return Amount(*(amount * factor for amount in self))
+        return Amount(self.devices * factor, self.memory_mib * factor, self.compute_pct * factor)
 
     def within(self, quota: Quota) -> bool:
-        limits = (quota.devices, quota.memory_mib, quota.compute_pct)
-        return all(
-            limit is None or amount <= limit for amount, limit in zip(self, limits, strict=True)
+        return (
+            (quota.devices is None or self.devices <= quota.devices)
+            and (quota.memory_mib is None or self.memory_mib <= quota.memory_mib)
+            and (quota.compute_pct is None or self.compute_pct <= quota.compute_pct)
         )
 
 
