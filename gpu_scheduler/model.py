@@ -272,7 +272,7 @@ class Step(StrEnum):
     ENDED = "ENDED"
 
 
-#: In `Record.times`, beside the steps: the wall clock before which the next attempt should not open.
+#: In `Record.times`, beside the steps: the wall clock before which no next attempt should open.
 RETRY_AT = "RETRY_AT"
 
 
@@ -319,7 +319,32 @@ class NoFit(StrEnum):
     BAD = "BAD"
     ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
     SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
+    COUNT = "COUNT"  #: of no one device: too few are known
     RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: kept for a request bypassed too often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceVerdict:
+    """What one device says to a request."""
+
+    host: HostId
+    device: DeviceId
+    index: int
+    kind: DeviceKind
+    model: str
+    reason: NoFit | None  #: why it does not take it now; None = it does
+    free_mib: int
+    free_pct: int
+    detail: str = ""  #: its health in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What an impossible request wants and all known devices together do not have."""
+
+    what: NoFit  #: KIND, MODEL, ADVISORY, DRIVER, RUNTIME, MEMORY, SAME_HOST or COUNT
+    wanted: str
+    most: str  #: the most, or the newest, that is known; the kinds or models that are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,8 +355,16 @@ class Explanation:
     devices_fitting: int  #: of the `count` needed, right now
     counts: Mapping[str, int]  #: NoFit → devices
     position: int | None  #: in the queue, 1 = next; None when not queued
-    largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": the most one device could ever give
+    largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": `largest` in words
     sentence: str
+    #: The most of this sort that all known devices hold when nothing is lent; None = none known.
+    largest: Request | None = None
+    short: Shortage | None = None  #: of an impossible request
+    # --- only of `explain`
+    devices: tuple[DeviceVerdict, ...] = ()  #: those first that could ever serve it
+    devices_left_out: int = 0
+    expected_s: float | None = None  #: from now until enough devices are free; None = not known
+    expected_why: str = ""  #: what that rests on, or why it is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

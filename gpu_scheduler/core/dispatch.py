@@ -12,7 +12,8 @@ from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core.explain import explain, impossible, wanted
+from gpu_scheduler.core.capacity import impossible
+from gpu_scheduler.core.explain import explain, wanted
 from gpu_scheduler.core.fits import fits_ever
 from gpu_scheduler.core.leases import grant
 from gpu_scheduler.core.policies import POLICIES

@@ -2,52 +2,100 @@
 
 from __future__ import annotations
 
-from gpu_scheduler.core.fits import Shape, fits
+from collections.abc import Iterator
+from itertools import islice
+
+from corekit.ids import DeviceId
+from corekit.values import replace
+from gpu_scheduler.core.capacity import impossible, largest, shortage
+from gpu_scheduler.core.fits import fits, fits_ever
 from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.core.placement import devices_ever, place
-from gpu_scheduler.model import Explanation, NoFit, Placement, Request, Sharing
+from gpu_scheduler.core.placement import place
+from gpu_scheduler.model import (
+    DeviceVerdict,
+    Explanation,
+    Health,
+    NoFit,
+    Placement,
+    Request,
+    Sharing,
+    Shortage,
+)
 
-
-def impossible(request: Request, inventory: Inventory) -> bool:
-    """True when no known device, or not enough of them, could ever hold the request."""
-    return devices_ever(request, inventory) < request.count
+#: Devices told one by one: an answer stays a page, and cheap however many there are.
+VERDICTS_MAX = 64
 
 
 def explain(
     request: Request, inventory: Inventory, *, attempt: str | None = None,
     position: int | None = None,
 ) -> Explanation:  # fmt: skip
-    """Judge every known device once and say what stands in the way."""
+    """Judge all known devices and say what stands in the way."""
     judged = _judged(request, inventory, attempt)
-    fitting = judged.get(None, 0)
+    fitting = judged.pop(None, 0)
     counts = {reason: judged[reason] for reason in NoFit if reason in judged}
     if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
         counts[NoFit.SAME_HOST] = fitting
-    largest = largest_fit(request, inventory)
-    return Explanation(
+    most, short = largest(request, inventory), None
+    if impossible(request, inventory):
+        short = shortage(request, inventory)
+    told = Explanation(
         devices_known=len(inventory.devices),
         devices_fitting=fitting,
         counts={reason.value: counts[reason] for reason in NoFit if reason in counts},
         position=position,
-        largest_fit=largest,
-        sentence=_sentence(request, inventory, fitting, counts, position, largest),
+        largest_fit=_largest_fit(most, inventory),
+        largest=most,
+        short=short,
+        sentence="",
     )
+    return replace(told, sentence=_sentence(request, inventory, told))
 
 
 def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict[NoFit | None, int]:
-    """How many devices give each answer. Only free memory differs within a family."""
+    """How many devices give each answer; kept ones, a few at most, are asked one by one."""
     counts: dict[NoFit | None, int] = {}
-    for name, family in inventory.families.items():
-        least = fits(request, name._replace(free_mib=family.free_mib[0]), attempt)
-        most = fits(request, name._replace(free_mib=family.free_mib[-1]), attempt)
-        if least is most:
-            counts[most] = counts.get(most, 0) + family.devices
-            continue
-        for free_mib in family.free_mib:
-            shape = name._replace(free_mib=free_mib)
-            reason = fits(request, shape, attempt)
-            counts[reason] = counts.get(reason, 0) + len(inventory.shapes[shape])
+    for group in inventory.index.groups.values():
+        for reason, devices in group.judge(request).items():
+            counts[reason] = counts.get(reason, 0) + devices
+        for device in group.kept_devices():
+            reason = fits(request, inventory.shape_of(device), attempt)
+            counts[reason] = counts.get(reason, 0) + 1
     return counts
+
+
+def verdicts(
+    request: Request, inventory: Inventory, attempt: str | None = None
+) -> tuple[tuple[DeviceVerdict, ...], int]:
+    """What the devices say one by one, and how many are left out."""
+    devices = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
+    told = tuple(_verdict(request, inventory, device, attempt) for device in devices)
+    return told, len(inventory.devices) - len(told)
+
+
+def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]:
+    """Devices that could ever serve it, the freest of every row first, then all the others."""
+    for groups in inventory.index.ranked(request):
+        for group in groups:
+            yield from group.in_reach()
+    for group in inventory.index.groups.values():
+        if not fits_ever(request, group.make):
+            yield from group.devices
+
+
+def _verdict(
+    request: Request, inventory: Inventory, device: DeviceId, attempt: str | None
+) -> DeviceVerdict:
+    entry, shape = inventory.devices[device], inventory.shape_of(device)
+    healthy = entry.device.health is Health.OK
+    return DeviceVerdict(
+        host=entry.host, device=device, index=entry.device.index, kind=shape.kind,
+        model=shape.model, reason=fits(request, shape, attempt), free_mib=shape.free_mib,
+        free_pct=shape.free_pct, detail="" if healthy else entry.device.detail,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- in words
 
 
 def wanted(request: Request) -> str:
@@ -58,24 +106,21 @@ def wanted(request: Request) -> str:
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
+    if request.min_driver:
+        parts.append(f"driver {request.min_driver}")
+    if request.min_runtime:
+        parts.append(f"runtime {request.min_runtime}")
     same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
     with_ = " with " + ", ".join(parts) if parts else ""
     return f"{request.count} × {kinds}{models}{with_}{exclusive}{same_host}"
 
 
-def largest_fit(request: Request, inventory: Inventory) -> str:
-    """The most one device of the wanted kinds could ever give; of any kind when none has those."""
-    known = [*inventory.families, *inventory.declared_shapes()]
-    if not known:
+def _largest_fit(most: Request | None, inventory: Inventory) -> str:
+    if most is None:
         return "no device is known"
-    of_kind = [s for s in known if not request.kinds or s.kind in request.kinds] or known
-    best = max(of_kind, key=lambda s: s.memory_mib)
-    count = sum(f.devices for name, f in inventory.families.items() if _alike(name, best))
-    return f"{max(1, count)} × {best.kind.value} with {best.memory_mib} MiB, 100 %"
-
-
-def _alike(left: Shape, right: Shape) -> bool:
-    return left.kind == right.kind and left.memory_mib == right.memory_mib
+    makes = (*inventory.index.groups, *inventory.declared_makes())
+    kinds = dict.fromkeys(make.kind.value for make in makes if fits_ever(most, make))
+    return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
 _WORDS = {
@@ -89,7 +134,7 @@ _WORDS = {
     NoFit.SHARED_TAKEN: "lent in shares",
     NoFit.HOST_STALE: "on a silent host",
     NoFit.HOST_LOST: "on a lost host",
-    NoFit.DRAINED: "on a drained host",
+    NoFit.DRAINED: "drained",
     NoFit.SUSPECT: "under suspicion until a clean check",
     NoFit.BAD: "bad",
     NoFit.ADVISORY: "without a gateway",
@@ -97,30 +142,45 @@ _WORDS = {
     NoFit.RESERVED_FOR_HEAD: "kept for an earlier request",
 }
 
+_SHORT = {
+    NoFit.KIND: "there is only {most}",
+    NoFit.MODEL: "there is only {most}",
+    NoFit.ADVISORY: "no such host has a gateway",
+    NoFit.DRIVER: "driver {most} is the newest",
+    NoFit.RUNTIME: "runtime {most} is the newest",
+    NoFit.MEMORY: "{most} is the most of one device",
+    NoFit.SAME_HOST: "{most} is the most on one host",
+    NoFit.COUNT: "{most} such devices are known",
+}
 
-def _sentence(
-    request: Request, inventory: Inventory, fitting: int, counts: dict[NoFit, int],
-    position: int | None, largest: str,
-) -> str:  # fmt: skip
-    seen = _seen(inventory, fitting, counts)
-    if impossible(request, inventory):
+
+def in_words(short: Shortage) -> str:
+    """What there is instead: `8000 MiB is the most of one device`."""
+    return _SHORT[short.what].format(most=short.most)
+
+
+def _sentence(request: Request, inventory: Inventory, told: Explanation) -> str:
+    seen = _seen(inventory, told)
+    if told.short is not None:
         return (
-            f"no known capacity can ever hold {wanted(request)}; "
-            f"the largest fit is {largest} ({seen})"
+            f"no known capacity can ever hold {wanted(request)}: {in_words(told.short)}, "
+            f"the largest fit is {told.largest_fit} ({seen})"
         )
-    if fitting >= request.count and not counts.get(NoFit.SAME_HOST):
+    if told.devices_fitting >= request.count and NoFit.SAME_HOST not in told.counts:
         return f"{wanted(request)} fits now"
-    place = f"number {position} in the queue: " if position is not None else ""
-    return f"{place}{wanted(request)} must wait, {fitting} of {request.count} fit now ({seen})"
+    place_ = f"number {told.position} in the queue: " if told.position is not None else ""
+    fitting = f"{told.devices_fitting} of {request.count} fit now"
+    return f"{place_}{wanted(request)} must wait, {fitting} ({seen})"
 
 
-def _seen(inventory: Inventory, fitting: int, counts: dict[NoFit, int]) -> str:
+def _seen(inventory: Inventory, told: Explanation) -> str:
     """All registered devices, each told once: those that fit now and why the others do not."""
-    known = len(inventory.devices)
+    known = told.devices_known
     if not known:
-        declared = any(inventory.declared_shapes())
-        return "no device has registered yet" if declared else "no device is known"
-    told = [f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts]
-    if fitting and NoFit.SAME_HOST not in counts:  # that reason tells of the same devices
-        told.insert(0, f"{fitting} fitting")
-    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(told)}"
+        declared = next(inventory.declared_makes(), None)
+        return "no device is known" if declared is None else "no device has registered yet"
+    counts = told.counts
+    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts]
+    if told.devices_fitting and NoFit.SAME_HOST not in counts:  # it tells of the same devices
+        words.insert(0, f"{told.devices_fitting} fitting")
+    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"

@@ -1,7 +1,7 @@
 """The one feasibility function: may this request have a part of this device?
 
-Placing, committing, explaining, judging impossible, and the checkers all ask `fits`. Devices that
-look alike to it have one `Shape`, so ten thousand of them cost as much as a few.
+Placing, committing, explaining, judging impossible, and the checkers all ask `fits`; the index of
+free devices (`index.py`) only saves asking it about devices of which it would say the same.
 """
 
 from __future__ import annotations
@@ -24,17 +24,28 @@ from gpu_scheduler.versions import Version, parse_version
 COMPUTE_PCT_MAX = 100  #: of one device; guarantees never add up to more
 
 
-class Shape(NamedTuple):
-    """All that decides whether a request fits one device; equal devices share one."""
+class Make(NamedTuple):
+    """What no lease and no day changes about a device: it decides what can never fit."""
 
     kind: DeviceKind
     model: str
     memory_mib: int  #: of the whole device
     gateway: bool  #: False: advisory, watched by a monitor alone
-    host_state: HostState
-    health: Health
     driver: Version
     runtime: Version
+
+
+class Shape(NamedTuple):
+    """All that decides whether a request fits one device now: its `Make`, then its day."""
+
+    kind: DeviceKind
+    model: str
+    memory_mib: int
+    gateway: bool
+    driver: Version
+    runtime: Version
+    host_state: HostState
+    health: Health
     free_mib: int
     free_pct: int
     exclusive: bool  #: lent exclusively
@@ -42,24 +53,21 @@ class Shape(NamedTuple):
     kept_for: str | None  #: attempt of the head of the queue it is kept for
 
     @property
-    def family(self) -> Shape:
-        """Shapes that differ in free memory only are one family; this is its name."""
-        return self._replace(free_mib=0)
-
-    def emptied(self) -> Shape:
-        """The same device on its best day: up, healthy, nothing lent."""
-        return self._replace(
-            host_state=HostState.UP, health=Health.OK, free_mib=self.memory_mib,
-            free_pct=COMPUTE_PCT_MAX, exclusive=False, shared=False, kept_for=None,
-        )  # fmt: skip
+    def make(self) -> Make:
+        return Make(*self[:6])
 
 
-def empty_shape(device: Device, *, gateway: bool) -> Shape:
-    """A device nobody has anything of, on a host that is up."""
-    return Shape(
+def make_of(device: Device, *, gateway: bool) -> Make:
+    return Make(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib, gateway=gateway,
-        host_state=HostState.UP, health=device.health, driver=parse_version(device.driver),
-        runtime=parse_version(device.runtime), free_mib=device.memory_mib,
+        driver=parse_version(device.driver), runtime=parse_version(device.runtime),
+    )  # fmt: skip
+
+
+def fresh(make: Make) -> Shape:
+    """A device of this make of which nobody has anything, OK, on a host that is up."""
+    return Shape(
+        *make, host_state=HostState.UP, health=Health.OK, free_mib=make.memory_mib,
         free_pct=COMPUTE_PCT_MAX, exclusive=False, shared=False, kept_for=None,
     )  # fmt: skip
 
@@ -75,36 +83,41 @@ _HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 def fits(request: Request, shape: Shape, attempt: str | None = None) -> NoFit | None:
     """None when one device of this shape can serve `request` now; else the first reason why not.
 
-    Reasons no waiting can cure come first (kind, model, gateway, size), then those that pass.
+    Reasons no waiting can cure come first (see `never`), then those that pass.
     """
     return (
-        _never(request, shape)
-        or _HOST_REASONS.get(shape.host_state)
-        or _HEALTH_REASONS.get(shape.health)
+        never(request, shape)
+        or away(shape)
         or _not_now(request, shape)
         or (NoFit.RESERVED_FOR_HEAD if shape.kept_for not in (None, attempt) else None)
     )
 
 
-def fits_ever(request: Request, shape: Shape) -> bool:
-    """True when a device of this shape could serve `request` once it is up, healthy and free."""
-    return fits(request, shape.emptied()) is None
+def fits_ever(request: Request, made: Make | Shape) -> bool:
+    """True when such a device could serve `request` once it is up, healthy and free."""
+    return never(request, made) is None
 
 
-def _never(request: Request, shape: Shape) -> NoFit | None:
-    if request.kinds and shape.kind not in request.kinds:
+def never(request: Request, made: Make | Shape) -> NoFit | None:
+    """Why no device of this make can ever serve `request`; None when it can."""
+    if request.kinds and made.kind not in request.kinds:
         return NoFit.KIND
-    if request.models and shape.model not in request.models:
+    if request.models and made.model not in request.models:
         return NoFit.MODEL
-    if not shape.gateway and not request.advisory:
+    if not made.gateway and not request.advisory:
         return NoFit.ADVISORY
-    if request.memory_mib > shape.memory_mib:
-        return NoFit.MEMORY
-    if request.min_driver and shape.driver < parse_version(request.min_driver):
+    if request.min_driver and made.driver < parse_version(request.min_driver):
         return NoFit.DRIVER
-    if request.min_runtime and shape.runtime < parse_version(request.min_runtime):
+    if request.min_runtime and made.runtime < parse_version(request.min_runtime):
         return NoFit.RUNTIME
+    if request.memory_mib > made.memory_mib:
+        return NoFit.MEMORY
     return None
+
+
+def away(shape: Shape) -> NoFit | None:
+    """Why the device serves nobody now: its host or its health."""
+    return _HOST_REASONS.get(shape.host_state) or _HEALTH_REASONS.get(shape.health)
 
 
 def _not_now(request: Request, shape: Shape) -> NoFit | None:

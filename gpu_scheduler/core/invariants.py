@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId, SessionId
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, share_of
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, share_of
+from gpu_scheduler.core.index import Index
 from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
 from gpu_scheduler.core.state import State
@@ -18,7 +19,7 @@ _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 def check(state: State) -> list[str]:
     """Every violation as one sentence."""
     return [
-        *_devices(state), *_families(state), *_leases(state), *_records(state), *_queue(state),
+        *_devices(state), *_index(state), *_leases(state), *_records(state), *_queue(state),
         *_hosts(state), *_tenants(state),
     ]  # fmt: skip
 
@@ -37,23 +38,28 @@ def _devices(state: State) -> Iterator[str]:
         yield from _exclusivity(entry)
         if entry.shape != current_shape(entry, state.inventory.hosts[entry.host]):
             yield f"{name}: indexed under an old shape"
-        elif entry.device.id not in state.inventory.shapes.get(state.inventory.shape_of(name), {}):
-            yield f"{name}: not in the index of shapes"
 
 
-def _families(state: State) -> Iterator[str]:
+def _index(state: State) -> Iterator[str]:
+    """The index and its memory of shapes are those of an inventory indexed anew."""
     inventory = state.inventory
-    shapes = [
-        name._replace(free_mib=free_mib)
-        for name, family in inventory.families.items()
-        for free_mib in family.free_mib
-    ]
-    if sorted(shapes, key=repr) != sorted(inventory.shapes, key=repr):
-        yield "shapes and their families disagree"
-    for name, family in inventory.families.items():
-        alike = [d for s, devices in inventory.shapes.items() if s.family == name for d in devices]
-        if family.free_mib != sorted(family.free_mib) or family.devices != len(alike):
-            yield f"a family of {len(alike)} devices is not counted or sorted as it should be"
+    index = Index()
+    shapes: dict[Shape, int] = {}
+    warm: dict[str, Index] = {}
+    for id_, entry in inventory.devices.items():
+        shape = inventory.shape_of(id_)
+        index.add(id_, shape)
+        shapes[shape] = shapes.get(shape, 0) + 1
+        for key in entry.resident:
+            warm.setdefault(key, Index()).add(id_, shape)
+    if shapes != inventory.shapes:
+        yield "the counts of shapes are not those of the devices"
+    if index.groups != inventory.index.groups:
+        yield "a device is not indexed where it belongs"
+    for key in (*warm, "nobody has this key"):
+        found = inventory.warm(key)
+        if (None if found is None else found.groups) != getattr(warm.get(key), "groups", None):
+            yield f"the devices with warm key {key} are not indexed as they should be"
 
 
 def _exclusivity(entry: DeviceEntry) -> Iterator[str]:

@@ -1,20 +1,31 @@
 """Hosts and devices as the scheduler knows them, indexed by what `fits` sees of them.
 
-Devices that look alike share a shape; shapes that differ in free memory only share a family. Memory
-is what fragments, and within a family feasibility and fit are monotonic in it: one shape of each
-family is all that placing has to look at.
+Every change goes through `Inventory`, which keeps the index of all devices and those of the devices
+with a warm key true (`index.py`), and notes what became looser: only that can serve who waits.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import dataclass, field, replace
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, empty_shape
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Make, Shape, make_of
+from gpu_scheduler.core.index import Index
 from gpu_scheduler.model import Device, HostState, Share, Usage
 from gpu_scheduler.versions import parse_version
+
+T = TypeVar("T")
+
+#: Of one device: its monitor names what was used last first. Each costs a step at every change.
+WARM_KEYS_MAX = 32
+
+
+#: What is remembered of each sort of question: a system asks a few dozen different ones.
+ANSWERS_MAX = 1024
+
+Question = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -55,52 +66,57 @@ class HostEntry:
         return HostState.DRAINED if self.drained and self.state is HostState.UP else self.state
 
 
-@dataclass(slots=True)
-class Family:
-    """Devices whose shapes differ in free memory only."""
-
-    free_mib: list[int] = field(default_factory=list)  #: of its shapes, ascending
-    devices: int = 0
-
-
 class Inventory:
     """All known hosts; every change keeps the indexes true."""
 
     def __init__(self) -> None:
         self.hosts: dict[HostId, HostEntry] = {}
         self.devices: dict[DeviceId, DeviceEntry] = {}
-        self.declared: tuple[Device, ...] = ()
-        self.shapes: dict[Shape, dict[DeviceId, None]] = {}
-        self.families: dict[Shape, Family] = {}
-        self.loosened: dict[DeviceId, None] = {}  #: may serve more than before; search.py takes it
-        self._warm: dict[str, dict[DeviceId, None]] = {}
+        self._declared: tuple[Device, ...] = ()
+        self.index = Index()  #: all devices
+        self.shapes: dict[Shape, int] = {}  #: how many devices have it now
+        #: Those that took on a shape that may fit somebody whom the old one did not.
+        self.loosened: dict[DeviceId, None] = {}
+        self.looser = 0  #: rises with each of them
+        self.hosts_loosened: dict[HostId, int] = {}  #: `looser` at the last of each, newest last
+        #: What was found out, by question, and holds until the next such change.
+        self.refused: dict[Question, int] = {}  #: on no one host then; `looser` at that moment
+        self.ever: dict[Question, Any] = {}  #: about all known devices, whatever is lent
+        self._warm: dict[str, Index] = {}
 
     # ------------------------------------------------------------------ reading
+
+    @property
+    def declared(self) -> tuple[Device, ...]:
+        """Configuration names them; they may register one day."""
+        return self._declared
+
+    @declared.setter
+    def declared(self, devices: tuple[Device, ...]) -> None:
+        self._declared = devices
+        self.ever.clear()
 
     def shape_of(self, device: DeviceId) -> Shape:
         shape = self.devices[device].shape
         assert shape is not None, "every known device is indexed"
         return shape
 
-    def candidates(self, memory_mib: int, *, loosest: bool) -> Iterator[Shape]:
-        """One shape of every family: the tightest with that much free, or the loosest of all.
+    def warm(self, key: str) -> Index | None:
+        """The index of the devices that hold this warm key."""
+        return self._warm.get(key)
 
-        Families with less free give nothing.
-        """
-        for name, family in self.families.items():
-            index = bisect_left(family.free_mib, memory_mib)
-            if index < len(family.free_mib):
-                yield name._replace(free_mib=family.free_mib[-1 if loosest else index])
-
-    def warm(self, key: str) -> Iterable[DeviceId]:
-        """Devices that hold this warm key."""
-        return self._warm.get(key, {})
-
-    def declared_shapes(self) -> Iterator[Shape]:
+    def declared_makes(self) -> Iterator[Make]:
         """Declared devices that have not registered yet, as they would be."""
         for device in self.declared:
             if device.id not in self.devices:
-                yield empty_shape(device, gateway=True)
+                yield make_of(device, gateway=True)
+
+    def remember(self, memory: dict[Question, T], question: Question, answer: T) -> T:
+        """Note an answer in `refused` or `ever`; the oldest is forgotten when there are many."""
+        memory[question] = answer
+        if len(memory) > ANSWERS_MAX:
+            del memory[next(iter(memory))]
+        return answer
 
     # ------------------------------------------------------------------ hosts
 
@@ -115,17 +131,19 @@ class Inventory:
         for device in devices:
             known = entry.devices.get(device.id)
             if known is None:
-                known = DeviceEntry(replace(device, resident=()), host)
+                known = DeviceEntry(device, host)
                 entry.devices[device.id] = self.devices[device.id] = known
-            known.device = replace(device, resident=())
+            known.device = replace(device, resident=()) if device.resident else device
         self._reindex_host(entry)
 
     def forget(self, host: HostId) -> None:
         entry = self.hosts.pop(host)
         for device in entry.devices.values():
             self._unindex(device)
-            self._set_warm(device, ())
+            self.loosened.pop(device.device.id, None)
             del self.devices[device.device.id]
+        self.hosts_loosened.pop(host, None)
+        self.ever.clear()
 
     def set_state(self, entry: HostEntry, state: HostState) -> None:
         entry.state = state
@@ -161,7 +179,7 @@ class Inventory:
         entry.promised_pct += share.compute_guarantee_pct
         if share.exclusive:
             entry.exclusive = lease
-        self._reindex(entry, tighter=True)
+        self._reindex(entry)
 
     def take_back(self, lease: LeaseId, share: Share) -> None:
         """Idempotent: an ENDING lease has given its shares back already."""
@@ -188,43 +206,64 @@ class Inventory:
         for device in entry.devices.values():
             self._reindex(device)
 
-    def _reindex(self, entry: DeviceEntry, *, tighter: bool = False) -> None:
-        shape = current_shape(entry, self.hosts[entry.host])
-        if shape == entry.shape:
+    def _reindex(self, entry: DeviceEntry) -> None:
+        old, new = entry.shape, current_shape(entry, self.hosts[entry.host])
+        if new == old:
             return
-        if not tighter:
-            self.loosened[entry.device.id] = None
         self._unindex(entry)
-        entry.shape = shape
-        family = self.families.setdefault(shape.family, Family())
-        family.devices += 1
-        if shape not in self.shapes:
-            self.shapes[shape] = {}
-            insort(family.free_mib, shape.free_mib)
-        self.shapes[shape][entry.device.id] = None
+        entry.shape = new
+        self.shapes[new] = self.shapes.get(new, 0) + 1
+        self.index.add(entry.device.id, new)
+        for key in entry.resident:
+            self._warm.setdefault(key, Index()).add(entry.device.id, new)
+        if old is None or old.make != new.make:
+            self.ever.clear()
+        if old is None or not tighter(old, new):
+            self.looser += 1
+            self.loosened[entry.device.id] = None
+            self.hosts_loosened.pop(entry.host, None)
+            self.hosts_loosened[entry.host] = self.looser
 
     def _unindex(self, entry: DeviceEntry) -> None:
-        if entry.shape is None:
+        shape = entry.shape
+        if shape is None:
             return
-        alike, family = self.shapes[entry.shape], self.families[entry.shape.family]
-        del alike[entry.device.id]
-        family.devices -= 1
-        if not alike:
-            del self.shapes[entry.shape]
-            del family.free_mib[bisect_left(family.free_mib, entry.shape.free_mib)]
-        if not family.devices:
-            del self.families[entry.shape.family]
+        self.shapes[shape] -= 1
+        if not self.shapes[shape]:
+            del self.shapes[shape]
+        self.index.remove(entry.device.id, shape)
+        for key in entry.resident:
+            self._cool(key, entry, shape)
+        entry.shape = None
 
-    def _set_warm(self, entry: DeviceEntry, keys: tuple[str, ...]) -> None:
+    def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
+        index = self._warm[key]
+        index.remove(entry.device.id, shape)
+        if not index.groups:
+            del self._warm[key]
+
+    def _set_warm(self, entry: DeviceEntry, said: tuple[str, ...]) -> None:
+        keys = tuple(dict.fromkeys(said[:WARM_KEYS_MAX]))
         if keys == entry.resident:
             return
+        shape = self.shape_of(entry.device.id)
         for key in entry.resident:
-            self._warm.get(key, {}).pop(entry.device.id, None)
-            if key in self._warm and not self._warm[key]:
-                del self._warm[key]
+            self._cool(key, entry, shape)
         for key in keys:
-            self._warm.setdefault(key, {})[entry.device.id] = None
+            self._warm.setdefault(key, Index()).add(entry.device.id, shape)
         entry.resident = keys
+
+
+def tighter(old: Shape, new: Shape) -> bool:
+    """True when whatever fits the new shape of a device fitted the old one too."""
+    return (
+        old[:8] == new[:8]  # the make, and the day of host and device
+        and new.free_mib <= old.free_mib
+        and new.free_pct <= old.free_pct
+        and new.exclusive >= old.exclusive
+        and (new.shared or new.exclusive) >= (old.shared or old.exclusive)
+        and new.kept_for == old.kept_for
+    )
 
 
 def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
@@ -244,4 +283,4 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
     """The durable part of what a host says about its devices."""
-    return tuple(replace(device, resident=()) for device in devices)
+    return tuple(replace(d, resident=()) if d.resident else d for d in devices)

@@ -30,8 +30,9 @@ def test_impossible_names_the_largest_fit(mixed):
     assert reason.largest_fit == "1 × cuda with 8000 MiB, 100 %"
     assert reason.counts == {"KIND": 1, "MEMORY": 2}
     assert reason.sentence == (
-        "no known capacity can ever hold 1 × cuda with 9000 MiB; the largest fit is "
-        "1 × cuda with 8000 MiB, 100 % (of 3 devices: 1 of another kind, 2 with too little memory)"
+        "no known capacity can ever hold 1 × cuda with 9000 MiB: 8000 MiB is the most of one "
+        "device, the largest fit is 1 × cuda with 8000 MiB, 100 % "
+        "(of 3 devices: 1 of another kind, 2 with too little memory)"
     )
 
 
@@ -46,8 +47,8 @@ def test_too_many_devices_say_how_many_there_are(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
-        "no known capacity can ever hold 5 × device; the largest fit is "
-        "2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
+        "no known capacity can ever hold 5 × device: 2 such devices are known, "
+        "the largest fit is 2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
     )
 
 

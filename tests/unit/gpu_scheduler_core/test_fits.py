@@ -2,11 +2,11 @@
 
 import pytest
 
-from gpu_scheduler.core.fits import empty_shape, fits, fits_ever, share_of
+from gpu_scheduler.core.fits import fits, fits_ever, fresh, make_of, share_of
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
 DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
-EMPTY = empty_shape(DEVICE, gateway=True)
+EMPTY = fresh(make_of(DEVICE, gateway=True))
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 

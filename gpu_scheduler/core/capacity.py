@@ -1,0 +1,193 @@
+"""What all known devices could ever hold, whatever is lent, silent, drained or bad today.
+
+Known: registered and not forgotten, and declared. Answers are remembered until the known changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from corekit.values import replace
+from gpu_scheduler.core.fits import Make, fits_ever, make_of, never
+from gpu_scheduler.core.index import question_of
+from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.model import NoFit, Placement, Request, Shortage
+
+#: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
+_REASONS = (
+    NoFit.KIND, NoFit.MODEL, NoFit.ADVISORY, NoFit.DRIVER, NoFit.RUNTIME, NoFit.MEMORY,
+)  # fmt: skip
+
+
+def impossible(request: Request, inventory: Inventory) -> bool:
+    """True when no known device, or not enough of them, could ever hold the request."""
+    return devices_ever(request, inventory) < request.count
+
+
+def devices_ever(request: Request, inventory: Inventory) -> int:
+    """How many known devices could ever serve `request` together, up to what it needs and more.
+
+    For SAME_HOST the most that one host has; declared devices may all be on one host.
+    """
+    on_one = request.count > 1 and request.placement is Placement.SAME_HOST
+    question = ("devices_ever", on_one, question_of(request))
+    if question not in inventory.ever:
+        ever = _devices_ever(request, inventory, on_one)
+        inventory.remember(inventory.ever, question, ever)
+    devices: int = inventory.ever[question]
+    return devices
+
+
+def _devices_ever(request: Request, inventory: Inventory, on_one: bool) -> int:
+    declared = sum(fits_ever(request, make) for make in inventory.declared_makes())
+    if on_one:
+        hosts = _makes_by_host(inventory)
+        return declared + max((sum(fits_ever(request, m) for m in ms) for ms in hosts), default=0)
+    groups = (group for groups in inventory.index.ranked(request) for group in groups)
+    return declared + sum(len(group.devices) for group in groups)
+
+
+def _makes_by_host(inventory: Inventory) -> Iterator[list[Make]]:
+    for host in inventory.hosts.values():
+        gateway = host.gateway is not None
+        yield [make_of(entry.device, gateway=gateway) for entry in host.devices.values()]
+
+
+# ---------------------------------------------------------------------- the largest fit
+
+
+def largest(request: Request, inventory: Inventory) -> Request | None:
+    """The largest request of this sort that all known devices together can hold; None = nothing.
+
+    What is short is taken back, nothing else: words that no device has, then the count as far as
+    the memory stays, then the memory. It would be granted if nothing were lent.
+    """
+    question = ("largest", request.count, request.placement, question_of(request))
+    if question not in inventory.ever:
+        inventory.remember(inventory.ever, question, _largest(request, inventory))
+    found: Request | None = inventory.ever[question]
+    if found is None:
+        return None
+    return replace(
+        request, count=found.count, memory_mib=found.memory_mib, kinds=found.kinds,
+        models=found.models, advisory=found.advisory, min_driver=found.min_driver,
+        min_runtime=found.min_runtime,
+    )  # fmt: skip
+
+
+def _largest(request: Request, inventory: Inventory) -> Request | None:
+    if not inventory.index.groups and next(inventory.declared_makes(), None) is None:
+        return None
+    relaxed = _relaxed(request, inventory)
+    choices = [_most(relaxed, sizes) for sizes in _sizes(relaxed, inventory)]
+    count, memory_mib = max(choices, key=lambda choice: _rank(relaxed, *choice))
+    return replace(relaxed, count=count, memory_mib=memory_mib)
+
+
+def _relaxed(request: Request, inventory: Inventory) -> Request:
+    """Without the words that no known device can serve; its memory stands aside."""
+    relaxed = request
+    while (closest := _closest(relaxed, inventory)) not in (None, NoFit.MEMORY):
+        match closest:
+            case NoFit.KIND:
+                relaxed = replace(relaxed, kinds=())
+            case NoFit.MODEL:
+                relaxed = replace(relaxed, models=())
+            case NoFit.ADVISORY:
+                relaxed = replace(relaxed, advisory=True)
+            case NoFit.DRIVER:
+                relaxed = replace(relaxed, min_driver=None)
+            case _:
+                relaxed = replace(relaxed, min_runtime=None)
+    return relaxed
+
+
+def _closest(request: Request, inventory: Inventory) -> NoFit | None:
+    """Why the makes that come closest do not serve it; None when one does."""
+    makes = (*inventory.index.groups, *inventory.declared_makes())
+    reasons = [never(request, make) for make in makes]
+    return None if None in reasons else max(reasons, key=_REASONS.index)
+
+
+def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
+    """Memory of the devices that may serve it together, the largest first: one list per choice."""
+    anything = replace(request, memory_mib=0)
+    declared = [m.memory_mib for m in inventory.declared_makes() if fits_ever(anything, m)]
+    if request.placement is Placement.SAME_HOST:
+        hosts = [[], *_makes_by_host(inventory)]
+        choices = [[m.memory_mib for m in makes if fits_ever(anything, m)] for makes in hosts]
+    else:
+        groups = (group for groups in inventory.index.ranked(anything) for group in groups)
+        choices = [[g.make.memory_mib for g in groups for _ in range(len(g.devices))]]
+    for sizes in choices:
+        yield sorted([*sizes, *declared], reverse=True)
+
+
+def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
+    """How many of these devices, with how much memory each."""
+    sizes = sizes[: request.count]
+    enough = sum(size >= request.memory_mib for size in sizes)
+    if enough:
+        return enough, sizes[enough - 1]
+    whole = ((count * size, count, size) for count, size in enumerate(sizes, 1))
+    _, count, size = max(whole, default=(0, 0, 0))
+    return count, size
+
+
+def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int, int]:
+    """Enough memory for fewer devices is more than less memory for all of them."""
+    enough = count > 0 and memory_mib >= request.memory_mib
+    return (enough, count if enough else count * memory_mib, memory_mib, count)
+
+
+# ---------------------------------------------------------------------- what is short
+
+
+def shortage(request: Request, inventory: Inventory) -> Shortage | None:
+    """What an impossible request wants too much of; None for a possible one."""
+    makes = (*inventory.index.groups, *inventory.declared_makes())
+    if not makes:
+        return Shortage(what=NoFit.COUNT, wanted=str(request.count), most="0")
+    ever = devices_ever(request, inventory)
+    if ever >= request.count:
+        return None
+    closest = _closest(request, inventory)
+    if closest is None:
+        alone = replace(request, placement=Placement.PACK)
+        on_one = devices_ever(alone, inventory) >= request.count
+        what = NoFit.SAME_HOST if on_one else NoFit.COUNT
+        return Shortage(what=what, wanted=str(request.count), most=str(ever))
+    wanted, most = _in_words(closest, request, [m for m in makes if never(request, m) is closest])
+    return Shortage(what=closest, wanted=wanted, most=most)
+
+
+def _in_words(what: NoFit, request: Request, makes: list[Make]) -> tuple[str, str]:
+    match what:
+        case NoFit.KIND:
+            return "/".join(request.kinds), _listed(make.kind for make in makes)
+        case NoFit.MODEL:
+            return "/".join(request.models), _listed(make.model for make in makes)
+        case NoFit.DRIVER:
+            newest = max(make.driver for make in makes)
+            return f"driver {request.min_driver}", _dotted(newest)
+        case NoFit.RUNTIME:
+            newest = max(make.runtime for make in makes)
+            return f"runtime {request.min_runtime}", _dotted(newest)
+        case NoFit.MEMORY:
+            return f"{request.memory_mib} MiB", f"{max(make.memory_mib for make in makes)} MiB"
+        case _:
+            return "a gateway", "none"
+
+
+#: Models told in a sentence.
+_NAMES_MAX = 8
+
+
+def _listed(names: Iterator[str]) -> str:
+    known = list(dict.fromkeys(names))
+    more = len(known) - _NAMES_MAX
+    return "/".join(known[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version)) or "not known"

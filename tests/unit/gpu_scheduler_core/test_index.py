@@ -1,0 +1,337 @@
+"""The index finds what looking at every device finds: placing, counting, judging impossible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.core.capacity import devices_ever, impossible, largest, shortage
+from gpu_scheduler.core.explain import explain, verdicts
+from gpu_scheduler.core.fits import fits, fits_ever, fresh, share_of
+from gpu_scheduler.core.index import Index, preference
+from gpu_scheduler.core.inventory import Inventory
+from gpu_scheduler.core.placement import keepable, place, score
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    Health,
+    HostState,
+    NoFit,
+    Placement,
+    Request,
+    Sharing,
+)
+
+MIB = (800, 1000, 1024)
+HOSTS = ("h0", "h1", "h2")
+
+requests = st.builds(
+    Request,
+    count=st.sampled_from([1, 1, 1, 2, 3, 5]),
+    kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
+    models=st.sampled_from([(), (), ("A",), ("B", "A"), ("Z",)]),
+    memory_mib=st.one_of(st.sampled_from([0, 100, 128, 500, 512, 1000]), st.integers(0, 1100)),
+    compute_guarantee_pct=st.sampled_from([0, 10, 12, 25, 60, 100]),
+    sharing=st.sampled_from(Sharing),
+    placement=st.sampled_from(Placement),
+    min_driver=st.sampled_from([None, None, "550", "550.54.14", "560"]),
+    min_runtime=st.sampled_from([None, None, None, "12.4"]),
+    warm_key=st.sampled_from([None, "k", "absent"]),
+    advisory=st.booleans(),
+)
+
+devices = st.builds(
+    Device,
+    id=st.just(DeviceId("set later")), index=st.just(0), kind=st.sampled_from(DeviceKind),
+    model=st.sampled_from("AB"), memory_mib=st.sampled_from(MIB),
+    driver=st.sampled_from(["", "550.54.9", "550.54.14"]),
+    runtime=st.sampled_from(["12.2", "12.10"]),
+    health=st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD]),
+    resident=st.sampled_from([(), ("k",)]),
+)  # fmt: skip
+
+lent = st.tuples(st.integers(0, 30), requests)
+days = st.lists(
+    st.one_of(
+        st.tuples(st.just("lend"), lent),
+        st.tuples(st.just("end"), st.integers(0, 30)),
+        st.tuples(st.just("host"), st.tuples(st.sampled_from(HOSTS), st.sampled_from(HostState))),
+        st.tuples(st.just("drain"), st.tuples(st.integers(0, 30), st.booleans())),
+        st.tuples(st.just("keep"), st.tuples(st.integers(0, 30), st.sampled_from(["me", None]))),
+        st.tuples(st.just("warm"), st.tuples(st.integers(0, 30), st.sampled_from([(), ("k",)]))),
+        st.tuples(st.just("ask"), requests),
+    ),
+    max_size=25,
+)
+mixed = st.lists(st.lists(devices, min_size=0, max_size=5), min_size=1, max_size=3)
+
+
+class Known:
+    """An inventory with a past, and what a look at every device would say."""
+
+    def __init__(self, said: list[list[Device]], past: list[Any]) -> None:
+        self.inventory = Inventory()
+        self.lent: list[tuple[LeaseId, Any]] = []
+        for number, theirs in enumerate(said):
+            host = HostId(HOSTS[number])
+            named = [
+                replace(device, id=DeviceId(f"{host}/{index}"), index=index)
+                for index, device in enumerate(theirs)
+            ]
+            gateway = None if number == 2 else f"{host}:1"
+            self.inventory.register(host, "one", gateway, named)
+            self.inventory.set_state(self.inventory.hosts[host], HostState.UP)
+            self.inventory.observe(self.inventory.hosts[host], named, ())
+        self.entries = list(self.inventory.devices.values())
+        for what, detail in past:
+            getattr(self, f"_{what}")(detail)
+
+    def _lend(self, detail: tuple[int, Request]) -> None:
+        number, request = detail
+        if self.entries and number < 30:
+            entry = self.entries[number % len(self.entries)]
+            if fits(request, self.inventory.shape_of(entry.device.id)) is None:
+                lease = LeaseId(f"l{len(self.lent)}-{number}")
+                share = share_of(request, entry.device, entry.host)
+                self.inventory.promise(lease, share)
+                self.lent.append((lease, share))
+
+    def _end(self, number: int) -> None:
+        if self.lent:
+            self.inventory.take_back(*self.lent.pop(number % len(self.lent)))
+
+    def _host(self, detail: tuple[str, HostState]) -> None:
+        host = self.inventory.hosts.get(HostId(detail[0]))
+        if host is not None:
+            self.inventory.set_drained(host.host, detail[1] is HostState.DRAINED)
+            if detail[1] is not HostState.DRAINED:
+                self.inventory.set_state(host, detail[1])
+
+    def _drain(self, detail: tuple[int, bool]) -> None:
+        if self.entries:
+            device = self.entries[detail[0] % len(self.entries)].device.id
+            self.inventory.set_device_drained(device, detail[1])
+
+    def _keep(self, detail: tuple[int, str | None]) -> None:
+        if self.entries:
+            self.inventory.keep([self.entries[detail[0] % len(self.entries)].device.id], detail[1])
+
+    def _warm(self, detail: tuple[int, tuple[str, ...]]) -> None:
+        if self.entries:
+            entry = self.entries[detail[0] % len(self.entries)]
+            said = replace(entry.device, resident=detail[1])
+            self.inventory.observe(self.inventory.hosts[entry.host], [said], ())
+
+    def _ask(self, request: Request) -> None:
+        place(request, self.inventory, "me")  # what it remembers must not mislead it later
+
+    def fitting(self, request: Request, attempt: str) -> list[DeviceId]:
+        ids = [entry.device.id for entry in self.entries]
+        return [d for d in ids if fits(request, self.inventory.shape_of(d), attempt) is None]
+
+    def score(self, request: Request, device: DeviceId) -> Any:
+        entry = self.inventory.devices[device]
+        warm = request.warm_key is None or request.warm_key in entry.resident
+        return score(request, self.inventory.shape_of(device), warm=warm)
+
+
+known = st.builds(Known, mixed, days)
+
+
+@settings(max_examples=50)
+@given(known, requests, st.sampled_from(["me", "other"]))
+def test_one_device_is_the_best_that_a_look_at_all_finds(
+    known: Known, request: Request, attempt: str
+) -> None:
+    request = replace(request, count=1)
+    scores = [known.score(request, d) for d in known.fitting(request, attempt)]
+    got = place(request, known.inventory, attempt)
+    if got is None:
+        assert not scores
+    else:
+        assert known.score(request, got[0]) == min(scores)
+
+
+@settings(max_examples=50)
+@given(known, requests, st.sampled_from(["me", "other"]))
+def test_a_gang_gets_all_or_nothing_and_whenever_it_fits(
+    known: Known, request: Request, attempt: str
+) -> None:
+    fitting = known.fitting(request, attempt)
+    got = place(request, known.inventory, attempt)
+    per_host = Counter(known.inventory.devices[d].host for d in fitting)
+    on_one = request.placement is Placement.SAME_HOST
+    together = max(per_host.values(), default=0) if on_one else len(fitting)
+    assert (got is not None) is (together >= request.count)
+    if got is None:
+        return
+    assert len(dict.fromkeys(got)) == request.count
+    assert all(device in fitting for device in got)
+    used = Counter(known.inventory.devices[d].host for d in got)
+    if on_one:
+        assert len(used) == 1
+    elif request.placement is Placement.SPREAD and request.count > 1:
+        assert max(used.values()) <= max(1, min(used[h] for h in used) + 1) or len(used) < 2
+    if not on_one and request.count > 1:  # no worse preference than is needed to hold it all
+        ranks = sorted(preference(request, known.inventory.shape_of(d)) for d in fitting)
+        worst = max(preference(request, known.inventory.shape_of(d)) for d in got)
+        assert worst <= ranks[request.count - 1]
+
+
+@settings(max_examples=50)
+@given(known, requests)
+def test_explanations_count_what_every_device_says(known: Known, request: Request) -> None:
+    ids = [entry.device.id for entry in known.entries]
+    said = Counter(fits(request, known.inventory.shape_of(d), "me") for d in ids)
+    told = explain(request, known.inventory, attempt="me")
+    assert told.devices_fitting == said.pop(None, 0)
+    counts = dict(told.counts)
+    together = counts.pop(NoFit.SAME_HOST, None)
+    assert counts == {reason.value: count for reason, count in said.items()}
+    assert (together is not None) is (
+        told.devices_fitting >= request.count > 1 and place(request, known.inventory, "me") is None
+    )
+    assert sum(counts.values()) + told.devices_fitting == told.devices_known == len(ids)
+    one_by_one, left_out = verdicts(request, known.inventory, "me")
+    assert (len(one_by_one), left_out) == (len(ids), 0)
+    for verdict in one_by_one:
+        shape = known.inventory.shape_of(verdict.device)
+        assert verdict.reason == fits(request, shape, "me")
+
+
+def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
+    """The same devices on their best day, and some more on one host."""
+    empty = Inventory()
+    hosts = {host.host: host.gateway for host in inventory.hosts.values()}
+    for host, gateway in {HostId("new"): "new:1", **hosts}.items():
+        known = inventory.hosts[host].devices.values() if host in hosts else ()
+        here = [*(entry.device for entry in known), *(more if host == on and gateway else ())]
+        empty.register(host, "one", gateway, [replace(d, health=Health.OK) for d in here])
+        empty.set_state(empty.hosts[host], HostState.UP)
+    return empty
+
+
+@settings(max_examples=50)
+@given(known, requests, st.lists(devices, max_size=2))
+def test_the_largest_fit_is_granted_when_nothing_is_lent(
+    known: Known, request: Request, declared: list[Device]
+) -> None:
+    inventory = known.inventory
+    named = [replace(d, id=DeviceId(f"new/{i}"), index=i) for i, d in enumerate(declared)]
+    inventory.declared = tuple(named)
+    # declared devices may turn up on any one host, and all hosts with a gateway may have them
+    worlds = [emptied(inventory, named, host) for host in (*inventory.hosts, HostId("new"))]
+    fits_all = any(place(request, world) is not None for world in worlds)
+    most = largest(request, inventory)
+    if not worlds[0].devices:
+        assert most is None
+        return
+    assert most is not None
+    assert any(place(most, world) is not None for world in worlds)
+    if not impossible(request, inventory):
+        assert (most.count, shortage(request, inventory)) == (request.count, None)
+        assert most.memory_mib >= request.memory_mib
+    else:
+        assert shortage(request, inventory) is not None
+        assert not fits_all
+    assert fits_all is not impossible(request, inventory)
+    assert devices_ever(request, inventory) == devices_ever(request, inventory)  # remembered
+
+
+@settings(max_examples=40)
+@given(known, requests)
+def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Request) -> None:
+    kept = keepable(request, known.inventory)
+    shapes = [known.inventory.shape_of(device) for device in kept]
+    assert len(dict.fromkeys(kept)) in (0, request.count)
+    for shape in shapes:
+        usable = (shape.host_state, shape.health) == (HostState.UP, Health.OK)
+        assert usable
+        assert fits_ever(request, shape)
+    if request.placement is Placement.SAME_HOST and request.count > 1:
+        assert len({known.inventory.devices[device].host for device in kept}) <= 1
+
+
+@settings(max_examples=40)
+@given(known)
+def test_indexes_are_those_of_an_inventory_indexed_anew(known: Known) -> None:
+    index, warm = Index(), Index()
+    for entry in known.entries:
+        shape = known.inventory.shape_of(entry.device.id)
+        index.add(entry.device.id, shape)
+        if "k" in entry.resident:
+            warm.add(entry.device.id, shape)
+        assert fits_ever(Request(advisory=True), fresh(shape.make))
+    assert index.groups == known.inventory.index.groups
+    found = known.inventory.warm("k")
+    assert (found.groups if found else {}) == warm.groups
+
+
+def crowd(*promised: tuple[int, int]) -> Inventory:
+    """Devices of one make, two on each host, with so much memory and compute promised."""
+    inventory = Inventory()
+    for number in range(0, len(promised), 2):
+        host = HostId(f"h{number // 2}")
+        named = [
+            Device(
+                id=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA, model="A",
+                memory_mib=1000,
+            )
+            for index in range(2)
+        ]  # fmt: skip
+        inventory.register(host, "one", "g", named)
+        inventory.set_state(inventory.hosts[host], HostState.UP)
+    for number, (entry, (mib, pct)) in enumerate(
+        zip(inventory.devices.values(), promised, strict=False)
+    ):
+        share = share_of(Request(memory_mib=mib, compute_guarantee_pct=pct), entry.device, "h")
+        inventory.promise(LeaseId(f"l{number}"), share)
+    return inventory
+
+
+promises = st.lists(
+    st.tuples(st.integers(0, 1000), st.sampled_from([0, 0, 0, 12, 25, 60])), min_size=6, max_size=20
+)
+
+
+@settings(max_examples=100)
+@given(
+    promises, st.integers(0, 300), st.sampled_from([0, 0, 12, 25]), st.sampled_from(Placement),
+)  # fmt: skip
+def test_in_a_crowd_the_best_fit_is_found(
+    promised: list[tuple[int, int]], mib: int, pct: int, placement: Placement
+) -> None:
+    inventory = crowd(*promised)
+    request = Request(memory_mib=mib, compute_guarantee_pct=pct, placement=placement)
+    shapes = [inventory.shape_of(device) for device in inventory.devices]
+    scores = [score(request, shape) for shape in shapes if fits(request, shape) is None]
+    got = place(request, inventory)
+    assert [score(request, inventory.shape_of(d)) for d in got or ()] == sorted(scores)[:1]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([0, 600, 700])), max_size=20))
+def test_a_gang_refused_before_is_found_once_one_host_has_room(
+    turns: list[tuple[int, int]],
+) -> None:
+    inventory = crowd(*[(700, 0)] * 8)
+    gang = Request(count=2, memory_mib=400, placement=Placement.SAME_HOST)
+    shares = {e.device.id: list(e.shares.items()) for e in inventory.devices.values()}
+    assert place(gang, inventory) is None
+    for number, mib in turns:
+        entry = list(inventory.devices.values())[number]
+        for lease, share in shares[entry.device.id]:
+            inventory.take_back(lease, share)
+        again = share_of(Request(memory_mib=mib), entry.device, entry.host)
+        inventory.promise(LeaseId("again"), again)
+        shares[entry.device.id] = [(LeaseId("again"), again)]
+        free = [
+            all(fits(gang, inventory.shape_of(device)) is None for device in host.devices)
+            for host in inventory.hosts.values()
+        ]
+        assert (place(gang, inventory) is not None) is any(free)
