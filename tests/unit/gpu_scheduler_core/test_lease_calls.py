@@ -1,0 +1,142 @@
+"""What a holder may change of a lease it has: its limit, its session, its length of life."""
+
+import pytest
+
+from corekit.ids import LeaseId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, Hold, LeaseState, Request, Sharing
+
+
+def resize(world, lease, pct, session="s1"):
+    world.ask(on.ResizeAsked, session, lease=lease.id, compute_limit_pct=pct)
+    return world.answer()
+
+
+def transfer(world, lease, to, session="s1"):
+    world.ask(on.TransferAsked, session, lease=lease.id, to=to)
+    return world.answer()
+
+
+# ---------------------------------------------------------------------- resize
+
+
+def test_the_limit_changes_on_every_host_and_survives(world, device):
+    world.host("h1", device("d1"))
+    world.host("h2", device("d2"))
+    gang = Request(count=2, memory_mib=100, compute_guarantee_pct=20)
+    lease = world.reserve("a", gang).granted.lease
+    answer = resize(world, lease, 50)
+    assert [share.compute_limit_pct for share in answer.lease.shares] == [50, 50]
+    told = [(a.host, a.lease, a.compute_limit_pct) for a in world.did(do.ResizeOnHost)]
+    assert told == [("h1", lease.id, 50), ("h2", lease.id, 50)]
+    world.start()
+    assert [s.compute_limit_pct for x in world.leases for s in x.shares] == [50, 50]
+    host = world.machine.state.inventory.devices
+    assert [s.compute_limit_pct for d in host.values() for s in d.shares.values()] == [50, 50]
+
+
+def test_resizing_to_what_stands_does_nothing(one):
+    lease = one.reserve("a", Request(memory_mib=100)).granted.lease
+    entries = len(one.journal)
+    assert isinstance(resize(one, lease, 100), do.LeaseAnswer)
+    assert len(one.journal) == entries
+    assert one.did(do.ResizeOnHost) == []
+
+
+@pytest.mark.parametrize("pct", [29, 101, 0, -5])
+def test_a_limit_lies_between_the_guarantee_and_all(one, code, pct):
+    lease = one.reserve("a", Request(memory_mib=1, compute_guarantee_pct=30)).granted.lease
+    assert resize(one, lease, pct).code is code.INVALID
+    assert one.leases[0].shares[0].compute_limit_pct == 100
+
+
+def test_whole_devices_have_no_limit(one, code):
+    lease = one.reserve("a", Request(sharing=Sharing.EXCLUSIVE)).granted.lease
+    assert resize(one, lease, 50).code is code.INVALID
+
+
+def test_what_is_over_cannot_be_changed(one, code):
+    lease = one.reserve("a", Request(memory_mib=100)).granted.lease
+    one.told("h1", lease, "opened")
+    one.told("h1", lease, "freed")
+    assert resize(one, lease, 50).code is code.NOT_FOUND
+    one.release(lease)
+    assert transfer(one, lease, "s2").code is code.NOT_FOUND
+
+
+# ---------------------------------------------------------------------- transfer
+
+
+def test_a_reservation_goes_to_another_session(one):
+    lease = one.reserve("a").granted.lease
+    assert transfer(one, lease, "s2").lease == lease
+    assert [push.lease for push in one.pushes(do.LeasePush, "s2")] == [lease.id]
+    assert isinstance(transfer(one, lease, "s2"), do.LeaseAnswer)  # its answer was lost: again
+    one.start()
+    one.reserve("a", session="s2")
+    assert one.answer().granted.lease.id == lease.id
+
+
+def test_nobody_takes_a_reservation_from_a_living_session(one, code):
+    lease = one.reserve("a").granted.lease
+    assert transfer(one, lease, "thief", session="thief").code is code.CONFLICT
+    one.alive["thief"] = None
+    one.advance(one.budget.client_gone_s + 1)
+    assert isinstance(transfer(one, lease, "thief", session="thief"), do.LeaseAnswer)
+
+
+def test_the_lease_of_a_job_is_not_transferred(one, code):
+    lease = one.attempt("job").granted.lease
+    assert transfer(one, lease, "s2").code is code.CONFLICT
+
+
+def test_an_unknown_lease_cannot_be_changed(one, code):
+    one.ask(on.TransferAsked, lease=LeaseId("nobody"), to="s2")
+    assert one.answer().code is code.NOT_FOUND
+
+
+# ---------------------------------------------------------------------- length
+
+
+def opened(world, **fields):
+    lease = world.reserve("a", Request(memory_mib=100, lease_s=30.0), **fields).granted.lease
+    world.told("h1", lease, "opened")
+    return lease
+
+
+def test_a_session_lease_ends_at_its_length(one):
+    lease = opened(one)
+    one.alive["s1"] = None
+    one.advance(29.9)
+    assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
+    one.advance(0.2)
+    assert one.leases == []
+    ends = [(a.lease, a.reason) for a in one.did(do.EndOnHost)]
+    assert ends == [(lease.id, EndReason.CAP)]
+
+
+def test_a_length_goes_on_through_a_restart(one):
+    opened(one)
+    one.advance(20.0)
+    one.start()
+    one.host("h1", *one.hosts["h1"], installed=tuple(x.id for x in one.leases))
+    one.advance(9.0)
+    assert len(one.leases) == 1
+    one.advance(2.0)
+    assert one.leases == []
+
+
+def test_what_was_given_back_has_no_length_any_more(one):
+    lease = opened(one)
+    one.told("h1", lease, "freed")
+    one.advance(60.0)
+    assert [x.state for x in one.leases] == [LeaseState.ENDING]
+
+
+def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
+    one.reserve("a", Request(lease_s=30.0), hold=Hold.DEADLINE)
+    one.advance(29.0)
+    assert len(one.leases) == 1
+    one.advance(2.0)
+    assert one.leases == []

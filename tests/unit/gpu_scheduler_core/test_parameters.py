@@ -1,0 +1,131 @@
+"""Rules and limits changed by name, checked, journalled, taken back."""
+
+import pytest
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Request
+from gpu_scheduler.parameters import (
+    DEFAULT,
+    NAMES,
+    Parameters,
+    PolicyName,
+    Quota,
+    changed,
+    known_name,
+    overridden,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("policy", "fair", "policy", PolicyName.FAIR),
+        ("aging_s", "90", "aging_s", 90.0),
+        ("aging_s", "off", "aging_s", None),
+        ("aging_s", None, "aging_s", None),
+        ("bypass_max", 3.0, "bypass_max", 3),
+        ("leases_max", "10", "leases_max", 10),
+        ("waiting_max", 0, "waiting_max", 0),
+        ("lease_s_max", 1e5, "lease_s_max", 1e5),
+        ("usage_half_life_s", 60, "usage_half_life_s", 60.0),
+        ("weight.a.b", "2.5", "weights", {"a.b": 2.5}),
+        ("weight.*", 2, "weights", {"*": 2.0}),
+        ("quota.a.b.devices", "4", "quotas", {"a.b": Quota(devices=4)}),
+        ("quota.*.memory_mib", 1024, "quotas", {"*": Quota(memory_mib=1024)}),
+        ("quota.a.compute_pct", "none", "quotas", {}),
+    ],
+)
+def test_a_parameter_changes_by_its_name(name, value, field, expected):
+    parameters = changed(Parameters(), name, value)
+    assert getattr(parameters, field) == expected
+    assert decode(Parameters, encode(parameters)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("polic", "fair", "did you mean policy?"),
+        ("quota.a.device", 3, "did you mean quota.TENANT.devices?"),
+        ("quota.devices", 3, "is unknown"),
+        ("weight.", 3, "is unknown"),
+        ("zzz", 3, "known are policy"),
+        ("policy", "lottery", "known are fifo, backfill, fair"),
+        ("policy", None, "is no policy"),
+        ("bypass_max", "1.5", "no whole number"),
+        ("bypass_max", -1, "0 or more"),
+        ("bypass_max", True, "no finite number"),
+        ("leases_max", 0, "1 or more"),
+        ("lease_s_max", "nan", "no finite number"),
+        ("lease_s_max", None, "no finite number"),
+        ("aging_s", -5, "more than 0"),
+        ("waiting_max", 10**400, "no finite number"),
+        ("weight.a", 0, "a weight must lie"),
+        ("weight.a", [1], "no finite number"),
+        ("quota.a.devices", -1, "0 or more"),
+        (f"weight.{'x' * 300}", 1, "1 to 256 characters"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_name(name, value, says):
+    with pytest.raises(AppError, match="parameter") as refused:
+        changed(Parameters(), name, value)
+    assert says in refused.value.message
+
+
+def test_every_name_is_known():
+    for name in NAMES:
+        known_name(name.replace("TENANT", "somebody"))
+
+
+def test_what_was_set_goes_before_what_was_configured():
+    configured = Parameters(bypass_max=5, quotas={"a": Quota(devices=1, memory_mib=7)})
+    held = overridden(configured, {"quota.a.devices": 2, "aging_s": "off"})
+    assert held == Parameters(
+        bypass_max=5, aging_s=None, quotas={"a": Quota(devices=2, memory_mib=7)}
+    )
+    assert held.quota("a").memory_mib == 7
+    assert held.quota("b") == Quota()
+
+
+def test_everybody_has_what_the_star_has():
+    parameters = Parameters(quotas={"*": Quota(devices=1), "a": Quota()}, weights={"*": 2.0})
+    assert (parameters.quota("b").devices, parameters.weight("b")) == (1, 2.0)
+
+
+def set_(world, name, value):
+    world.ask(on.SetAsked, name=name, value=value)
+    return world.answer()
+
+
+def test_setting_is_journalled_idempotent_and_taken_back(world):
+    assert set_(world, "bypass_max", "3").parameters.bypass_max == 3
+    entries = len(world.journal)
+    assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
+    assert len(world.journal) == entries
+    world.start()
+    world.ask(on.ParametersAsked)
+    assert world.answer() == do.ParametersAnswer(
+        parameters=Parameters(bypass_max=3), overridden=("bypass_max",)
+    )
+    assert set_(world, "bypass_max", DEFAULT) == do.ParametersAnswer(
+        parameters=Parameters(), overridden=()
+    )
+    assert set_(world, "bypass_max", DEFAULT).overridden == ()
+
+
+def test_a_wrong_parameter_changes_nothing(world, code):
+    entries = len(world.journal)
+    assert set_(world, "bypas_max", 3).code is code.INVALID
+    assert set_(world, "bypas_max", DEFAULT).code is code.INVALID
+    assert set_(world, "bypass_max", "many").code is code.INVALID
+    assert len(world.journal) == entries
+
+
+def test_another_policy_serves_at_once_whom_it_may(one):
+    set_(one, "leases_max", 1)
+    one.reserve("a", Request(memory_mib=100))
+    assert one.reserve("b", Request(memory_mib=100)).outcome is do.Outcome.WAITING
+    set_(one, "leases_max", 2)
+    assert [push.attempt for push in one.pushes(do.GrantedPush)] == ["b"]

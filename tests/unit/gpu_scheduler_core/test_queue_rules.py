@@ -1,0 +1,381 @@
+"""Quotas, fair share, backfill, deadlines, limits: who is served when, event by event."""
+
+import pytest
+
+from corekit.ids import JobId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Hold, Request, Sharing, Step
+from gpu_scheduler.parameters import PolicyName, Quota
+
+
+def grants(world):
+    return [push.attempt for push in world.pushes(do.GrantedPush)]
+
+
+def part(tenant="t", memory_mib=100, **fields):
+    return Request(tenant=tenant, memory_mib=memory_mib, **fields)
+
+
+def whole(**fields):
+    return Request(sharing=Sharing.EXCLUSIVE, **fields)
+
+
+def granted(world, attempt, request, **fields):
+    """A lease that is taken."""
+    answer = world.reserve(attempt, request, **fields)
+    assert answer.outcome is do.Outcome.GRANTED, answer
+    return answer.granted.lease
+
+
+# ---------------------------------------------------------------------- quotas
+
+
+@pytest.mark.parametrize(
+    "quota", [Quota(devices=2), Quota(memory_mib=200), Quota(compute_pct=20)], ids=str
+)
+def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
+    world = new_world(quotas={"a": quota})
+    world.host("h", device("d"))
+    need = {"memory_mib": 100, "compute_guarantee_pct": 10}
+    first = granted(world, "a1", part("a", **need))
+    granted(world, "a2", part("a", **need))
+    answer = world.reserve("a3", part("a", **need))
+    assert answer.outcome is do.Outcome.WAITING
+    assert "tenant a has used up its quota of" in answer.explanation.sentence
+    granted(world, "b1", part("b", **need))
+    assert world.machine.state.bypass.count == 0  # whom a rule holds back, nobody passes
+    world.release(first)
+    assert grants(world) == ["a3"]
+
+
+def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
+    world = new_world(quotas={"*": Quota(memory_mib=500)})
+    world.host("h", device("d"))
+    answer = world.reserve("a", part(memory_mib=600))
+    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert "more than tenant t may hold at all: 500 MiB" in answer.explanation.sentence
+
+
+def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
+    granted(one, "filler", part(memory_mib=900))
+    one.reserve("a", part(memory_mib=600))
+    one.reserve("b", part(memory_mib=300))
+    one.ask(on.SetAsked, name="quota.t.memory_mib", value=500)
+    assert [push.attempt for push in one.pushes(do.ImpossiblePush)] == ["a"]
+    one.ask(on.SetAsked, name="quota.t.memory_mib", value="default")
+    assert list(one.machine.state.queue.entries) == ["b"]
+
+
+def test_a_larger_quota_serves_at_once(new_world, device):
+    world = new_world(quotas={"t": Quota(devices=1)})
+    world.host("h", device("d"))
+    granted(world, "a", part())
+    world.reserve("b", part())
+    world.ask(on.SetAsked, name="quota.t.devices", value=2)
+    assert grants(world) == ["b"]
+
+
+def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1500)})
+    world.host("h", device("d0"), device("d1", index=1))
+    lease = granted(world, "a", whole(tenant="t", memory_mib=10))
+    assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is do.Outcome.WAITING
+    world.release(lease)
+    assert grants(world) == ["b"]
+
+
+def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, device):
+    world = new_world(quotas={"t": Quota(devices=1)})
+    world.host("h", device("d0", model="A"), device("d1", model="B", index=1))
+    lease = granted(world, "a", part(models=("A",)))
+    world.reserve("b", part(models=("B",)))
+    world.release(lease)
+    assert grants(world) == ["b"]
+
+
+def test_given_back_shares_count_no_more(new_world, device):
+    world = new_world(quotas={"t": Quota(devices=1)})
+    world.host("h", device("d"))
+    lease = granted(world, "a", part())
+    world.reserve("b", part())
+    world.told("h", lease, "opened")
+    world.told("h", lease, "freed")
+    assert grants(world) == ["b"]
+
+
+def test_a_dry_run_knows_the_quota(new_world, device):
+    world = new_world(quotas={"t": Quota(devices=1)})
+    world.host("h", device("d"))
+    granted(world, "a", part())
+    world.ask(on.ExplainAsked, request=part())
+    assert world.answer().outcome is do.Outcome.WAITING
+    assert "quota" in world.answer().explanation.sentence
+    assert world.machine.state.queue.entries == {}
+
+
+# ---------------------------------------------------------------------- limits
+
+
+def test_a_full_queue_is_busy(new_world, device):
+    world = new_world(waiting_max=1)
+    world.host("h", device("d"))
+    granted(world, "a", whole())
+    assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
+    assert world.reserve("c", whole()).outcome is do.Outcome.BUSY
+    assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
+
+
+def test_no_more_leases_live_than_may(new_world, device):
+    world = new_world(leases_max=1)
+    world.host("h", device("d0"), device("d1", index=1))
+    lease = granted(world, "a", part())
+    answer = world.reserve("b", part())
+    assert answer.outcome is do.Outcome.WAITING
+    assert "all 1 leases that may live" in answer.explanation.sentence
+    world.reserve("c", part())
+    world.release(lease)
+    assert grants(world) == ["b"]
+    world.renew(world.leases[0])
+    world.release(world.leases[0])
+    assert grants(world) == ["c"]  # on whichever device: nothing but the limit kept it
+
+
+# ---------------------------------------------------------------------- deadlines
+
+
+def test_a_passed_deadline_refuses_for_ever(one):
+    granted(one, "filler", whole())
+    one.reserve("a", whole(deadline_s=20.0))
+    one.alive["s1"] = None
+    one.advance(19.0)
+    assert list(one.machine.state.queue.entries) == ["a"]
+    one.advance(1.5)
+    refused = one.pushes(do.ImpossiblePush, "s1")
+    assert [push.attempt for push in refused] == ["a"]
+    assert "its deadline passed" in refused[0].explanation.sentence
+    assert one.machine.state.queue.entries == {}
+
+
+def test_a_job_keeps_its_deadline_through_hand_backs(one):
+    granted(one, "filler", whole(), session="s2")
+    record = one.attempt("job", request=whole(deadline_s=20.0)).record
+    one.ask(on.HandBackAsked, holder=JobId("job"), revision=record.revision)
+    one.alive["s2"] = None
+    one.advance(21.0)
+    answer = one.attempt(
+        "job", revision=one.record().revision, request=whole(deadline_s=20.0), session="s2"
+    )
+    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert "its deadline passed" in answer.explanation.sentence
+
+
+def test_a_parked_request_is_refused_at_its_deadline_too(one):
+    granted(one, "filler", whole(), session="s2")
+    one.attempt("job", request=whole(deadline_s=30.0))
+    one.alive["s2"] = None
+    one.advance(15.0)  # its session is gone
+    assert one.record().owner is None
+    one.start()
+    one.advance(20.0)
+    assert one.machine.state.queue.entries == {}
+    assert one.record().step is Step.RECEIVED
+
+
+def test_the_shorter_of_patience_and_deadline_counts(one):
+    granted(one, "filler", whole())
+    one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
+    one.alive["s1"] = None
+    one.advance(6.0)
+    assert [push.attempt for push in one.pushes(do.BusyPush)] == ["a"]
+
+
+# ---------------------------------------------------------------------- fair share
+
+
+def fair(new_world, device, **parameters):
+    world = new_world(policy=PolicyName.FAIR, **parameters)
+    world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
+    return world
+
+
+def fill(world, tenant, count):
+    return [granted(world, f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
+
+
+def test_what_comes_free_goes_to_the_tenant_that_has_least(new_world, device):
+    world = fair(new_world, device)
+    a, b = fill(world, "a", 3), fill(world, "b", 1)
+    world.reserve("a-next", whole(tenant="a"))
+    world.reserve("b-next", whole(tenant="b"))
+    world.release(a[0])
+    assert grants(world) == ["b-next"]
+    world.release(b[0])
+    assert grants(world) == ["a-next"]  # it is the only one that waits
+
+
+@pytest.mark.parametrize(("weight", "next_"), [(1.0, "b-next"), (9.0, "a-next")])
+def test_a_weight_divides_what_is_held(new_world, device, weight, next_):
+    world = fair(new_world, device, weights={"a": weight})
+    a = fill(world, "a", 3)
+    fill(world, "b", 1)
+    world.reserve("b-next", whole(tenant="b"))
+    world.reserve("a-next", whole(tenant="a"))
+    world.release(a[0])
+    assert grants(world) == [next_]
+
+
+def test_the_dominant_resource_counts(new_world, device):
+    world = new_world(policy=PolicyName.FAIR)
+    world.host("h", device("d"))
+    granted(world, "a", part("a", memory_mib=500))
+    granted(world, "b", part("b", memory_mib=1, compute_guarantee_pct=60))
+    filler = granted(world, "c", part("c", memory_mib=499))
+    world.reserve("b-next", part("b", memory_mib=400))
+    world.reserve("a-next", part("a", memory_mib=400))
+    world.release(filler)
+    assert grants(world) == ["a-next"]  # half of the memory is less than 60 % of the compute
+
+
+def test_past_use_counts_and_is_forgotten_by_half_lives(new_world, device):
+    world = fair(new_world, device, usage_half_life_s=100.0)
+    world.alive["s1"] = None
+    (lease,) = fill(world, "a", 1)
+    world.told("h", lease, "opened")
+    world.advance(300.0)
+    world.release(lease)
+    shares = []
+    for _ in range(3):
+        tenants, parameters = world.machine.state.tenants, world.machine.state.parameters
+        shares.append(tenants.share("a", 1_000_000.0 + world.now_s, parameters))
+        world.advance(100.0)
+    assert shares[0] > 0.25  # it had a fourth of all for two mean lives
+    assert shares[1:] == pytest.approx([shares[0] / 2, shares[0] / 4])
+    assert tenants.share("b", 1_000_000.0 + world.now_s, parameters) == 0
+
+
+def test_past_use_survives_a_restart(new_world, device):
+    world = fair(new_world, device)
+    (lease,) = fill(world, "a", 1)
+    world.now_s += 60
+    world.release(lease)
+    used = dict(world.machine.state.tenants.used)
+    assert used["a"].amount.devices == 60
+    world.start()
+    assert world.machine.state.tenants.used == used
+
+
+def test_fairness_does_not_starve_whom_it_passes(new_world, device):
+    world = fair(new_world, device, bypass_max=3, weights={"b": 100.0})
+    leases = fill(world, "a", 4)
+    world.reserve("head", whole(tenant="a"))
+    world.now_s += 1
+    for i in range(8):
+        world.reserve(f"b-{i}", whole(tenant="b", priority=0))
+    order = []
+    for lease in leases:
+        world.release(lease)
+        order += grants(world)
+    assert order == ["b-0", "b-1", "b-2", "head"]
+
+
+# ---------------------------------------------------------------------- backfill
+
+
+def backfill(new_world, device, *, bypass_max=0):
+    """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
+    world = new_world(bypass_max, policy=PolicyName.BACKFILL)
+    world.host("h", device("d0"), device("d1", index=1))
+    granted(world, "long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.reserve("head", whole(count=2))
+    return world
+
+
+def lent(world, attempt, length_s, **fields):
+    request = whole(lease_s=length_s)
+    return world.reserve(attempt, request, hold=Hold.DEADLINE, **fields).outcome
+
+
+def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
+    world = backfill(new_world, device)
+    assert lent(world, "too long", 96.0) is do.Outcome.WAITING  # and 5 s to take the grant
+    assert lent(world, "short", 94.0) is do.Outcome.GRANTED
+    world.alive["s1"] = None
+    world.advance(101.0)
+    assert "head" in [lease.attempt for lease in world.leases]
+
+
+def test_an_unknown_length_never_runs_ahead(new_world, device):
+    world = backfill(new_world, device)
+    assert world.reserve("unknown", whole()).outcome is do.Outcome.WAITING
+
+
+def test_under_fifo_nobody_has_what_is_kept(new_world, device):
+    world = backfill(new_world, device)
+    world.ask(on.SetAsked, name="policy", value="fifo")
+    assert lent(world, "short", 10.0) is do.Outcome.WAITING
+    world.ask(on.SetAsked, name="policy", value="backfill")
+    assert grants(world) == ["short"]
+
+
+def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
+    world = new_world(0, policy=PolicyName.BACKFILL)
+    world.host("h", device("d0"), device("d1", index=1))
+    granted(world, "endless", whole())
+    world.reserve("head", whole(count=2))
+    assert lent(world, "short", 1.0) is do.Outcome.WAITING
+
+
+def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
+    world = new_world(0, policy=PolicyName.BACKFILL)
+    world.host("h", device("d0"), device("d1", index=1))
+    granted(world, "long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    other = granted(world, "other", whole())
+    world.reserve("head", whole(count=2))
+    assert lent(world, "short", 30.0) is do.Outcome.WAITING
+    world.release(other)
+    assert grants(world) == ["short"]
+
+
+def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
+    world = backfill(new_world, device)
+    budget = world.budget
+    before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
+    assert before_s > 100.0
+    assert world.reserve("session", whole(lease_s=1.0)).outcome is do.Outcome.WAITING
+
+
+def test_only_enough_leases_have_to_end(new_world, device):
+    """Of three parts on the kept device the head needs two; the third may go on for ever."""
+    world = new_world(0, policy=PolicyName.BACKFILL)
+    world.host("h", device("d"))
+    granted(world, "endless", part(memory_mib=200))
+    for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
+        granted(world, attempt, part(memory_mib=400, lease_s=length_s), hold=Hold.DEADLINE)
+    world.reserve("head", part(memory_mib=800))
+    world.alive["s1"] = None
+    world.advance(51.0)
+    short = part(memory_mib=100, lease_s=20.0)
+    assert world.reserve("a", short, hold=Hold.DEADLINE).outcome is do.Outcome.GRANTED
+    late = part(memory_mib=100, lease_s=25.0)
+    assert world.reserve("b", late, hold=Hold.DEADLINE).outcome is do.Outcome.WAITING
+
+
+# ---------------------------------------------------------------------- no ghosts
+
+
+@pytest.mark.parametrize("policy", PolicyName)
+def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
+    world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
+    world.host("h", device("d"))
+    lease = granted(world, "a", whole(tenant="t"))
+    world.reserve("ghost", whole(tenant="t"), session="doomed")
+    world.reserve("ghost2", whole(), session="doomed")
+    world.alive["s1"] = None
+    world.advance(world.budget.client_gone_s + 1)
+    queue = world.machine.state.queue
+    assert not any((queue.entries, queue.lines, queue.of_tenant, queue.benched_tenants()))
+    world.release(lease)
+    assert world.leases == []
+    assert grants(world) == []
+    assert world.machine.state.inventory.devices["d"].kept_for is None

@@ -1,0 +1,146 @@
+"""The queue's indexes against plain lists: whatever comes, goes, is benched or reordered."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.ids import SessionId
+from gpu_scheduler.core.changes import Waiting
+from gpu_scheduler.core.kin import MEMORY_MIB_MAX, Heads, kin_key, longest_s
+from gpu_scheduler.core.queue import WaitingQueue
+from gpu_scheduler.model import Hold, Request
+
+MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())))
+def test_heads_know_the_first_that_wants_no_more(steps):
+    heads, plain = Heads(), {}
+    for memory_mib, rank, put in steps:
+        new = (float(rank), 0.0, f"{memory_mib}") if put else None
+        heads.swap(memory_mib, plain.pop(memory_mib, None), new)
+        if new is not None:
+            plain[memory_mib] = new
+        for most_mib in (-1, 0, 4, 15, 17, 1023, 1024, 2**30, MEMORY_MIB_MAX):
+            below = [place for memory, place in plain.items() if memory <= most_mib]
+            assert heads.first(most_mib) == min(below, default=None)
+        assert bool(heads) is bool(plain)
+
+
+def test_heads_of_several_tenants_may_want_the_same():
+    heads = Heads()
+    heads.swap(7, None, (2.0, 0.0, "b"))
+    heads.swap(7, None, (1.0, 0.0, "a"))
+    assert heads.first(7) == (1.0, 0.0, "a")
+    heads.swap(7, (1.0, 0.0, "a"), None)
+    assert heads.least == (2.0, 0.0, "b")
+
+
+def waiting(attempt, memory_mib=0, *, priority=0, tenant="t", since_s=0.0, session="s", **fields):
+    request = Request(memory_mib=memory_mib, priority=priority, tenant=tenant)
+    return Waiting(
+        attempt=attempt, holder=None, request=request, waiting_since_s=since_s,
+        session=None if session is None else SessionId(session), **fields,
+    )  # fmt: skip
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "put", "drop", "park", "aside", "back", "bench", "unbench"]),
+        st.integers(0, 7), st.sampled_from([0, 100, 100, 200]), st.sampled_from([0, 0, 3]),
+        st.sampled_from("ab"), st.integers(0, 300),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from([None, 60.0]))
+def test_the_queue_agrees_with_a_sorted_list(steps, aging_s):
+    queue = WaitingQueue(aging_s)
+    for what, number, memory_mib, priority, tenant, since_s in steps:
+        attempt = f"a{number}"
+        known = queue.entries.get(attempt)
+        match what:
+            case "put" | "park":
+                session = None if what == "park" else f"s{number % 2}"
+                queue.put(
+                    waiting(
+                        attempt, memory_mib, priority=priority, tenant=tenant, session=session,
+                        since_s=float(since_s),
+                    )
+                )  # fmt: skip
+            case "drop":
+                queue.drop(attempt)
+            case "aside" if known is not None and not queue.is_parked(attempt):
+                queue.set_aside_one(attempt)
+            case "back":
+                queue.back_in_line(SessionId(f"s{number % 2}"))
+            case "bench" if known is not None:
+                queue.bench(attempt)
+            case "unbench":
+                for line in queue.benched(tenant):
+                    queue.unbench(line)
+        _agrees(queue)
+    queue.reorder(None if aging_s else 5.0)
+    _agrees(queue)
+
+
+def _agrees(queue):
+    served = [w for w in queue.entries.values() if not queue.is_parked(w.attempt)]
+    served.sort(key=queue.place_of)
+    assert queue.in_order()[: len(served)] == served
+    for number, entry in enumerate(served, 1):
+        assert queue.position(entry) == number
+    benched = {
+        (line.tenant, line.request.memory_mib)
+        for tenant in queue.benched_tenants()
+        for line in queue.benched(tenant)
+    }
+    active = [w for w in served if (w.request.tenant, w.request.memory_mib) not in benched]
+    assert queue.head() == (active[0] if active else None)
+    for most_mib in (0, 100, 150, 200):
+        fitting = [queue.place_of(w) for w in active if w.request.memory_mib <= most_mib]
+        firsts = [heads.first(most_mib) for heads in queue.lines.values()]
+        assert min((f for f in firsts if f is not None), default=None) == min(fitting, default=None)
+    for tenant in "ab":
+        theirs = [queue.place_of(w) for w in active if w.request.tenant == tenant]
+        heads = queue.of_tenant.get(tenant, {}).values()
+        assert min((h.least for h in heads), default=None) == min(theirs, default=None)
+
+
+def test_nothing_is_left_of_an_empty_queue():
+    queue = WaitingQueue(60.0)
+    for number in range(4):
+        queue.put(waiting(f"a{number}", number * 100, tenant=f"t{number}"))
+        queue.wake(f"a{number}")
+    queue.bench("a1")
+    queue.set_aside_one("a2")
+    for number in range(4):
+        queue.drop(f"a{number}")
+    left = [
+        queue.entries, queue.of_session, queue.set_aside, queue.lines, queue.of_tenant, queue.woken,
+        queue.benched_tenants(), queue.in_order(),
+    ]  # fmt: skip
+    assert not any(left)
+
+
+def test_waiting_outweighs_priority_by_aging_s():
+    queue = WaitingQueue(60.0)
+    queue.put(waiting("old", since_s=0.0))
+    queue.put(waiting("urgent", since_s=119.0, priority=2))
+    assert [w.attempt for w in queue.in_order()] == ["urgent", "old"]
+    queue.put(waiting("urgent", since_s=121.0, priority=2))
+    assert [w.attempt for w in queue.in_order()] == ["old", "urgent"]
+    queue.reorder(None)
+    assert [w.attempt for w in queue.in_order()] == ["urgent", "old"]
+
+
+def test_lengths_are_rounded_up_a_little():
+    for length_s in (0.5, 1.0, 59.0, 60.0, 3600.0, 86401.0):
+        rounded_s = longest_s(waiting("a", lease_s=length_s))
+        assert rounded_s is not None
+        assert length_s <= rounded_s <= 1.2 * length_s
+    assert longest_s(waiting("a")) is None
+    keys = {kin_key(waiting("a", lease_s=s, hold=Hold.SESSION)) for s in (3600.0, 3500.0, 4000.0)}
+    assert len(keys) == 1
