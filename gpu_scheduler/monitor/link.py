@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -20,8 +19,8 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.core.fits import empty_shape, fits
-from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
+from gpu_scheduler.core.fits import make_of, never
+from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -225,6 +224,9 @@ class HostLink:
             self._channel.say_hello_again()
 
     def _install(self, install: Install) -> None:
+        if install.lease in self._control.installed():
+            self._control.install(install)  # a deadline lease has another length
+            return
         if install.fence <= self._last_fence:
             text = f"install {install.lease} has fence {install.fence} <= {self._last_fence}"
             raise AppError(ErrorCode.CONFLICT, text)
@@ -260,8 +262,7 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
         compute_limit_pct=share.compute_limit_pct,
         sharing=Sharing.EXCLUSIVE if share.exclusive else Sharing.SHARED,
     )  # fmt: skip
+    if device.health is Health.BAD:
+        return NoFit.BAD
     # of a SUSPECT device the leases it has go on, also those that are still on their way
-    trusted = (
-        device if device.health is Health.BAD else replace(device, health=Health.OK, symptoms=())
-    )
-    return fits(request, empty_shape(trusted, gateway=True))
+    return never(request, make_of(device, gateway=True))
