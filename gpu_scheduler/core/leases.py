@@ -77,6 +77,8 @@ def _first_deadline_s(turn: Turn, entry: LeaseEntry) -> float | None:
 
 def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
     """Push a lease's state to its owner and to everybody who watches."""
+    if owner is None and not turn.state.watchers:
+        return
     lease = entry.lease
     push = do.LeasePush(
         holder=lease.holder, attempt=lease.attempt, lease=lease.id, state=lease.state,
@@ -114,9 +116,7 @@ def renew(turn: Turn, event: on.RenewAsked) -> None:
     turn.reply(event.reply_to, do.Done())
 
 
-def _prolong_problem(
-    turn: Turn, entry: LeaseEntry, lease_s: float
-) -> tuple[ErrorCode, str] | None:
+def _prolong_problem(turn: Turn, entry: LeaseEntry, lease_s: float) -> tuple[ErrorCode, str] | None:
     """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
     lease, most_s = entry.lease, turn.state.parameters.lease_s_max
     if lease.hold is not Hold.DEADLINE:

@@ -20,6 +20,7 @@ from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.queue import Lines
 from gpu_scheduler.core.tenants import amount_of, least_amount
 from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.parameters import NO_QUOTA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,13 @@ def newcomer_found(turn: Turn, waiting: Waiting) -> Found | None:
 def within_quota(turn: Turn, waiting: Waiting, devices: tuple[DeviceId, ...] | None = None) -> bool:
     """May its tenant hold that much more? At least that; exactly, once the devices are known."""
     state, request = turn.state, waiting.request
+    quota = state.parameters.quota(request.tenant)
+    if quota is NO_QUOTA:
+        return True
     amount = least_amount(request)
     if devices is not None:
         entries = (state.inventory.devices[device] for device in devices)
         amount = amount_of(share_of(request, entry.device, entry.host) for entry in entries)
-    quota = state.parameters.quota(request.tenant)
     return state.tenants.allows(request.tenant, amount, quota)
 
 
