@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,16 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.model import Document
 from fdl.notes import Note, Severity
 from fdl.plan import Step
+from orchgpu.cli.capacity import capacity_notes
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
+from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.deploy.deployment import (
     Prepared,
     execute,
     names_of,
     prepare,
     prepare_removal,
+    warm_up,
 )
 from orchgpu.deploy.files import read_document
 from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
@@ -55,18 +59,25 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_options
+@scheduler_option
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 @reported
 def deploy(
     file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
-    as_json: bool, yes_real_aws: bool,
+    scheduler: str | None, as_json: bool, yes_real_aws: bool,
 ) -> None:  # fmt: skip
-    """Make what FILE declares exist. Running it again changes nothing."""
+    """Make what FILE declares exist. Running it again changes nothing.
+
+    \b
+    Example:  orchgpu deploy fdl.yaml
+    """
     with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
-        prepared = prepare(file, cloud.aws, budget_from_environment())
+        prepared = _prepared(file, cloud, scheduler)
         _show_warnings(prepared.notes, str(file))
         _execute(prepared, cloud, as_json=as_json)
+        for notice in warm_up(prepared, cloud.aws):
+            click.echo(f"note: {notice}", err=True)
         if not as_json:
             done = "deployed" if not prepared.plan.empty else "already deployed"
             click.echo(f"{', '.join(prepared.names)}: {done} ({cloud.where})")
@@ -75,14 +86,20 @@ def deploy(
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_options
+@scheduler_option
 @reported
 def plan(
-    file: Path, endpoint_url: str | None, region: str | None, profile: str | None, as_json: bool
-) -> None:
-    """Show what `deploy FILE` would do. Ends with 2 when there is something to do, else 0."""
+    file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
+    scheduler: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Show what `deploy FILE` would do. Ends with 2 when there is something to do, else 0.
+
+    \b
+    Example:  orchgpu plan fdl.yaml
+    """
     try:
         with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
-            prepared = prepare(file, cloud.aws, budget_from_environment())
+            prepared = _prepared(file, cloud, scheduler)
             where = cloud.where
     except AppError as error:
         wrong = error.code is ErrorCode.INVALID
@@ -130,6 +147,13 @@ def rm(
 
 #: What `orchgpu` adds to its own commands.
 COMMANDS: list[click.Command] = [deploy, plan, rm]
+
+
+def _prepared(file: Path, cloud: _Cloud, scheduler: str | None) -> Prepared:
+    """A plan, with what the scheduler says of its requests among the findings."""
+    prepared = prepare(file, cloud.aws, budget_from_environment())
+    capacity = capacity_notes(read_document(file), scheduler)
+    return replace(prepared, notes=(*prepared.notes, *capacity))
 
 
 class _Cloud:

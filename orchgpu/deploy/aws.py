@@ -84,6 +84,10 @@ class AwsCloud:
         else:
             self._put(step, packages)
 
+    def warm(self, name: str) -> None:
+        """See `ports.Cloud`."""
+        self._parts.functions.warm(name)
+
     def close(self) -> None:
         """Close the connections."""
         for client in self._clients.values():

@@ -18,6 +18,9 @@ from orchgpu.adapters.aws.errors import translated
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
+#: What S3 sends to try a target out: every runner ignores it.
+_TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
+_SAID_BYTES_MAX = 500  #: of a failed call's answer
 #: Tags of ours; AWS and others may add their own.
 _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 
@@ -78,6 +81,16 @@ class Functions:
 
     def delete(self, name: str) -> None:
         _absent_is_none(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
+
+    def warm(self, name: str) -> None:
+        """One synchronous call with S3's test event. Raises INVALID when the function fails."""
+        with translated(f"Invoke {name}"):
+            answer = self._lambda.invoke(
+                FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
+            )
+        if answer.get("FunctionError"):
+            said = answer["Payload"].read(_SAID_BYTES_MAX).decode("utf-8", "replace")
+            raise AppError(ErrorCode.INVALID, f"{name} failed: {said}")
 
     def _create(self, arguments: Mapping[str, Any]) -> None:
         try:

@@ -13,7 +13,8 @@ from fdl.desired import desired
 from fdl.lint import lint
 from fdl.model import Document
 from fdl.notes import Note, Severity
-from fdl.plan import Plan, Step
+from fdl.plan import Action, Plan, Step
+from fdl.resources import FunctionResource
 from orchgpu.deploy.files import facts_of, read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
@@ -30,6 +31,7 @@ class Prepared:
     names: tuple[str, ...]  #: of the functions
     packages: Mapping[str, bytes]  #: sha256 → zip
     notes: tuple[Note, ...] = ()
+    preheated: tuple[str, ...] = ()  #: functions to call once when their code or setting changes
 
 
 def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
@@ -58,6 +60,7 @@ def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
         names=names,
         packages={package.sha256: package.data for package in built},
         notes=notes,
+        preheated=tuple(f.name for f in functions if f.function.preheat),
     )
 
 
@@ -74,6 +77,23 @@ def names_of(target: str) -> tuple[str, ...]:
     if path.is_file() or target.endswith((".yaml", ".yml")):
         return tuple(function.name for function in read_document(path).functions.aws)
     return (target,)
+
+
+def warm_up(prepared: Prepared, cloud: Cloud) -> tuple[str, ...]:
+    """Call every function once that wants it and was changed; notices about those that failed."""
+    changed = [
+        step.resource.name
+        for step in prepared.plan.steps
+        if isinstance(step.resource, FunctionResource) and step.action is not Action.DELETE
+    ]
+    notices = []
+    for name in prepared.preheated:
+        try:
+            if name in changed:
+                cloud.warm(name)
+        except AppError as error:
+            notices.append(f"{name} was not preheated: {error.message}")
+    return tuple(notices)
 
 
 def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:

@@ -26,6 +26,10 @@ class Cloud(Protocol):
         """
         ...
 
+    def warm(self, name: str) -> None:
+        """Call a function once, with an event that means nothing to it. Raises what that raises."""
+        ...
+
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
         """Do one step. Idempotent: what is already so is no error. `packages`: sha256 → zip."""
         ...

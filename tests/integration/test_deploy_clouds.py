@@ -22,7 +22,7 @@ from orchgpu.cli.deploy import COMMANDS
 from orchgpu.cli.jobs import with_notes
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
-from orchgpu.deploy.deployment import execute, prepare
+from orchgpu.deploy.deployment import execute, prepare, warm_up
 from orchgpu.endpoints import boto3_client, resolve
 
 FDL = """\
@@ -404,4 +404,20 @@ def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(
         execute(first, cloud, lambda *_: None)
         assert not first.plan.empty
         assert prepare(file, cloud, Budget()).plan.empty, shape.name
+    cloud.close()
+
+
+@pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
+def test_a_function_is_preheated_when_it_changed(bench: Bench) -> None:
+    file = bench.write(PLAIN.replace("init_script", "preheat: true\n      init_script"), "warm")
+    cloud = bench.cloud()
+    prepared = prepare(file, cloud, Budget())
+    (notice,) = warm_up(prepared, cloud)
+    assert notice.startswith("warm was not preheated: Invoke warm: ResourceNotFoundException")
+    execute(prepared, cloud, lambda *_: None)
+    assert warm_up(prepared, cloud) == ()
+    again = prepare(file, cloud, Budget())
+    assert again.plan.empty
+    bench.run("rm", file)
+    assert warm_up(again, cloud) == (), "unchanged: not called"
     cloud.close()

@@ -23,6 +23,7 @@ ROLES = {
 }
 #: Calls whose action has another name (AWS's service authorization reference); the rest share it.
 RENAMED: Mapping[str, str] = {
+    "Invoke": "InvokeFunction",
     "HeadBucket": "ListBucket",
     "HeadObject": "GetObject",
     "ListObjectsV2": "ListBucket",

@@ -1,0 +1,56 @@
+"""Asks the scheduler whether any known device could ever do what a definition wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from corekit.errors import AppError, ErrorCode
+from fdl.model import Document, Function
+from fdl.notes import Note, Severity
+from gpu_scheduler.model import RefusalKind
+from orchgpu.cli.scheduler import ask, scheduler_address
+
+if TYPE_CHECKING:
+    from gpu_scheduler.client import SchedulerClient
+    from gpu_scheduler.protocol.answers import ExplainAnswer
+
+#: What says that nobody is there to ask; anything else is worth telling.
+_ABSENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+
+
+def capacity_notes(document: Document, scheduler: str | None) -> tuple[Note, ...]:
+    """A warning for each function whose request no known device could hold.
+
+    Without `scheduler` the one that is known anyway is asked, and none is no error. Raises
+    UNAVAILABLE when `scheduler` was given and does not answer.
+    """
+    lending = [f for f in document.functions.aws if f.gpu is not None]
+    try:
+        refused = _refused(lending, scheduler_address(scheduler)) if lending else []
+    except AppError as error:
+        if scheduler is not None or error.code not in _ABSENT:
+            raise
+        return ()
+    return tuple(_note(document, function, sentence) for function, sentence in refused)
+
+
+def _refused(functions: Sequence[Function], address: str) -> list[tuple[Function, str]]:
+    """The functions that would be refused for ever, each with the scheduler's own sentence."""
+
+    async def explained(client: SchedulerClient) -> list[ExplainAnswer]:
+        requests = [function.gpu.request() for function in functions if function.gpu is not None]
+        return [await client.explain(request=request) for request in requests]
+
+    answers = ask(address, explained)
+    return [
+        (function, answer.explanation.sentence)
+        for function, answer in zip(functions, answers, strict=True)
+        if answer.outcome.value == RefusalKind.IMPOSSIBLE.value
+    ]
+
+
+def _note(document: Document, function: Function, sentence: str) -> Note:
+    path = f"{function.path}.gpu"
+    message = f"no known device could do this: {sentence}"
+    return Note(severity=Severity.WARNING, path=path, at=document.location(path), message=message)

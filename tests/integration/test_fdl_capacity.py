@@ -1,0 +1,42 @@
+"""What a real scheduler says of a definition's requests, before anything is deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from fdl.parse import parse
+from orchgpu.cli.capacity import capacity_notes
+
+TEXT = """\
+functions:
+  aws:
+  - lambda: {name: plain, input: [{path: one}]}
+  - lambda: {name: huge, init_script: a, input: [{path: two}]}
+    gpu: {count: 4, memory: 80GiB, kinds: [cuda], models: [A100]}
+"""
+
+
+def test_a_request_that_no_known_device_could_hold_is_told(programs: Any) -> None:
+    address = programs.ssgmd().wait_ready()["socket"]
+    (note,) = capacity_notes(parse(TEXT), address)
+    assert note.text("f").startswith(
+        "f:5:5: warning: functions.aws[1].gpu: no known device could do this: "
+    )
+    assert capacity_notes(parse(TEXT.split("  - lambda: {name: huge")[0]), address) == ()
+
+
+def test_without_a_scheduler_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable in ("ORCHGPU_SCHEDULER", "ORCHGPU_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.2)
+    assert capacity_notes(parse(TEXT), None) == ()
+    with pytest.raises(AppError) as refused:
+        capacity_notes(parse(TEXT), "127.0.0.1:9")
+    assert refused.value.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
