@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
@@ -185,9 +185,23 @@ class SchedulerClient:
 
     # --- leases
 
-    async def renew(self, lease: str) -> None:
-        """Keep a RESERVED lease for another `reserved_ttl_s`. Raises NOT_FOUND when it is over."""
-        await self._ask(requester.Renew(lease=LeaseId(lease)), answers.Done)
+    async def renew(self, lease: str, lease_s: float | None = None) -> None:
+        """Keep a RESERVED lease for another `reserved_ttl_s`. Raises NOT_FOUND when it is over.
+
+        With `lease_s` a deadline lease ends so long from now; raises CONFLICT while its device is
+        kept for somebody, INVALID when it would last too long in all.
+        """
+        await self._ask(requester.Renew(lease=LeaseId(lease), lease_s=lease_s), answers.Done)
+
+    async def resize(self, lease: str, compute_limit_pct: int) -> Lease:
+        """Another elastic limit of a shared lease. Raises NOT_FOUND, INVALID."""
+        op = requester.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
+        return (await self._ask(op, answers.LeaseAnswer)).lease
+
+    async def transfer(self, lease: str, to: str) -> Lease:
+        """A reservation belongs to session `to`. Raises NOT_FOUND, CONFLICT while it is held."""
+        op = requester.Transfer(lease=LeaseId(lease), to=SessionId(to))
+        return (await self._ask(op, answers.LeaseAnswer)).lease
 
     async def release(
         self, lease: str, reason: EndReason = EndReason.RELEASED, detail: str = ""

@@ -64,13 +64,50 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
     line.show({"released": leases}, lambda: "\n".join(f"{lease} is released" for lease in leases))
 
 
-@click.command(epilog="Example: ssgm renew lease-4f0c2a")
+@click.command(epilog="Example: ssgm renew lease-4f0c2a --lease-length 30m")
 @click.argument("lease")
+@click.option("--lease-length", "length", metavar="TIME", default="1h", show_default=True,
+              help="It ends so long from now, sooner or later than before.")  # fmt: skip
 @connected
-def renew(line: Line, lease: str) -> None:
-    """Keep a lease that is RESERVED for another while; the first renewal accepts a grant."""
-    line.ask(lambda client: client.renew(lease))
-    line.show({"renewed": lease}, lambda: f"{lease} is renewed")
+def renew(line: Line, lease: str, length: str) -> None:
+    """Let a lease of ssgm go on, or end sooner.
+
+    Refused while its device is kept for a request that waited long (exit 4), and beyond what a
+    lease may last in all (parameter lease_s_max). A job's lease lasts as long as its session.
+    """
+    lease_s = parse_duration_s(length)
+    line.ask(lambda client: client.renew(lease, lease_s))
+    line.show(
+        {"renewed": lease, "lease_s": lease_s},
+        lambda: f"{lease} ends in {format_duration(lease_s)}",
+    )
 
 
-COMMANDS = (alloc, dealloc, renew)
+@click.command(epilog="Example: ssgm resize lease-4f0c2a 40")
+@click.argument("lease")
+@click.argument("compute_limit", metavar="PERCENT")
+@connected
+def resize(line: Line, lease: str, compute_limit: str) -> None:
+    """Set the elastic limit of a shared lease's compute; what it was promised stays."""
+    limit_pct = parse_word(_LIMIT, compute_limit)
+    found = line.ask(lambda client: client.resize(lease, limit_pct))
+    line.show({"lease": found}, lambda: f"{lease} may use up to {limit_pct} % of each device")
+
+
+@click.command(epilog="Example: ssgm transfer lease-4f0c2a session-nightly")
+@click.argument("lease")
+@click.argument("session")
+@connected
+def transfer(line: Line, lease: str, session: str) -> None:
+    """Make a reservation another session's, which is told of its states from then on.
+
+    Its own session may do so, or anybody once that is gone; ssgm's own are gone when it ends.
+    A job's lease follows its record: refused (exit 4).
+    """
+    found = line.ask(lambda client: client.transfer(lease, session))
+    line.show({"lease": found}, lambda: f"{lease} belongs to {session}")
+
+
+_LIMIT = next(word for word in WORDS if word.key == "compute_limit")
+
+COMMANDS = (alloc, dealloc, renew, resize, transfer)

@@ -28,7 +28,10 @@ def apply_part(state: State, part: do.Part) -> None:
             state.queue.put(part.waiting)
         case do.RequestDropped():
             state.queue.drop(part.attempt)
-        case do.LeaseGranted() | do.LeaseChanged() | do.LeaseResized() | do.LeaseTransferred():
+        case (
+            do.LeaseGranted() | do.LeaseChanged() | do.LeaseProlonged() | do.LeaseResized()
+            | do.LeaseTransferred()
+        ):  # fmt: skip
             _lent(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
@@ -75,13 +78,16 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
 
 def _lent(
     state: State,
-    part: do.LeaseGranted | do.LeaseChanged | do.LeaseResized | do.LeaseTransferred,
-) -> None:
+    part: do.LeaseGranted | do.LeaseChanged | do.LeaseProlonged | do.LeaseResized
+    | do.LeaseTransferred,
+) -> None:  # fmt: skip
     match part:
         case do.LeaseGranted():
             _granted(state, part)
         case do.LeaseChanged():
             _changed(state, part)
+        case do.LeaseProlonged():
+            state.leases[part.lease].lease_s = part.lease_s
         case do.LeaseResized():
             _resized(state, state.leases[part.lease], part.compute_limit_pct)
         case do.LeaseTransferred():

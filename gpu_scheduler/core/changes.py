@@ -136,6 +136,14 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseProlonged:
+    """A deadline lease has another length, counted from its begin."""
+
+    lease: LeaseId
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseResized:
     """All its shares have another elastic limit."""
 
@@ -165,7 +173,8 @@ Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
     | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten | ParameterSet | TenantUsed | LeaseResized | LeaseTransferred
+    | RecordForgotten | ParameterSet | TenantUsed | LeaseProlonged | LeaseResized
+    | LeaseTransferred
 )  # fmt: skip
 
 
@@ -182,7 +191,7 @@ _PARTS: Mapping[str, type[Part]] = {
         EpochStarted, InventoryDeclared, HostRegistered, HostDrained,
         DeviceDrained, DeviceChanged, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
-        ParameterSet, TenantUsed, LeaseResized, LeaseTransferred,
+        ParameterSet, TenantUsed, LeaseProlonged, LeaseResized, LeaseTransferred,
     )
 }  # fmt: skip
 

@@ -133,9 +133,10 @@ class HandBackAsked(Asked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewAsked(Asked):
-    """op `renew` → Done | NOT_FOUND when the lease is over."""
+    """op `renew` → Done | NOT_FOUND when the lease is over | CONFLICT | INVALID."""
 
     lease: LeaseId
+    lease_s: float | None = None  #: of a deadline lease: it ends so long from now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,10 @@ class HostControl(Protocol):
         ...
 
     def install(self, install: Install) -> None:
-        """Open the lease's door; its shares are usable once the older ones on them are cut."""
+        """Open the lease's door; its shares are usable once the older ones on them are cut.
+
+        Of a lease that is installed already only `cap_s` may have changed: it counts from now.
+        """
         ...
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
-from gpu_scheduler.model import EndReason, Hold, Request
+from gpu_scheduler.model import LENGTH_S_MAX, EndReason, Hold, Request
 
 #: Ids are names, not texts; ours have fewer than 40 characters.
 NAME_CHARACTERS_MAX = 256
@@ -140,9 +140,17 @@ class HandBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renew:
-    """The lease stays RESERVED for another `reserved_ttl_s`; the first one accepts a push."""
+    """The lease stays RESERVED for another `reserved_ttl_s`; the first one accepts a push.
+
+    With `lease_s` a deadline lease ends so long from now.
+    """
 
     lease: LeaseId
+    lease_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.lease_s is not None and not 0 < self.lease_s <= LENGTH_S_MAX:
+            raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

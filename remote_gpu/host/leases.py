@@ -116,21 +116,22 @@ class LeaseTable:
         return self._ended.get(LeaseId(lease))
 
     def install(self, install: Install, now_s: float) -> list[Step]:
-        """Open the door of a lease; repeating it changes nothing. An ended one is not reopened."""
+        """Open the door of a lease. An ended one is not reopened; of a known one only the end of
+        its length may change."""
         if install.lease in self._ended:
             # the scheduler has not heard of the end: say it again
             return [dataclasses.replace(self._ended[install.lease], reported=True)]
         entry = self._entries.get(install.lease)
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
-            if install.hold is Hold.DEADLINE and install.cap_s is not None:
-                entry.ends_at_s = now_s + install.cap_s
             if install.state is LeaseState.ENDING:
                 entry.phase = Phase.RETURNED  # its shares are no longer its own
             elif not self._fits_beside_stuck(entry):
                 # it would block all that come after it, for ever
                 detail = "its shares exceed what this host has left of the device to lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
+        if install.hold is Hold.DEADLINE and install.cap_s is not None:
+            entry.ends_at_s = now_s + install.cap_s
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)
         return self._place()

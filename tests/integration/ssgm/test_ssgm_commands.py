@@ -51,6 +51,20 @@ def test_busy_and_impossible_have_their_own_status(lab: Lab) -> None:
     assert re.match(r"impossible: .*the largest fit is 2 × cuda with 12288 MiB", said.stdout)
 
 
+def test_a_lease_is_renewed_resized_and_transferred(lab: Lab) -> None:
+    lease = lab.take("-m", "1GiB", "--compute-guarantee", "20", "--lease-length", "1m")
+    assert lab.json("renew", lease, "--lease-length", "2h")["lease_s"] == 7200.0
+    too_long = lab.json("renew", lease, "--lease-length", "30d", status=2)["error"]["message"]
+    assert "lease_s_max" in too_long
+    resized = lab.json("resize", lease, "40 %")["lease"]
+    assert [share["compute_limit_pct"] for share in resized["shares"]] == [40]
+    assert "20…100" in lab.ssgm("resize", lease, "10").stderr
+    assert lab.json("transfer", lease, "session-other")["lease"]["id"] == lease
+    for command in (("renew",), ("resize", "50"), ("transfer", "session-other")):
+        arguments = (command[0], "lease-of-yore", *command[1:])
+        assert lab.ssgm(*arguments).returncode == 3, arguments
+
+
 def test_one_device_is_drained_by_its_name(lab: Lab) -> None:
     lease = lab.take("--attempt", "victim")
     (share,) = lab.json("leases")["leases"][0]["shares"]

@@ -159,6 +159,16 @@ def test_sessions_come_and_go_under_a_deadline() -> None:
     assert kinds(leases.expire(1000)) == ["closed", "kill"]
 
 
+def test_another_length_counts_from_when_it_is_told() -> None:
+    leases = table()
+    leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 0)
+    assert leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 50) == []
+    assert leases.next_deadline_s() == 150
+    leases.install(install(1, hold=Hold.DEADLINE, cap_s=5), 60)
+    assert leases.expire(64) == []
+    assert kinds(leases.expire(65)) == ["closed", "kill"]
+
+
 def test_a_session_that_is_over_ends_its_lease() -> None:
     leases = table()
     leases.install(install(1), 0)

@@ -1,0 +1,69 @@
+"""A deadline lease may end later or sooner than it was granted, within the bounds on waiting."""
+
+import pytest
+
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Hold, Request, Sharing
+
+WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+@pytest.fixture
+def lent(one):
+    """One device, lent for a minute."""
+    answer = one.reserve("a", WHOLE, hold=Hold.DEADLINE, lease_s=60.0)
+    return one, answer.granted.lease
+
+
+def prolong(world, lease, lease_s):
+    world.ask(on.RenewAsked, lease=lease.id, lease_s=lease_s)
+    return world.answer()
+
+
+def test_it_ends_so_long_from_now_and_its_host_is_told(lent):
+    world, lease = lent
+    world.advance(50.0)
+    assert prolong(world, lease, 100.0) == do.Done()
+    (told,) = [a.install for a in world.actions if isinstance(a, do.InstallOnHost)]
+    assert (told.lease, told.cap_s) == (lease.id, 100.0)
+    world.advance(99.0)
+    assert [live.id for live in world.leases] == [lease.id]
+    world.advance(2.0)
+    assert not world.leases
+
+
+def test_it_may_end_sooner(lent):
+    world, lease = lent
+    assert prolong(world, lease, 5.0) == do.Done()
+    world.advance(6.0)
+    assert not world.leases
+
+
+def test_its_length_survives_a_restart(lent):
+    world, lease = lent
+    world.advance(30.0)
+    prolong(world, lease, 100.0)
+    world.start()
+    entry = world.machine.state.leases[lease.id]
+    assert entry.deadline_s == pytest.approx(world.now_s + 100.0)
+
+
+def test_all_of_it_is_bounded(lent, code):
+    world, lease = lent
+    world.ask(on.SetAsked, name="lease_s_max", value=100.0)
+    world.advance(30.0)
+    assert prolong(world, lease, 71.0).code is code.INVALID
+    assert prolong(world, lease, 70.0) == do.Done()
+
+
+def test_nobody_goes_on_with_what_is_kept_for_the_head(lent, code):
+    world, lease = lent
+    world.ask(on.SetAsked, name="bypass_max", value=0)
+    assert world.reserve("head", WHOLE, session="s2").outcome is do.Outcome.WAITING
+    assert prolong(world, lease, 100.0).code is code.CONFLICT
+
+
+def test_a_session_lease_has_no_length_to_change(one, code):
+    lease = one.reserve("a").granted.lease
+    assert prolong(one, lease, 100.0).code is code.INVALID
