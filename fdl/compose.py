@@ -86,7 +86,8 @@ def _text(data: bytes | str, name: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise invalid(f"{name}:{line}: error: byte {data[error.start]:#04x} is not UTF-8") from None
+        what = f"byte {data[error.start]:#04x} is not UTF-8; save the file so"
+        raise invalid(f"{name}:{line}: error: {what}") from None
 
 
 def _guarded(source: Source) -> _Composer:
@@ -176,8 +177,10 @@ class _Composer:
         entries: dict[str, Entry] = {}
         while not self._loader.check_event(yaml.MappingEndEvent):
             key = self._node(depth + 1)
-            if not isinstance(key, Scalar) or (key.plain and key.text == "<<"):
+            if not isinstance(key, Scalar):
                 raise self._source.error(key.at, "a key must be a plain word")
+            if key.plain and key.text == "<<":
+                raise self._source.error(key.at, "<< merges mappings: write the keys out")
             if key.text in entries:
                 first = entries[key.text].at.line
                 raise self._source.error(key.at, f"{key.text!r} again; first on line {first}")

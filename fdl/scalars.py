@@ -15,7 +15,7 @@ from gpu_scheduler.versions import is_version
 
 #: Longer text is no name, path or description that any service here accepts.
 TEXT_CHARACTERS_MAX = 4096
-_WHOLE = re.compile(r"[-+]?\d{1,18}")
+_WHOLE = re.compile(r"[-+]?\d{1,40}")
 #: YAML 1.1's words, which SCAR's own loader takes too.
 _FLAGS = {
     "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,

@@ -147,7 +147,7 @@ BAD = {
     "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: error: the anchor &x: anchors are not allowed here"),
     "lone alias": ("a: *x\n", "f.yaml:1:4: error: the alias *x: write the value out"),
     "tag": ("a: !!python/object:os.system {}\n", "f.yaml:1:4: error: the tag tag:yaml.org,2002:python/object:os.system: tags are not allowed here"),
-    "merge": ("<<: {a: 1}\n", "f.yaml:1:1: error: a key must be a plain word"),
+    "merge": ("<<: {a: 1}\n", "f.yaml:1:1: error: << merges mappings: write the keys out"),
     "key": ("? [a]\n: 1\n", "f.yaml:1:3: error: a key must be a plain word"),
     "unclosed": ("a: [1\n", "f.yaml:2:1: error: this is not YAML: expected ',' or ']', but got '<stream end>'"),
     "tab": ("a:\n\tb: 1\n", "f.yaml:2:1: error: this is not YAML: found character '\\t' that cannot start any token"),

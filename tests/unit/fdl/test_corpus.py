@@ -1,0 +1,77 @@
+"""Bad definitions, each with its exact verdict; none is a crash, none is taken for a good file."""
+# ruff: noqa: E501  (one line per case, as people see it)
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from fdl.compose import BYTES_MAX
+from fdl.lint import lint
+from fdl.notes import Severity
+from fdl.parse import parse
+
+ONE = "functions:\n  aws:\n  - lambda:\n      name: a\n      init_script: s\n"
+GPU = ONE + "      input: [{path: inn}]\n      output: [{path: out}]\n    gpu: {%s}\n"
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nfunctions: {aws: [*c]}\n"
+
+CORPUS: dict[str, tuple[str | bytes, str]] = {
+    "alias bomb": (BOMB, "f.yaml:1:4: error: the anchor &a: anchors are not allowed here"),
+    "alias to itself": ("a: &a [*a]\n", "f.yaml:1:4: error: the anchor &a: anchors are not allowed here"),
+    "python object tag": ("functions: !!python/object/apply:os.system [id]\n", "f.yaml:1:12: error: the tag tag:yaml.org,2002:python/object/apply:os.system: tags are not allowed here"),
+    "local tag": ("functions: !include other.yaml\n", "f.yaml:1:12: error: the tag !include: tags are not allowed here"),
+    "binary tag": ("functions: !!binary aGVsbG8=\n", "f.yaml:1:12: error: the tag tag:yaml.org,2002:binary: tags are not allowed here"),
+    "key twice": (ONE + "      init_script: t\n", "f.yaml:6:7: error: 'init_script' again; first on line 5"),
+    "block twice": (GPU % "" + "    gpu: {}\n", "f.yaml:9:5: error: 'gpu' again; first on line 8"),
+    "merge key": (ONE + "      <<: {memory: 512}\n", "f.yaml:6:7: error: << merges mappings: write the keys out"),
+    "list for a number": (ONE + "      memory: [512]\n", "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected a whole number, got a list"),
+    "text for a list": (ONE + "      output: out\n", "f.yaml:6:15: error: functions.aws[0].lambda.output: expected a list, got 'out'"),
+    "mapping for text": (ONE + "      description: {a: b}\n", "f.yaml:6:20: error: functions.aws[0].lambda.description: expected a text of up to 256 characters, got a mapping"),
+    "number for a mapping": ("functions: 7\n", "f.yaml:1:12: error: functions: expected a mapping, got '7'"),
+    "name without text": ("functions: {aws: [{lambda: {name: }}]}\n", "f.yaml:1:34: error: functions.aws[0].lambda.name: expected a function name (letters, digits, - and _, up to 64), got nothing"),
+    "negative count": (GPU % "count: -1", "f.yaml:8:18: error: functions.aws[0].gpu.count: -1 must lie in 1…64"),
+    "count not a number": (GPU % "count: .nan", "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '.nan'"),
+    "count infinite": (GPU % "count: .inf", "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '.inf'"),
+    "count huge": (GPU % "count: 99999999999999999999", "f.yaml:8:18: error: functions.aws[0].gpu.count: 99999999999999999999 must lie in 1…64"),
+    "count a fraction": (GPU % "count: 1.5", "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '1.5'"),
+    "memory negative": (GPU % "memory: -4GiB", "f.yaml:8:19: error: functions.aws[0].gpu.memory: '-4GiB' is not a memory size; write MiB, or a unit as in 4GiB"),
+    "memory beyond any device": (GPU % "memory: 4096TiB", "f.yaml:8:19: error: functions.aws[0].gpu.memory: 4294967296 MiB is more than any device has"),
+    "compute beyond the whole": (GPU % "compute: 101%", "f.yaml:8:20: error: functions.aws[0].gpu.compute: '101%' is not a percentage in 0…100"),
+    "wait for ever": (GPU % "max_wait: 1e999", "f.yaml:8:21: error: functions.aws[0].gpu.max_wait: '1e999' is not a duration; write seconds, or a unit as in 10m"),
+    "output is input": (ONE + "      input: [{path: buc/in}]\n      output: [{path: buc/in}]\n", "f.yaml:7:7: error: functions.aws[0].lambda.output: what it writes triggers a again; change a prefix"),
+    "output below input": (ONE + "      input: [{path: buc}]\n      output: [{path: buc/out}]\n", "f.yaml:7:7: error: functions.aws[0].lambda.output: what it writes triggers a again; change a prefix"),
+    "two functions of one name": (ONE + "  - lambda: {name: a, init_script: s}\n", "f.yaml:6:14: error: functions.aws[1].lambda.name: 'a' is declared twice"),
+    "a provider nobody knows": ("functions: {gcp: [{lambda: {name: a}}]}\n", "f.yaml:1:13: error: functions: unknown key 'gcp'"),
+    "a file too large": ("#" * (BYTES_MAX + 1), "f.yaml: error: 262145 bytes; an FDL file may have at most 262144"),
+    "too deep": ("a: " + "{a: " * 30 + "1" + "}" * 30 + "\n", "f.yaml:1:96: error: nested deeper than 24 levels"),
+    "tabs": ("functions:\n\taws: []\n", "f.yaml:2:1: error: this is not YAML: found character '\\t' that cannot start any token"),
+    "tab after a key": ("functions:\t{aws: []}\n", "f.yaml:1:11: error: this is not YAML: found character '\\t' that cannot start any token"),
+    "NUL": ("functions: a\0b\n", "f.yaml:1:1: error: this is not YAML: character U+0000 is not allowed"),
+    "bell in text": ('functions: "\\a"\n', "f.yaml:1:12: error: functions: expected a mapping, got '\\x07'"),
+    "byte order mark": ("\ufeff" + ONE + "      memmory: 1\n", "f.yaml:6:7: error: functions.aws[0].lambda: unknown key 'memmory'; did you mean 'memory'?"),
+    "not UTF-8": (b"functions: \xff\n", "f.yaml:1: error: byte 0xff is not UTF-8; save the file so"),
+    "UTF-16": ("functions: {}".encode("utf-16"), "f.yaml:1: error: byte 0xff is not UTF-8; save the file so"),
+    "two documents": ("functions: {}\n---\nfunctions: {}\n", "f.yaml:2:1: error: a second document; one file holds one document"),
+    "empty": ("", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
+    "comment alone": ("# nothing\n", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
+    "unclosed quote": ('functions: "\n', "f.yaml:2:1: error: this is not YAML: found unexpected end of stream"),
+    "path out of the bucket": (ONE + "      input: [{path: buc/../other}]\n", "f.yaml:6:22: error: functions.aws[0].lambda.input[0].path: the prefix '../other' has an empty or dotted part"),
+    "bucket of capitals": (ONE + "      input: [{path: Bucket/in}]\n", "f.yaml:6:22: error: functions.aws[0].lambda.input[0].path: 'Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit"),
+    "script of two lines": (ONE.replace("init_script: s", 'init_script: "a\\nb"'), "f.yaml:5:20: error: functions.aws[0].lambda.init_script: 'a\\nb' is not the path of a file"),
+}  # fmt: skip
+
+
+def verdict(data: str | bytes) -> str:
+    """The first lines of the one error, without its excerpt."""
+    try:
+        notes = lint(parse(data, "f.yaml"))
+    except AppError as error:
+        if error.code is not ErrorCode.INVALID:
+            raise
+        return error.message.split("\n")[0]
+    (found,) = [note.text("f.yaml") for note in notes if note.severity is Severity.ERROR]
+    return found
+
+
+@pytest.mark.parametrize("case", CORPUS)
+def test_verdict(case: str) -> None:
+    data, expected = CORPUS[case]
+    assert verdict(data) == expected
