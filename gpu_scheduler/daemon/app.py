@@ -26,9 +26,10 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
+from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import Gate
-from gpu_scheduler.daemon.http_door import Calls, HttpDoor
+from gpu_scheduler.daemon.http_door import HttpDoor
 from gpu_scheduler.daemon.journal import Disk, Journal
 from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.metrics import Metrics
@@ -37,6 +38,7 @@ from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.daemon.tls import Certificate
+from gpu_scheduler.daemon.watch import Hub, WatchedJournal
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol.address import parse_address
@@ -74,6 +76,7 @@ class RunningDaemon:
     nursery: Nursery
     journal: Journal
     reread: asyncio.Event  #: set it: keys and certificate are read again now (SIGHUP)
+    hub: Hub
 
 
 class Performer:
@@ -110,9 +113,12 @@ class Performer:
         self._timer = self._loop.call_later(at_s - self._clock.monotonic_s(), self._tick)
 
     def _tick(self) -> None:
-        assert self.driver is not None
-        ticked = on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s())
-        self.driver.submit(ticked)
+        self.submit(on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s()))
+
+    def submit(self, event: on.Event) -> None:
+        """To the core, by the driver. Raises asyncio.QueueFull when it is hopelessly behind."""
+        assert self.driver is not None, "the doors open when it runs"
+        self.driver.submit(event)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -128,24 +134,27 @@ async def running_daemon(
         parse_address(address)  # refused before any state is made
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        gate, journal, machine, switchboard = _recovered(settings, disk, metrics, stack)
+        gate, journal, machine, switchboard = _locked(settings, disk, metrics, stack)
         performer = Performer(switchboard, clock)
         stack.callback(performer.close)
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
-        driver = Driver(machine, journal, performer.perform, nursery)
-        performer.driver = driver
-        desk = Desk(clock, journal, driver.submit, metrics, gate)
-        calls = Calls(desk, switchboard)
-        ready = asyncio.Event()
-        door = HttpDoor(calls, metrics, journal, gate, ready.is_set)
+        door = HttpDoor(metrics, journal, gate)
         http = await _listen_http(door, settings, stack)
+        with _using(settings.state):  # in a thread: health is answered meanwhile
+            await asyncio.to_thread(_recover, machine, journal)
         for event in _first_events(settings, clock):  # before anybody can ask
             decision = machine.handle(event)
             await journal.append(decision.changes)
             for action in decision.actions:
                 performer.perform(action)
-        nursery.start_eternal(driver.run(), "driver")
         metrics.epoch = machine.state.epoch
+        desk = Desk(clock, journal, performer.submit, metrics, gate)
+        hub = Hub(machine.state, clock, desk, switchboard)
+        driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
+        performer.driver = driver
+        nursery.start_eternal(driver.run(), "driver")
+        nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
+        stack.callback(hub.end_all, "ssgmd stops")
 
         def connection() -> Connection:
             within_s = settings.budget.client_gone_s
@@ -155,38 +164,42 @@ async def running_daemon(
         stack.callback(switchboard.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, gate, reread), "reread")
-        ready.set()
+        door.open(Calls(desk, switchboard), hub)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
             socket=socket, http=http, epoch=metrics.epoch, nursery=nursery, journal=journal,
-            reread=reread,
+            reread=reread, hub=hub,
         )  # fmt: skip
 
 
-def _recovered(
+def _locked(
     settings: DaemonSettings,
     disk: Disk | None,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Gate, Journal, SchedulerMachine, Switchboard]:
-    """Keys, secrets, and the state as the journal tells it; the folder is locked from here on."""
+    """Keys, secrets, and what is empty yet; the folder is locked from here on."""
     with _using(settings.state):
         settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret_of = Secrets.open(settings.state)
-        journal, entries = Journal.open(settings.state, disk)
+        journal = Journal.locked(settings.state, disk)
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters)
-    apply_all(machine, entries, journal.path)
-    journal.snapshot = machine.snapshot
-    logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
     gate = Gate(
         settings.keys or settings.state / KEYS_NAME, lambda lease: _owner_of(machine.state, lease)
     )
     _only_loopback_without_keys(settings, gate)
     return gate, journal, machine, Switchboard(secret_of, metrics)
+
+
+def _recover(machine: SchedulerMachine, journal: Journal) -> None:
+    entries = journal.recover()
+    apply_all(machine, entries, journal.path)
+    journal.snapshot = machine.snapshot
+    logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
 
 
 def _owner_of(state: State, lease: str) -> str | None:

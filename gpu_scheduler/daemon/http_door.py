@@ -1,9 +1,11 @@
-"""The HTTP door: the same ops as JSON, for people and tools; health, readiness, metrics.
+"""The HTTP door: the same ops as JSON, for people and tools; health, metrics, the event stream.
 
-    GET  /v1/<op>?field=value    reading ops: inventory leases queue record records orphans explain
-    POST /v1/<op>                any op but beat and watch; the body is a JSON object of its fields
-    DELETE /v1/leases/<id>       release
-    GET  /v1/openapi.json        all of it, for tools
+    GET    /v1/<op>?field=value  ops that only read (`protocol.openapi.READING_OPS`)
+    POST   /v1/<op>              any op but beat and watch; the body is a JSON object of its fields
+    GET    /v1/leases/<id>       one live lease;  DELETE ends it
+    GET    /v1/watch             what changes, as JSON lines or server-sent events
+    GET    /v1/openapi.json      all of it, for tools
+    GET    /healthz /readyz /metrics
 
 The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
 it while the caller repeats the call within `client_gone_s`; every op may be repeated.
@@ -11,7 +13,9 @@ it while the caller repeats the call within `client_gone_s`; every op may be rep
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,19 +23,17 @@ from aiohttp import web
 
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.ids import SessionId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.desk import Desk
+from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
-from gpu_scheduler.daemon.sessions import Switchboard
+from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
-from gpu_scheduler.protocol.openapi import openapi
+from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
 from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX, OPS
 
-READING_OPS = ("inventory", "leases", "queue", "record", "records", "orphans", "explain")
-NOT_HERE = ("beat", "watch")
+logger = logging.getLogger(__name__)
 
 STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INVALID: 400, ErrorCode.DENIED: 403, ErrorCode.NOT_FOUND: 404,
@@ -39,62 +41,25 @@ STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INTERNAL: 500, ErrorCode.UNAVAILABLE: 503, ErrorCode.TIMEOUT: 504,
 }  # fmt: skip
 
-Answered = tuple[do.Answer, bytes]  # the core's value and its JSON
-
-
-class Calls:
-    """The HTTP door as a sink: one future per request."""
-
-    def __init__(self, desk: Desk, switchboard: Switchboard) -> None:
-        self._desk = desk
-        self._number = switchboard.register(self)
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
-        self._next = 0
-
-    async def ask(self, caller: Caller, session: str, op: str, body: Body) -> Answered:
-        """One op. Raises AppError."""
-        self._next += 1
-        id_ = self._next
-        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._waiting[id_] = future
-        try:
-            known_as = SessionId(caller.session(session))
-            self._desk.ask(caller, known_as, op, body, f"{self._number}.{id_}")
-            return await future
-        except asyncio.QueueFull:
-            text = "the scheduler is behind with its work; try again in a moment"
-            raise AppError(ErrorCode.EXHAUSTED, text) from None
-        finally:
-            del self._waiting[id_]
-
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
-        if (future := self._waiting.get(id_)) and not future.done():
-            future.set_result((answer, text))
-
-    def refuse(self, id_: int, error: AppError) -> None:
-        if (future := self._waiting.get(id_)) and not future.done():
-            future.set_exception(error)
-
-    def close(self) -> None:
-        """Requests under way are ended by the HTTP server itself."""
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SESSION = re.compile(f"[!-~]{{1,{NAME_CHARACTERS_MAX}}}")
+EVENT_STREAM = "text/event-stream"
+JSON_LINES = "application/x-ndjson"
 
 
 class HttpDoor:
-    """Routes and handlers."""
+    """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        metrics: Metrics,
-        journal: Journal,
-        gate: Gate,
-        is_ready: Callable[[], bool],
-    ) -> None:
-        self._calls = calls
-        self._gate = gate
+    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate) -> None:
         self._metrics = metrics
         self._journal = journal
-        self._is_ready = is_ready
+        self._gate = gate
+        self._calls: Calls | None = None
+        self._hub: Hub | None = None
+
+    def open(self, calls: Calls, hub: Hub) -> None:
+        """Recovery is complete."""
+        self._calls, self._hub = calls, hub
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -102,51 +67,54 @@ class HttpDoor:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
         app.router.add_get("/v1/openapi.json", self._openapi)
+        app.router.add_get("/v1/watch", self._watch)
+        app.router.add_get("/v1/leases/{lease}", self._lease)
         app.router.add_delete("/v1/leases/{lease}", self._delete_lease)
-        app.router.add_get("/v1/{op}", self._read)
+        for op in READING_OPS:
+            app.router.add_get(f"/v1/{op}", self._read)
         app.router.add_post("/v1/{op}", self._post)
         return app
+
+    # --- without a key
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.json_response({"ok": True})
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        ready = self._is_ready()
+        ready = self._calls is not None
         return web.json_response({"ready": ready}, status=200 if ready else 503)
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        ops = tuple(op for op in OPS if op not in NOT_HERE)
-        return web.json_response(openapi(ops, f"{VERSION}.0.0"))
+        return web.json_response(openapi(f"{VERSION}.0.0"))
 
-    async def _metrics_text(self, request: web.Request) -> web.Response:
-        ops = ("inventory", "leases", "queue")
-        caller = self._caller(request)
-        answered = [await self._calls.ask(caller, "metrics", op, EMPTY) for op in ops]
-        inventory, leases, queue = (answer for answer, _ in answered)
-        assert isinstance(inventory, do.InventoryAnswer)
-        assert isinstance(leases, do.LeasesAnswer)
-        assert isinstance(queue, do.QueueAnswer)
-        standing = Standing(inventory=inventory, leases=leases, queue=queue)
-        text = prometheus_text(self._metrics, self._journal, standing)
-        return web.Response(text=text, content_type="text/plain")
+    # --- ops
+
+    async def _lease(self, request: web.Request) -> web.Response:
+        answer, _ = await self._ask(request, "leases", EMPTY)
+        assert isinstance(answer, do.LeasesAnswer)
+        wanted = request.match_info["lease"]
+        for lease in answer.leases:
+            if lease.id == wanted:
+                return web.Response(body=encode_json(lease), content_type="application/json")
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown, or over")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
-        body = Body(encode_json({"lease": request.match_info["lease"]}))
-        return await self._answer(request, "release", body)
+        return await self._answer(request, "release", _body({"lease": request.match_info["lease"]}))
 
     async def _read(self, request: web.Request) -> web.Response:
-        op = request.match_info["op"]
-        if op not in READING_OPS:
-            raise AppError(ErrorCode.NOT_FOUND, f"GET /v1/ knows {', '.join(READING_OPS)}")
-        fields: dict[str, Any] = dict(request.query)
-        if "limit" in fields:
-            fields["limit"] = int(fields["limit"]) if fields["limit"].isdigit() else -1
-        return await self._answer(request, op, Body(encode_json(fields)))
+        fields: dict[str, Any] = {}
+        for name, text in request.query.items():
+            if name in fields:
+                raise invalid(f"{name!r:.80} is given twice")
+            fields[name] = int(text) if _WHOLE_NUMBER.fullmatch(text) else text
+        return await self._answer(request, request.path.rpartition("/")[2], _body(fields))
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.match_info["op"]
-        if op in NOT_HERE:
+        if op in NOT_OVER_HTTP:
             raise AppError(ErrorCode.NOT_FOUND, f"{op!r} belongs to the socket door")
+        if op not in OPS:
+            raise AppError(ErrorCode.NOT_FOUND, f"POST /v1/ knows {', '.join(OPS)}")
         text = await request.read()
         try:
             return await self._answer(request, op, Body(text) if text else EMPTY)
@@ -154,24 +122,102 @@ class HttpDoor:
             raise invalid(f"the body must hold the fields of the op: {error}") from None
 
     async def _answer(self, request: web.Request, op: str, body: Body) -> web.Response:
-        session = request.headers.get("X-Session", "http")
-        if not 1 <= len(session) <= NAME_CHARACTERS_MAX:
-            raise invalid(f"X-Session must have 1 to {NAME_CHARACTERS_MAX} characters")
-        answer, text = await self._calls.ask(self._caller(request), session, op, body)
+        answer, text = await self._ask(request, op, body)
         waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
         status = 202 if waits else 200
         return web.Response(body=text, status=status, content_type="application/json")
 
+    async def _ask(self, request: web.Request, op: str, body: Body) -> Answered:
+        calls, caller = self._opened()[0], self._caller(request)
+        session = request.headers.get("X-Session", "http")
+        if not _SESSION.fullmatch(session):
+            text = f"X-Session must have 1 to {NAME_CHARACTERS_MAX} printable ASCII characters"
+            raise invalid(f"{text}, without spaces")
+        return await calls.ask(caller, session, op, body)
+
+    def _opened(self) -> tuple[Calls, Hub]:
+        if self._calls is None or self._hub is None:
+            text = "the scheduler reads its journal; try again in a moment (GET /readyz)"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
+        return self._calls, self._hub
+
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         return self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+
+    # --- figures and events
+
+    async def _metrics_text(self, request: web.Request) -> web.Response:
+        answers = [(await self._ask(request, op, EMPTY))[0] for op in ("inventory", "queue")]
+        leases = (await self._ask(request, "leases", EMPTY))[0]
+        inventory, queue = answers
+        assert isinstance(inventory, do.InventoryAnswer)
+        assert isinstance(leases, do.LeasesAnswer)
+        assert isinstance(queue, do.QueueAnswer)
+        standing = Standing(inventory=inventory, leases=leases, queue=queue)
+        text = prometheus_text(self._metrics, self._journal, standing)
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return web.Response(body=text.encode(), headers={"Content-Type": kind})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        hub, caller = self._opened()[1], self._caller(request)
+        self._gate.may(caller, "watch", None)
+        sse = EVENT_STREAM in request.headers.get("Accept", "")
+        headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        with hub.subscribed() as subscriber:
+            self._gate.entered(subscriber, caller)
+            try:
+                await response.prepare(request)
+                await _written(response, subscriber, b"data: %s\n\n" if sse else b"%s\n")
+            finally:
+                self._gate.left(subscriber)
+        return response
+
+
+async def _written(response: web.StreamResponse, subscriber: Subscriber, form: bytes) -> None:
+    """Until the stream is over or its reader is gone."""
+    with contextlib.suppress(ConnectionError):
+        async for line in subscriber.lines():
+            await response.write(form % line)
+        await response.write_eof()
+
+
+def _body(fields: Mapping[str, Any]) -> Body:
+    try:
+        return Body(encode_json(fields))
+    except (ValueError, UnicodeError):  # half a character, percent-encoded
+        raise invalid("the address holds what is no text") from None
 
 
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
+    """Every error is JSON with a code, those of the HTTP server too."""
     try:
         return await handler(request)
     except AppError as error:
-        return web.json_response({"error": error.as_json()}, status=STATUS[error.code])
+        return _refused(error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
+        text = f"{request.method} {request.path:.200}: {error.reason}"
+        kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+        return _refused(AppError(code, text), error.status, kept)
+    except ConnectionError:
+        raise  # nobody is there to be told
+    except Exception as error:
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        return _refused(AppError(ErrorCode.INTERNAL, "a bug of ours; its trace is in the log"))
+
+
+def _refused(
+    error: AppError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    found = STATUS[error.code] if status is None else status
+    more = dict(headers or {})
+    if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
+        found, more["WWW-Authenticate"] = 401, "Bearer"
+    return web.json_response({"error": error.as_json()}, status=found, headers=more)

@@ -110,18 +110,22 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path, disk: Disk | None = None) -> tuple[Journal, tuple[Entry, ...]]:
-        """Lock the folder, read everything, drop a torn tail; the entries in their order.
-
-        Raises CONFLICT when another ssgmd has the folder, INTERNAL when the journal is corrupt,
-        EXHAUSTED when there is no room to start.
-        """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        journal = cls(folder, lock_folder(folder), disk or RealDisk())
+        """`locked` and `recover` in one: the journal and its entries."""
+        journal = cls.locked(folder, disk)
         try:
-            return journal, journal._recover()
+            return journal, journal.recover()
         except BaseException:
             journal.close()
             raise
+
+    @classmethod
+    def locked(cls, folder: Path, disk: Disk | None = None) -> Journal:
+        """The folder's journal, not read yet; `recover` comes next, whatever happens `close`.
+
+        Raises CONFLICT when another ssgmd has the folder.
+        """
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return cls(folder, lock_folder(folder), disk or RealDisk())
 
     @property
     def size(self) -> int:
@@ -165,7 +169,11 @@ class Journal:
 
     # --- recovery
 
-    def _recover(self) -> tuple[Entry, ...]:
+    def recover(self) -> tuple[Entry, ...]:
+        """Read everything, drop a torn tail; the entries in their order. Any thread may do it.
+
+        Raises INTERNAL when the journal is corrupt, EXHAUSTED when there is no room to start.
+        """
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         scanned = scan(self.path.read_bytes(), str(self.path))
         if scanned.torn:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from corekit.errors import ErrorCode
-from gpu_scheduler.protocol import answers, requester
+from gpu_scheduler.model import Lease
+from gpu_scheduler.protocol import answers, requester, watch
 
 Schema = dict[str, Any]
 
@@ -33,17 +34,55 @@ _SCALARS: Mapping[Any, Schema] = {
 }  # fmt: skip
 
 
-def openapi(ops: tuple[str, ...], version: str) -> Schema:
-    """The document for `POST /v1/<op>` of the given ops."""
+#: Ops that change nothing: `GET` does too, with their fields in the query.
+READING_OPS = (
+    "inventory", "leases", "queue", "record", "records", "orphans", "explain", "parameters",
+)  # fmt: skip
+#: Ops that belong to a connection.
+NOT_OVER_HTTP = ("beat", "watch")
+
+_STATUS = {
+    "400": "the request is wrong (code invalid)", "401": "no key, or an unknown one (denied)",
+    "403": "the key does not suffice (denied)", "404": "not found (not_found)",
+    "409": "somebody else changed it first (conflict)", "413": "the body is too large (invalid)",
+    "422": "no known device could ever do it (impossible)",
+    "429": "a limit is reached (exhausted)", "503": "try again in a moment (unavailable)",
+}  # fmt: skip
+_DESCRIPTION = """Who gets which device. Every op may be repeated; all times are in seconds.
+
+A session (`X-Session`) owns what it reserved; a waiting `reserve` or `attempt` is answered 202 and
+asked again. With keys, `Authorization: Bearer <name>.<secret>`."""
+
+
+def openapi(version: str) -> Schema:
+    """The document of the whole HTTP door."""
     schemas: dict[str, Schema] = {"Error": _ERROR}
-    paths = {f"/v1/{op}": {"post": _operation(op, schemas)} for op in ops}
+    paths: dict[str, Schema] = {}
+    for op in requester.OPS:
+        if op not in NOT_OVER_HTTP:
+            paths[f"/v1/{op}"] = {"post": _operation(op, schemas)}
+    for op in READING_OPS:
+        paths[f"/v1/{op}"]["get"] = _reading(op, schemas)
+    paths["/v1/leases/{lease}"] = _one_lease(schemas)
+    paths["/v1/watch"] = {"get": _watching(schemas)}
+    for name, summary in _OPEN.items():
+        paths[name] = {"get": _plain(summary)}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "ssgmd", "version": version},
+        "info": {"title": "ssgmd", "version": version, "description": _DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
     }
 
+
+_OPEN: Mapping[str, str] = {
+    "/healthz": "200 while the process answers", "/readyz": "200 once recovery is complete",
+    "/metrics": "Prometheus text, version 0.0.4",
+}  # fmt: skip
 
 _ERROR: Schema = {
     "type": "object",
@@ -63,16 +102,107 @@ _ERROR: Schema = {
 
 
 def _operation(op: str, schemas: dict[str, Schema]) -> Schema:
-    cls = requester.OPS[op]
-    answer = _ANSWERS.get(op, answers.Done)
-    good = {"description": "done", "content": _json(_schema(answer, schemas))}
-    wrong = {"description": "why not", "content": _json({"$ref": "#/components/schemas/Error"})}
+    """`POST /v1/<op>`: its fields are the body; a body without need may be left out."""
+    schema = _schema(requester.OPS[op], schemas)
+    needed = bool(schemas[requester.OPS[op].__name__]["required"])
     return {
         "operationId": op,
-        "summary": (cls.__doc__ or "").strip().splitlines()[0],
-        "requestBody": {"content": _json(_schema(cls, schemas))},
-        "responses": {"200": good, "default": wrong},
+        **_described(op, schemas),
+        "parameters": [_SESSION],
+        "requestBody": {"required": needed, "content": _json(schema)},
     }
+
+
+def _reading(op: str, schemas: dict[str, Schema]) -> Schema:
+    """`GET /v1/<op>`: those of its fields that are plain words or numbers."""
+    cls = requester.OPS[op]
+    hints = typing.get_type_hints(cls)
+    fields = [
+        {
+            "name": field.name, "in": "query", "required": _required(field),
+            "schema": _scalar(hints[field.name]),
+        }
+        for field in dataclasses.fields(cls)
+        if _is_scalar(hints[field.name])
+    ]  # fmt: skip
+    described = {"operationId": f"get_{op}", **_described(op, schemas)}
+    return {**described, "parameters": [_SESSION, *fields]}
+
+
+def _is_scalar(hint: Any) -> bool:
+    kinds = [getattr(one, "__supertype__", one) for one in typing.get_args(hint) or (hint,)]
+    return all(kind in (str, int, type(None)) for kind in kinds)
+
+
+def _scalar(hint: Any) -> Schema:
+    """In a query there is no null: what may be left out is left out."""
+    kinds = [one for one in typing.get_args(hint) or (hint,) if one is not type(None)]
+    return _schema(kinds[0], {})
+
+
+_SESSION: Schema = {
+    "name": "X-Session", "in": "header", "required": False,
+    "description": "whom the request belongs to; `http` without it",
+    "schema": {
+        "type": "string", "pattern": "^[!-~]+$", "maxLength": requester.NAME_CHARACTERS_MAX,
+    },
+}  # fmt: skip
+
+
+def _described(op: str, schemas: dict[str, Schema]) -> Schema:
+    answer = _schema(_ANSWERS.get(op, answers.Done), schemas)
+    responses = {"200": {"description": "done", "content": _json(answer)}, **_refusals()}
+    if op in ("attempt", "reserve"):
+        waits = "it waits; ask again within client_gone_s to keep its place"
+        responses["202"] = {"description": waits, "content": _json(answer)}
+    docstring = (requester.OPS[op].__doc__ or "").strip().splitlines()[0]
+    return {"summary": docstring, "responses": responses}
+
+
+def _refusals() -> Schema:
+    content = _json({"$ref": "#/components/schemas/Error"})
+    return {status: {"description": why, "content": content} for status, why in _STATUS.items()}
+
+
+def _one_lease(schemas: dict[str, Schema]) -> Schema:
+    lease = {"name": "lease", "in": "path", "required": True, "schema": {"type": "string"}}
+    found = {"description": "it lives", "content": _json(_schema(Lease, schemas))}
+    return {
+        "parameters": [lease, _SESSION],
+        "get": {
+            "operationId": "get_lease",
+            "summary": "One live lease; 404 when it is over.",
+            "responses": {"200": found, **_refusals()},
+        },
+        "delete": {"operationId": "delete_lease", **_described("release", schemas)},
+    }
+
+
+def _watching(schemas: dict[str, Schema]) -> Schema:
+    """One line of the stream; JSON lines, or server-sent events when those are accepted."""
+    frame = {
+        "type": "object",
+        "required": ["event", "seq", "at_s"],
+        "properties": {
+            "event": {"enum": list(watch.EVENTS.values())},
+            "seq": {"type": "integer"},
+            "at_s": {"type": "number"},
+        },
+    }
+    for event in watch.EVENTS:  # their own fields; a line has those of one of them besides
+        _schema(event, schemas)
+        schemas[event.__name__].pop("additionalProperties")
+    known = [{"$ref": f"#/components/schemas/{event.__name__}"} for event in watch.EVENTS]
+    line = {"allOf": [frame, {"anyOf": known}]}
+    content = {"application/x-ndjson": {"schema": line}, "text/event-stream": {"schema": line}}
+    stream = {"description": "one event a line, without end", "content": content}
+    summary = "What changes, as it happens: leases, queue, hosts, devices, parameters."
+    responses = {"200": stream, **_refusals()}
+    return {"operationId": "watch", "summary": summary, "responses": responses}
+
+
+def _plain(summary: str) -> Schema:
+    return {"summary": summary, "responses": {"200": {"description": "yes"}, **_refusals()}}
 
 
 def _json(schema: Schema) -> Schema:

@@ -7,10 +7,10 @@ from typing import Any
 from corekit.decode import encode
 from corekit.ids import JobId
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol.openapi import openapi
+from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, openapi
 from gpu_scheduler.protocol.requester import OPS, Attempt
 
-DOCUMENT = openapi(tuple(OPS), "1.0.0")
+DOCUMENT = openapi("1.0.0")
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 
@@ -24,7 +24,8 @@ def references(value: Any) -> list[str]:
 
 
 def test_every_op_is_described_and_every_reference_leads_somewhere() -> None:
-    assert set(DOCUMENT["paths"]) == {f"/v1/{op}" for op in OPS}
+    described = {path for path, item in DOCUMENT["paths"].items() if "post" in item}
+    assert described == {f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP}
     names = {ref.rpartition("/")[2] for ref in references(DOCUMENT)}
     assert names <= set(SCHEMAS)
     assert {"Request", "GrantedLease", "Record", "Explanation"} <= names

@@ -1,0 +1,83 @@
+"""Words of the event stream, `GET /v1/watch`: what changes, as it happens, one object each.
+
+Every object has `event` (the name in `EVENTS`), `seq` (rises by one within a stream) and `at_s`
+(wall clock). A stream begins with `started` and with every host and device as it stands; `beat`
+says that nothing happened; after `lost` the stream ends: read the state again, then watch anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.core.actions import LeasePush
+from gpu_scheduler.model import Health, HostState, Symptom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """First of a stream."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueChanged:
+    """A request waits from now on, or does not any more (granted, withdrawn, refused)."""
+
+    attempt: str
+    queued: bool
+    waiting: int  #: requests in the queue now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChanged:
+    """A host as it is now; `state` None: forgotten."""
+
+    host: HostId
+    state: HostState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChanged:
+    """A device as it is now; `health` None: gone from the inventory."""
+
+    host: HostId
+    device: DeviceId
+    health: Health | None
+    symptoms: tuple[Symptom, ...] = ()
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterChanged:
+    """`set` was asked for."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """Nothing happened; the stream lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The reader was too slow, or the daemon stops: events after this one are missing."""
+
+    why: str
+
+
+WatchEvent = (
+    Started | LeasePush | QueueChanged | HostChanged | DeviceChanged | ParameterChanged | Beat
+    | Lost
+)  # fmt: skip
+
+#: Class → its name on the wire.
+EVENTS: Mapping[type[WatchEvent], str] = {
+    Started: "started", LeasePush: "lease", QueueChanged: "queue", HostChanged: "host",
+    DeviceChanged: "device", ParameterChanged: "parameter", Beat: "beat", Lost: "lost",
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""One ssgmd inside the test's process, its two doors, and how to knock at them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from corekit.budget import Budget
+from gpu_scheduler.daemon.app import DaemonSettings, RunningDaemon, running_daemon
+
+BUDGET = Budget().scaled(0.05)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of the HTTP door."""
+
+    status: int
+    value: Any
+    headers: Any
+
+
+@dataclass(frozen=True)
+class Doors:
+    """A running daemon."""
+
+    daemon: RunningDaemon
+    http: aiohttp.ClientSession
+    state: Path
+    tls: ssl.SSLContext | None
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None, **options: Any
+    ) -> Answer:
+        """One HTTP request; `body` is sent as JSON, or as it is when it is bytes."""
+        headers = {**options.pop("headers", {})}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        scheme = "http" if self.tls is None else "https"
+        url = f"{scheme}://{self.daemon.http}{path}"
+        async with self.http.request(
+            method, url, data=data, headers=headers, ssl=self.tls or False, **options
+        ) as answer:
+            text = await answer.text()
+            is_json = answer.headers["Content-Type"].startswith("application/json")
+            return Answer(answer.status, json.loads(text) if is_json else text, answer.headers)
+
+    @contextlib.asynccontextmanager
+    async def peer(self) -> AsyncIterator[Peer]:
+        """A connection to the socket door that says what it likes."""
+        host, _, port = self.daemon.socket.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=self.tls)
+        try:
+            yield Peer(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One end of a raw connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def line(self, line: bytes) -> Any:
+        """Send a line; the next line that comes, None at the end of the connection."""
+        self.writer.write(line + b"\n")
+        return await self.next()
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(20):
+            line = await self.reader.readline()
+        return json.loads(line) if line else None
+
+    async def ask(self, **fields: Any) -> Any:
+        return await self.line(json.dumps({"id": 1, **fields}).encode())
+
+    async def hello(self, **fields: Any) -> Any:
+        known = {"role": "requester", "session": "s", "version": 1, **fields}
+        return await self.ask(op="hello", **known)
+
+
+@contextlib.asynccontextmanager
+async def serving(state: Path, **settings: Any) -> AsyncIterator[Doors]:
+    """A daemon on `state` for the length of the block."""
+    told = DaemonSettings(state=state, budget=settings.pop("budget", BUDGET), **settings)
+    tls = None
+    if told.certificate is not None:
+        tls = ssl.create_default_context(cafile=str(state.parent / "ca.pem"))
+    async with running_daemon(told) as daemon, aiohttp.ClientSession() as http:
+        yield Doors(daemon, http, state, tls)

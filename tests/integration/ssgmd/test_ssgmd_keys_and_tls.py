@@ -1,0 +1,225 @@
+"""Both doors with keys and TLS: who has no key, or the wrong one, is told so and gets nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key, revoke_key
+from gpu_scheduler.daemon.tls import Certificate
+from gpu_scheduler.model import Request
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.monitor.probes import FileProbe
+from gpu_scheduler.monitor.watched import WatchedHost
+from gpu_scheduler.protocol.keys import new_key
+from tests.integration.ssgmd.conftest import BUDGET, serving
+
+DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+
+
+def added(state: Path, name: str, role: Role, **bound: str) -> str:
+    return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64, **bound))
+
+
+def issued(folder: Path, name: str) -> Certificate:
+    """A certificate of 127.0.0.1 by an authority of its own, `ca.pem` beside it."""
+    now = datetime.datetime.now(datetime.UTC)
+    ca_key, key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    authority = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ssgmd")])
+
+    def certificate(of: x509.Name, public: Any, *extensions: x509.ExtensionType) -> bytes:
+        builder = x509.CertificateBuilder().subject_name(of).issuer_name(authority)
+        builder = builder.public_key(public).serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(now - datetime.timedelta(days=1))
+        builder = builder.not_valid_after(now + datetime.timedelta(days=1))
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(ca_key, None).public_bytes(serialization.Encoding.PEM)
+
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    signs = x509.BasicConstraints(ca=True, path_length=None)
+    (folder / "ca.pem").write_bytes(certificate(authority, ca_key.public_key(), signs))
+    pem, secret = folder / f"{name}.pem", folder / f"{name}.key"
+    pem.write_bytes(certificate(subject, key.public_key(), address))
+    secret.touch(mode=0o600)
+    secret.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return Certificate(pem, secret)
+
+
+@pytest.mark.asyncio
+async def test_both_doors_over_tls_with_a_key_for_each_role(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    state = tmp_path / "state"
+    keys = {role: added(state, role.value, role) for role in Role}
+    ca, devices = tmp_path / "ca.pem", tmp_path / "devices.yaml"
+    devices.write_text("devices: [{kind: cuda, model: M, memory_mib: 1000}]")
+    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
+        address = doors.daemon.socket
+        async with (
+            HostLink(
+                address, host="gpu-a", control=WatchedHost(), gateway="127.0.0.1:1",
+                probe=FileProbe(devices, "gpu-a"), budget=BUDGET,
+                access=Access(key=keys[Role.HOST], ca=ca),
+            ) as link,
+            SchedulerClient(
+                address, budget=BUDGET, access=Access(key=keys[Role.REQUESTER], ca=ca)
+            ) as requester,
+            SchedulerClient(
+                address, budget=BUDGET, access=Access(key=keys[Role.READER], ca=ca)
+            ) as reader,
+        ):  # fmt: skip
+            await asyncio.wait_for(link.registered(), 20)
+            granted = (await requester.reserve("a", Request(), wait=False)).granted
+            assert granted is not None
+            assert requester.session.startswith("requester/")
+            [lease] = await reader.leases()
+            for refused in (reader.release(lease.id), requester.drain("gpu-a")):
+                with pytest.raises(AppError, match="has role") as caught:
+                    await refused
+                assert caught.value.code is ErrorCode.DENIED
+            answer = await doors.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.READER])
+            assert (answer.status, answer.value["error"]["code"]) == (403, "denied")
+            for path in ("/healthz", "/readyz", "/v1/openapi.json"):
+                assert (await doors.ask("GET", path)).status == 200
+            for path in ("/metrics", "/v1/watch", "/v1/leases"):
+                assert (await doors.ask("GET", path)).status == 401
+            unknown = await doors.ask("GET", "/v1/leases", key=new_key("nobody"))
+            assert (unknown.status, unknown.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert (await doors.ask("GET", "/metrics", key=keys[Role.READER])).status == 200
+            answer = await doors.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.OPERATOR])
+            assert answer.status == 200
+    for key in keys.values():
+        assert key.partition(".")[2] not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> None:
+    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
+    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
+             "installed": [], "version": 1}  # fmt: skip
+    async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as stranger:
+        wrong = await host.ask(op="hello", role="host", host="gpu-b", key=host_key, **hello)
+        assert "not for 'gpu-b'" in wrong["error"]["message"]
+        assert (await host.ask(op="beat"))["error"]["code"] == "invalid", "nobody was welcomed"
+        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        body = {"attempt": "x", "request": {"memory_mib": 10}}
+        granted = (await doors.ask("POST", "/v1/reserve", body, key=a)).value["granted"]
+        lease = granted["lease"]["id"]
+        assert (await doors.ask("GET", f"/v1/leases/{lease}", key=b)).status == 200, "may look"
+        answer = await doors.ask("DELETE", f"/v1/leases/{lease}", key=b)
+        assert (answer.status, answer.value["error"]["details"]) == (403, {"needs": "owner"})
+        assert "ok" in await stranger.hello(session="a/http", key=b)
+        for op in ("release", "renew"):
+            answer = await stranger.ask(op=op, lease=lease)
+            assert answer["error"]["code"] == "denied"
+        again = await doors.ask("POST", "/v1/reserve", body, key=b)
+        assert (again.status, again.value["error"]["code"]) == (409, "conflict")
+        assert (await doors.ask("DELETE", f"/v1/leases/{lease}", key=a)).status == 200
+
+
+@pytest.mark.asyncio
+async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_path: Path) -> None:
+    async with serving(tmp_path) as doors, doors.peer() as early:
+        assert "ok" in await early.hello()
+        key = added(tmp_path, "a", Role.READER)
+        doors.daemon.reread.set()
+        assert await early.next() is None, "who came without a key is let out"
+        async with doors.peer() as late, doors.peer() as without:
+            assert "ok" in await late.hello(key=key)
+            assert (await without.hello())["error"]["details"] == {"needs": "key"}
+            revoke_key(tmp_path / NAME, "a")
+            os.utime(tmp_path / NAME, ns=(1, 1))
+            doors.daemon.reread.set()
+            assert await late.next() is None
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path: Path) -> None:
+    state, other = tmp_path / "state", tmp_path / "other"
+    other.mkdir()
+    issued(other, "b")
+    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
+        address = doors.daemon.socket
+        async with SchedulerClient(
+            address, budget=BUDGET, deadline_s=20, access=Access(ca=other / "ca.pem")
+        ) as client:
+            with pytest.raises(AppError, match="certificate") as caught:
+                await client.leases()
+            assert caught.value.code is ErrorCode.DENIED
+        async with SchedulerClient(address, budget=BUDGET, deadline_s=0.3) as plain:
+            with pytest.raises(AppError, match="broke off before its welcome"):
+                await plain.leases()
+    async with serving(tmp_path / "plain") as doors:
+        access = Access(ca=tmp_path / "ca.pem")
+        async with SchedulerClient(
+            doors.daemon.socket, budget=BUDGET, deadline_s=0.3, access=access
+        ) as client:
+            with pytest.raises(AppError, match=r"speaks no TLS 1\.3"):
+                await client.leases()
+
+
+@pytest.mark.asyncio
+async def test_a_renewed_certificate_is_for_the_next_connection(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
+        issued(tmp_path, "a")
+        (tmp_path / "a.pem").touch()
+        doors.daemon.reread.set()
+        async with SchedulerClient(
+            doors.daemon.socket, budget=BUDGET, deadline_s=20, access=Access(ca=tmp_path / "ca.pem")
+        ) as client:
+            leases = None
+            while leases is None:
+                with contextlib.suppress(AppError):  # the daemon has not read it again yet
+                    leases = await client.leases()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("door", ["listen", "http"])
+async def test_other_machines_are_let_in_by_key_only(tmp_path: Path, door: str) -> None:
+    with pytest.raises(AppError, match="can be reached from other machines") as caught:
+        async with serving(tmp_path / "state", **{door: "0.0.0.0:0"}):
+            pass
+    assert caught.value.code is ErrorCode.DENIED
+    added(tmp_path / "state", "a", Role.READER)
+    async with serving(tmp_path / "state", **{door: "0.0.0.0:0"}):
+        pass
+
+
+@pytest.mark.asyncio
+async def test_a_named_keys_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="ssgmd keys add") as caught:
+        async with serving(tmp_path, keys=tmp_path / "none.json"):
+            pass
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.asyncio
+async def test_nobody_keeps_a_connection_without_a_hello(tmp_path: Path) -> None:
+    async with serving(tmp_path) as doors, doors.peer() as peer:
+        assert (await peer.next())["error"]["code"] == "timeout"
+        assert await peer.next() is None

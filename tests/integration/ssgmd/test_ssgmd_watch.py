@@ -1,0 +1,86 @@
+"""`GET /v1/watch` tells what changes, as it happens, in both forms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.ssgmd.conftest import Doors, serving
+
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HELLO = {"op": "hello", "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
+         "devices": [DEVICE], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+
+
+async def stream(doors: Doors, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
+    url = f"http://{doors.daemon.http}/v1/watch"
+    async with doors.http.get(url, headers={"Accept": accept}) as answer:
+        assert answer.status == 200
+        async for line in answer.content:
+            text = line.removeprefix(b"data: ").strip()
+            if text:
+                yield json.loads(text)
+
+
+async def until(events: AsyncIterator[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    """The next event that has these values."""
+    async with asyncio.timeout(20):
+        async for event in events:
+            if wanted.items() <= event.items():
+                return event
+    raise AssertionError(f"the stream ended before {wanted}")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "text/event-stream"])
+async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None:
+    async with serving(tmp_path) as doors, doors.peer() as host:
+        events = stream(doors, accept)
+        assert (await anext(events))["event"] == "started"
+        await host.ask(**HELLO)
+        await until(events, event="host", host="h", state="UP")
+        await until(events, event="device", device="h/0", health="OK", drained=False)
+
+        async def reserve(attempt: str) -> Any:
+            request = {"sharing": "exclusive"}
+            body = {"attempt": attempt, "request": request, "wait": True}
+            return (await doors.ask("POST", "/v1/reserve", body)).value
+
+        lease = (await reserve("a"))["granted"]["lease"]["id"]
+        await until(events, event="lease", lease=lease, state="RESERVED")
+        assert (await reserve("b"))["outcome"] == "waiting"
+        await until(events, event="queue", attempt="b", queued=True, waiting=1)
+        await doors.ask("DELETE", f"/v1/leases/{lease}")
+        await until(events, event="lease", lease=lease, state="ENDED", reason="RELEASED")
+        await doors.ask("POST", "/v1/withdraw", {"attempt": "b"})
+        await doors.ask("POST", "/v1/set", {"name": "policy", "value": "fair"})
+        await until(events, event="parameter", name="policy", value="fair")
+        await doors.ask("POST", "/v1/drain", {"host": "h"})
+        await until(events, event="host", host="h", state="DRAINED")
+        await doors.ask("POST", "/v1/drain", {"host": "h", "device": "h/0"})
+        await until(events, event="device", device="h/0", drained=True)
+        host.writer.close()
+        await until(events, event="host", host="h", state="LOST")
+        await doors.ask("POST", "/v1/forget", {"host": "h"})
+        await until(events, event="host", host="h", state=None)
+        await until(events, event="beat")
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.asyncio
+async def test_a_stream_begins_with_what_stands_and_ends_with_the_daemon(tmp_path: Path) -> None:
+    async with serving(tmp_path) as doors, doors.peer() as host:
+        await host.ask(**HELLO)
+        events = stream(doors)
+        seen = [await anext(events) for _ in range(3)]
+        assert [event["event"] for event in seen] == ["started", "host", "device"]
+        assert [event["seq"] for event in seen] == [1, 2, 3]
+        doors.daemon.hub.end_all("ssgmd stops")
+        assert (await until(events, event="lost"))["why"] == "ssgmd stops"
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
