@@ -127,6 +127,7 @@ class DeviceView:
     compute_free_pct: int
     leases: tuple[LeaseId, ...]
     usage: Usage | None
+    drained: bool = False  #: this device alone; see also the state of its host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

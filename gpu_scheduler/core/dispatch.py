@@ -14,7 +14,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.capacity import impossible
 from gpu_scheduler.core.explain import explain, wanted
-from gpu_scheduler.core.fits import fits_ever
+from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
 from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.search import Found, newcomer_found, next_found, within_quota
@@ -22,7 +22,7 @@ from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Explanation, Health, HostState, Request, Step
+from gpu_scheduler.model import Explanation, Request, Step
 
 
 class Judgement(NamedTuple):
@@ -58,9 +58,10 @@ def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> tuple[do.Outcome, L
         return judgement.outcome, grant(turn, judgement.found, accepted=True)
     if judgement.outcome is do.Outcome.WAITING and wait:
         enqueue(turn, waiting, looked=judgement.looked)
-    elif judgement.outcome is do.Outcome.WAITING:
-        return do.Outcome.BUSY, None
-    return judgement.outcome, None
+        return judgement.outcome, None
+    turn.state.remember_refused(waiting.attempt, waiting.request)
+    busy = judgement.outcome is do.Outcome.WAITING
+    return do.Outcome.BUSY if busy else judgement.outcome, None
 
 
 def never(turn: Turn, waiting: to.Waiting) -> str | None:
@@ -220,8 +221,7 @@ def _all_usable(turn: Turn, request: Request) -> bool:
     devices = [inventory.devices.get(DeviceId(d)) for d in turn.state.bypass.kept]
     return all(
         entry is not None
-        and entry.device.health is Health.OK
-        and inventory.hosts[entry.host].shown_state is HostState.UP
+        and away(inventory.shape_of(entry.device.id)) is None
         and fits_ever(request, inventory.shape_of(entry.device.id))
         for entry in devices
     )
@@ -271,6 +271,7 @@ def judge_anew(turn: Turn) -> None:
 
 def _withdraw(turn: Turn, waiting: to.Waiting) -> None:
     drop(turn, waiting.attempt)
+    turn.state.remember_refused(waiting.attempt, waiting.request)
     record = turn.record_of(waiting.holder)
     if record is not None:
         turn.write(record, Step.RECEIVED)

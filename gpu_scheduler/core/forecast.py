@@ -46,17 +46,17 @@ def start_of_head_s(view: StateView, budget: Budget) -> float | None:
         return None
     start_s = 0.0
     for device in view.bypass.kept:
-        free_s = _free_for_s(view, budget, DeviceId(device), waiting.request)
+        free_s = free_for_s(view, budget, DeviceId(device), waiting.request)
         if free_s is None:
             return None
         start_s = max(start_s, free_s)
     return start_s
 
 
-def _free_for_s(
+def free_for_s(
     view: StateView, budget: Budget, device: DeviceId, request: Request
 ) -> float | None:
-    """When enough leases on one device have ended; 0 = now."""
+    """When enough leases on one device have ended (monotonic); 0 = now, None = not known."""
     entry = view.inventory.devices.get(device)
     if entry is None:
         return None  # forgotten; another will be kept
@@ -72,7 +72,7 @@ def _free_for_s(
 
 
 def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
-    """Would the request fit this device, which is kept for it, once these leases are gone?"""
+    """Would the request fit this device, if it is kept for nobody else, without these leases?"""
     shape = entry.shape
     assert shape is not None, "every known device is indexed"
     ended = [entry.shares[lease] for lease in gone]

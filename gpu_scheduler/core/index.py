@@ -184,6 +184,16 @@ class Index:
             self._ranked.clear()
         group.add(device, shape)
 
+    def move(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """A device has another shape; its make is seldom another one."""
+        if old.make != new.make:
+            self.remove(device, old)
+            self.add(device, new)
+            return
+        group = self.groups[old.make]
+        group.remove(device, old)
+        group.add(device, new)
+
     def remove(self, device: DeviceId, shape: Shape) -> None:
         group = self.groups[shape.make]
         group.remove(device, shape)

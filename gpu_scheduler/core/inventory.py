@@ -210,12 +210,16 @@ class Inventory:
         old, new = entry.shape, current_shape(entry, self.hosts[entry.host])
         if new == old:
             return
-        self._unindex(entry)
         entry.shape = new
         self.shapes[new] = self.shapes.get(new, 0) + 1
-        self.index.add(entry.device.id, new)
-        for key in entry.resident:
-            self._warm.setdefault(key, Index()).add(entry.device.id, new)
+        indexes = [self.index, *(self._warm[key] for key in entry.resident)]
+        for index in indexes:
+            if old is None:
+                index.add(entry.device.id, new)
+            else:
+                index.move(entry.device.id, old, new)
+        if old is not None:
+            self._one_less(old)
         if old is None or old.make != new.make:
             self.ever.clear()
         if old is None or not tighter(old, new):
@@ -228,13 +232,16 @@ class Inventory:
         shape = entry.shape
         if shape is None:
             return
-        self.shapes[shape] -= 1
-        if not self.shapes[shape]:
-            del self.shapes[shape]
+        self._one_less(shape)
         self.index.remove(entry.device.id, shape)
         for key in entry.resident:
             self._cool(key, entry, shape)
         entry.shape = None
+
+    def _one_less(self, shape: Shape) -> None:
+        self.shapes[shape] -= 1
+        if not self.shapes[shape]:
+            del self.shapes[shape]
 
     def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
         index = self._warm[key]

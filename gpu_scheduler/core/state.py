@@ -19,6 +19,9 @@ from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
 
+#: People ask why within minutes; a storm of refusals must not fill the memory.
+REFUSED_MAX = 1000
+
 
 @dataclass(slots=True)
 class LeaseEntry:
@@ -69,6 +72,7 @@ class State:
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, None] = field(default_factory=dict)
     bypass: Bypass = field(default_factory=Bypass)
+    refused: dict[str, Request] = field(default_factory=dict)  #: by attempt, for `explain`
     openings: Openings = field(default_factory=Openings)
     timers: Timers = field(default_factory=Timers)
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
@@ -85,6 +89,13 @@ class State:
         self.parameters = overridden(self.configured, overrides)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
+
+    def remember_refused(self, attempt: str, request: Request) -> None:
+        """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
+        self.refused.pop(attempt, None)
+        self.refused[attempt] = request
+        if len(self.refused) > REFUSED_MAX:
+            del self.refused[next(iter(self.refused))]
 
     def live_lease(self, record: Record) -> LeaseEntry | None:
         """The lease of a record's newest attempt, if it is not over."""

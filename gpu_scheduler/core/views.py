@@ -6,15 +6,20 @@ from itertools import dropwhile, islice
 from typing import assert_never
 
 from corekit.errors import ErrorCode
+from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.dispatch import explained, judge
+from gpu_scheduler.core.dispatch import explained, held_back, judge
+from gpu_scheduler.core.expected import expected
+from gpu_scheduler.core.explain import verdicts, wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.rules import parameters
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.model import Explanation, Record
 
 Question = (
     on.OrphansAsked | on.RecordAsked | on.RecordsAsked | on.ExplainAsked | on.InventoryAsked
@@ -75,7 +80,7 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
     return do.DeviceView(
         device=entry.device, memory_free_mib=entry.device.memory_mib - entry.promised_mib,
         compute_free_pct=COMPUTE_PCT_MAX - entry.promised_pct, leases=tuple(entry.shares),
-        usage=entry.usage,
+        usage=entry.usage, drained=entry.drained,
     )  # fmt: skip
 
 
@@ -93,27 +98,62 @@ def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
 
 
 def _explain(turn: Turn, event: on.ExplainAsked) -> None:
-    """A queued or granted request by attempt or holder, or any request as a dry run."""
-    attempt = event.attempt
+    """A queued, granted or refused request by attempt or holder, or any request as a dry run."""
+    state, attempt = turn.state, event.attempt
     record = turn.record_of(event.holder)
     if record is not None:
         attempt = f"{record.holder}:{record.attempt}"
-    waiting = None if attempt is None else turn.state.queue.entries.get(attempt)
-    lease = None if attempt is None else turn.state.lease_of.get(attempt)
-    request = event.request
+    lease = state.leases.get(state.lease_of.get(attempt or "", LeaseId("")))
+    if lease is not None:
+        turn.reply(event.reply_to, _granted(turn, lease))
+        return
+    waiting = state.queue.entries.get(attempt or "")
+    request = event.request or state.refused.get(attempt or "")
     if waiting is not None:
-        request, outcome = waiting.request, do.Outcome.WAITING
-    elif lease is not None:
-        request, outcome = turn.state.leases[lease].request, do.Outcome.GRANTED
+        outcome = do.Outcome.WAITING
     elif request is not None:
         waiting = Waiting(
             attempt="", holder=None, request=request, session=event.session,
             waiting_since_s=turn.wall_s, lease_s=request.lease_s,
         )  # fmt: skip
         outcome = judge(turn, waiting).outcome
-    if request is None:
-        message = "nothing waits or is granted under that name; name a request for a dry run"
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
+    else:
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
         return
-    reason = explained(turn, request, waiting)
-    turn.reply(event.reply_to, do.ExplainAnswer(outcome=outcome, explanation=reason))
+    told = _in_full(turn, waiting, outcome)
+    turn.reply(event.reply_to, do.ExplainAnswer(outcome=outcome, explanation=told))
+
+
+def _nothing(event: on.ExplainAsked, record: Record | None) -> str:
+    if record is not None:
+        reason = f", {record.reason}" if record.reason else ""
+        return f"{record.holder} asks for nothing now: it is {record.step}{reason}"
+    name = event.attempt or event.holder
+    return f"nothing waits, is granted or was refused lately as {name}; a dry run needs a request"
+
+
+def _granted(turn: Turn, entry: LeaseEntry) -> do.ExplainAnswer:
+    told = explained(turn, entry.request)
+    where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
+    sentence = f"{wanted(entry.request)} is granted: lease {entry.lease.id} on {where}"
+    told = replace(told, sentence=sentence, short=None)
+    return do.ExplainAnswer(outcome=do.Outcome.GRANTED, explanation=told)
+
+
+def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
+    """With every device's own answer, and when capacity is expected."""
+    request, inventory = waiting.request, turn.state.inventory
+    told = explained(turn, request, waiting)
+    devices, left_out = verdicts(request, inventory, waiting.attempt)
+    told = replace(told, devices=devices, devices_left_out=left_out)
+    if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
+        return told
+    at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)
+    if (rule := held_back(turn, waiting)) is not None:
+        at_s, why = None, f"not the devices hold it back: {rule}"
+    if at_s is None:
+        sentence = f"{told.sentence}; when it can be served is not known: {why}"
+        return replace(told, expected_why=why, sentence=sentence)
+    in_s = max(0.0, at_s - turn.at_s)
+    sentence = f"{told.sentence}; enough is expected to be free in {in_s:.0f} s: {why}"
+    return replace(told, expected_s=in_s, expected_why=why, sentence=sentence)

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import DeviceKind, Hold, Placement, Request, Sharing
 
 
 @pytest.fixture
@@ -106,3 +106,124 @@ def test_dry_runs(mixed, code):
 def test_by_holder(mixed):
     mixed.attempt("job")
     assert explain(mixed, holder="job").outcome is do.Outcome.GRANTED
+
+
+@pytest.mark.parametrize(
+    ("fields", "what", "words", "largest"),
+    [
+        ({"kinds": (DeviceKind.VPU,)}, "KIND", "there is only cuda/cpu", "1 × cuda with 8000"),
+        ({"models": ("H100",)}, "MODEL", "there is only A100/T4/X", "1 × cuda with 8000"),
+        ({"memory_mib": 8001}, "MEMORY", "8000 MiB is the most of one", "1 × cuda with 8000"),
+        ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such devices", "2 × cuda/cpu with 4000"),
+        ({"min_driver": "560"}, "DRIVER", "driver 550.54.15 is the newest", "1 × cuda with 8000"),
+        ({"min_runtime": "12.10", "kinds": (DeviceKind.CUDA,)}, "RUNTIME", "12.9 is", "1 × cuda"),
+        ({"count": 3, "placement": Placement.SAME_HOST, "kinds": (DeviceKind.CUDA,)},
+         "SAME_HOST", "2 is the most on one host", "2 × cuda with 2000"),
+    ],
+)  # fmt: skip
+def test_impossible_says_what_is_short(world, device, fields, what, words, largest):
+    """And every largest fit that it names is granted, for nothing is lent."""
+    versions = {"driver": "550.54.15", "runtime": "12.9"}
+    world.host(
+        "h1",
+        device("a", 8000, model="A100", **versions),
+        device("b", 2000, index=1, model="T4", **versions),
+        device("c", 4000, DeviceKind.CPU, 2, model="X"),
+    )
+    if what == "SAME_HOST":
+        world.host("h2", device("d", 1000, model="A100"))
+    told = world.reserve("a", Request(**fields)).explanation
+    assert told.short.what == what
+    assert words in told.sentence
+    assert told.largest_fit.startswith(largest)
+    assert world.reserve("largest", told.largest).outcome is do.Outcome.GRANTED
+
+
+def test_explain_lists_devices_the_useful_ones_first(mixed):
+    mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
+    want = Request(kinds=(DeviceKind.CUDA,), memory_mib=1000, sharing=Sharing.EXCLUSIVE, count=2)
+    mixed.reserve("b", want)
+    told = explain(mixed, attempt="b").explanation
+    assert [(d.device, d.reason) for d in told.devices] == [
+        ("a", "EXCLUSIVE_TAKEN"), ("b", None), ("c", "KIND"),
+    ]  # fmt: skip
+    assert told.devices_left_out == 0
+    assert mixed.reserve("c", want).explanation.devices == ()  # an answer in passing stays short
+
+
+def test_many_devices_are_told_in_part(world, device):
+    for host in range(3):
+        world.host(f"h{host}", *(device(f"{host}/{i}", index=i) for i in range(30)))
+    told = explain(world, request=Request()).explanation
+    assert (len(told.devices), told.devices_left_out) == (64, 26)
+
+
+def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
+    one.alive["s1"] = None
+    one.reserve("a", whole, hold=Hold.DEADLINE, lease_s=100.0)
+    one.reserve("b", whole)
+    one.advance(40)
+    told = explain(one, attempt="b").explanation
+    assert told.expected_s == pytest.approx(60)
+    assert told.sentence.endswith(
+        "enough is expected to be free in 60 s: "
+        "the leases in its way have reached their stated lengths then"
+    )
+    one.advance(60)
+    assert [lease.attempt for lease in one.leases] == ["b"]
+
+
+def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
+    world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
+    for number, length_s in enumerate((300.0, 100.0, 200.0)):
+        world.reserve(f"f{number}", whole, hold=Hold.DEADLINE, lease_s=length_s)
+    pair = Request(count=2, sharing=Sharing.EXCLUSIVE, placement=Placement.SAME_HOST)
+    answer = explain(world, request=pair)
+    assert (answer.outcome, answer.explanation.expected_s) == (do.Outcome.WAITING, 200.0)
+
+
+def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
+    one.reserve("a", whole)
+    one.reserve("b", whole)
+    told = explain(one, attempt="b").explanation
+    assert (told.expected_s, told.expected_why) == (
+        None, "1 of 1 devices that could serve it are lent for no stated length",
+    )  # fmt: skip
+    one.ask(on.DrainAsked, host="h1", drained=True)
+    assert explain(one, attempt="b").explanation.expected_why == (
+        "none of the devices that could serve it are up, healthy and not kept for others"
+    )
+
+
+def test_a_granted_request_is_told_where_it_is(mixed):
+    mixed.reserve("a", Request(models=("A100",)))
+    answer = explain(mixed, attempt="a")
+    assert answer.outcome is do.Outcome.GRANTED
+    lease = mixed.leases[0].id
+    assert answer.explanation.sentence == f"1 × device A100 is granted: lease {lease} on h1/0"
+
+
+def test_refused_requests_are_remembered_for_a_while(mixed, whole):
+    mixed.reserve("never", Request(memory_mib=9000))
+    for attempt in ("x", "y", "z"):
+        mixed.reserve(attempt, whole)
+    mixed.reserve("busy", whole, wait=False)
+    assert explain(mixed, attempt="never").outcome is do.Outcome.IMPOSSIBLE
+    assert explain(mixed, attempt="busy").outcome is do.Outcome.WAITING  # if it were to wait
+    state = mixed.machine.state
+    for number in range(1000):
+        state.remember_refused(f"n{number}", whole)
+    assert len(state.refused) == 1000
+    assert "never" not in state.refused
+
+
+def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
+    record = mixed.attempt("job").record
+    mixed.ask(
+        on.AttemptFailed, holder="job", revision=record.revision, reason="EXIT_NONZERO",
+        detail="", retry_at_s=None,
+    )  # fmt: skip
+    answer = explain(mixed, holder="job")
+    assert (answer.code, "job asks for nothing now: it is RECEIVED" in answer.message) == (
+        code.NOT_FOUND, True,
+    )  # fmt: skip
