@@ -1,13 +1,18 @@
-"""Figures of one ssgmd, and their Prometheus text (exposition format 0.0.4)."""
+"""Figures of one ssgmd, and their Prometheus text (exposition format 0.0.4).
+
+What a GPU itself does has the names and labels of NVIDIA's dcgm-exporter, so its dashboards work:
+only those figures that the hosts report. What is promised of it has ours.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.model import DeviceKind, Health, Lease, Share
 
 
 @dataclass(slots=True)
@@ -64,7 +69,119 @@ def prometheus_text(metrics: Metrics, journal: Journal, standing: Standing) -> s
         *_one("journal_entries_total", "counter", "Entries written", figures.entries),
         *_one("journal_compactions_total", "counter", "Snapshots taken", figures.compactions),
     ]  # fmt: skip
+    lines += _devices(hosts)
+    lines += _dcgm(hosts)
+    lines += _leases(standing.leases)
     return "\n".join(lines) + "\n"
+
+
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+#: Live leases with figures of their own; more would be a burden to whoever scrapes them.
+LEASES_MAX = 10_000
+
+
+def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
+    """What is promised of each device, and how far it may be trusted."""
+    views = [(_of(host, view), view) for host in hosts for view in host.devices]
+    yield from _samples(
+        "ssgmd_device_memory_mib", "Memory of the device that may be promised",
+        ((labels, view.device.memory_mib) for labels, view in views),
+    )  # fmt: skip
+    yield from _samples(
+        "ssgmd_device_memory_free_mib", "Memory of the device not promised",
+        ((labels, view.memory_free_mib) for labels, view in views),
+    )  # fmt: skip
+    yield from _samples(
+        "ssgmd_device_leases", "Live leases on the device",
+        ((labels, len(view.leases)) for labels, view in views),
+    )  # fmt: skip
+    yield from _samples(
+        "ssgmd_device_health", "1 for the state that the device is in",
+        (
+            ({**labels, "health": health.value}, int(view.device.health is health))
+            for labels, view in views
+            for health in Health
+        ),
+    )  # fmt: skip
+
+
+def _of(host: do.HostView, view: do.DeviceView) -> Labels:
+    device = view.device
+    return {
+        "host": host.host,
+        "device": device.id,
+        "kind": device.kind.value,
+        "model": device.model,
+    }
+
+
+def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
+    """CUDA devices as dcgm-exporter would show them, as their hosts reported last."""
+    used = [
+        (_as_dcgm(host, view), view.usage)
+        for host in hosts
+        for view in host.devices
+        if view.usage is not None and view.device.kind is DeviceKind.CUDA
+    ]
+    yield from _samples(
+        "DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).",
+        ((labels, usage.utilisation_pct) for labels, usage in used),
+    )  # fmt: skip
+    yield from _samples(
+        "DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).",
+        ((labels, usage.memory_used_mib) for labels, usage in used),
+    )  # fmt: skip
+
+
+def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
+    device = view.device
+    return {
+        "gpu": str(device.index), "UUID": device.id, "device": f"nvidia{device.index}",
+        "modelName": device.model, "Hostname": host.host,
+    }  # fmt: skip
+
+
+def _leases(answer: do.LeasesAnswer) -> Iterator[str]:
+    """What each live lease holds of each device."""
+    shares = [
+        (_of_lease(lease, share), share)
+        for lease in answer.leases[:LEASES_MAX]
+        for share in lease.shares
+    ]
+    yield from _samples(
+        "ssgmd_lease_memory_mib", "Memory promised to the lease",
+        ((labels, share.memory_mib) for labels, share in shares),
+    )  # fmt: skip
+    yield from _samples(
+        "ssgmd_lease_compute_guarantee_pct", "Compute promised to the lease",
+        ((labels, share.compute_guarantee_pct) for labels, share in shares),
+    )  # fmt: skip
+    yield from _samples(
+        "ssgmd_lease_compute_limit_pct", "Compute that the lease may use",
+        ((labels, share.compute_limit_pct) for labels, share in shares),
+    )  # fmt: skip
+
+
+def _of_lease(lease: Lease, share: Share) -> Labels:
+    return {
+        "lease": lease.id, "tenant": lease.tenant, "state": lease.state.value,
+        "holder": lease.holder or "", "host": share.host, "device": share.device,
+    }  # fmt: skip
+
+
+def _samples(name: str, text: str, samples: Samples) -> Iterator[str]:
+    """A gauge of many labels."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} gauge"
+    for labels, value in samples:
+        inner = ",".join(f'{label}="{_escaped(word)}"' for label, word in labels.items())
+        yield f"{name}{{{inner}}} {value}"
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

@@ -1,0 +1,93 @@
+"""Figures as Prometheus reads them: every family once, labels escaped, GPUs by DCGM's names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    Health,
+    HostState,
+    Lease,
+    LeaseState,
+    Share,
+    Symptom,
+    Usage,
+)
+
+SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
+
+
+def view(index: int, kind: DeviceKind, **more: object) -> do.DeviceView:
+    id_ = DeviceId(f"GPU-{index}")
+    device = Device(id=id_, index=index, kind=kind, model='A "B"\\\n', memory_mib=1000, **more)
+    usage = Usage(device=id_, memory_used_mib=300, utilisation_pct=42)
+    return do.DeviceView(
+        device=device, memory_free_mib=400, compute_free_pct=100, leases=(), usage=usage
+    )
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    devices = (
+        view(0, DeviceKind.CUDA),
+        view(1, DeviceKind.CPU, health=Health.BAD, symptoms=(Symptom.ECC,)),
+    )
+    host = do.HostView(
+        host=HostId("h"), state=HostState.UP, gateway="h:1", incarnation="i", silent_s=0.0,
+        devices=devices,
+    )  # fmt: skip
+    share = Share(
+        host=HostId("h"), device=DeviceId("GPU-0"), index=0, kind=DeviceKind.CUDA, model="A",
+        memory_mib=600, compute_guarantee_pct=30, compute_limit_pct=80, exclusive=False,
+    )  # fmt: skip
+    lease = Lease(
+        id=LeaseId("l"), attempt="a", holder=None, fence=3, state=LeaseState.ACTIVE,
+        shares=(share,), tenant="lab",
+    )  # fmt: skip
+    journal, _ = Journal.open(tmp_path)
+    standing = Standing(
+        inventory=do.InventoryAnswer(hosts=(host,)), leases=do.LeasesAnswer(leases=(lease,)),
+        queue=do.QueueAnswer(queue=()),
+    )  # fmt: skip
+    metrics = Metrics()
+    metrics.requests["beat"] += 2
+    journal.close()
+    return prometheus_text(metrics, journal, standing)
+
+
+def test_every_line_is_a_sample_of_a_family_that_was_described_once(text: str) -> None:
+    described: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            described.append(line.split()[2])
+        elif not line.startswith("# HELP "):
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            assert sample[1] == described[-1]
+            float(sample[3])
+    assert len(described) == len(set(described))
+
+
+def test_gpus_have_the_names_of_dcgm_and_other_kinds_have_not(text: str) -> None:
+    labels = 'gpu="0",UUID="GPU-0",device="nvidia0",modelName="A \\"B\\"\\\\\\n",Hostname="h"'
+    assert f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 42" in text
+    assert f"DCGM_FI_DEV_FB_USED{{{labels}}} 300" in text
+    assert 'UUID="GPU-1"' not in text
+
+
+def test_leases_and_devices_have_what_is_promised(text: str) -> None:
+    assert re.search(r'ssgmd_lease_memory_mib\{lease="l",tenant="lab",.*device="GPU-0"\} 600', text)
+    assert re.search(r"ssgmd_lease_compute_limit_pct\{.*\} 80", text)
+    assert re.search(r'ssgmd_device_memory_free_mib\{host="h",device="GPU-0".*\} 400', text)
+    assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="BAD"\} 1', text)
+    assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="OK"\} 0', text)
+    assert 'ssgmd_requests_total{op="beat"} 2' in text
