@@ -4,10 +4,10 @@
     decision_growth_ratio  p99 at the largest size / p99 at the smallest; target <= 5
 
 Sizes are devices × waiting requests. All devices are lent in quarters; 24 needs of 20 tenants wait,
-with priorities. Measured in turns: a release, which hands the share over to a waiter; its `renew`;
-a new request, which joins the queue. With an empty queue the release frees the share and the
-request is granted. Every decision is timed by itself, in CPU time of its thread (it does nothing but
-compute; other programs do not count), garbage collection included. Each size has a
+with priorities. Measured in turns: a release, which hands the share over to one waiter; its
+`renew`; a new request, which joins the queue. With an empty queue the release frees the share and
+the request is granted. Every decision is timed by itself, in CPU time of its thread (it does
+nothing but compute; other programs do not count), garbage collection included. Each size has a
 process of its own, so that its memory can be told.
 
     python -m benchmarks.scheduler.decision [--json] [--cycles N] [--policy P] [--plot FILE.svg]
@@ -120,10 +120,10 @@ def quarter() -> Request:
 
 
 def wanted(stream: random.Random) -> Request:
-    """One of 24 needs, of any of the tenants."""
+    """One of 24 needs, of any of the tenants; each takes the compute of a quarter."""
     return Request(
-        memory_mib=stream.choice((1024, 2048, 4096)), tenant=f"t{stream.randrange(TENANTS)}",
-        compute_guarantee_pct=stream.choice((10, 25)), priority=stream.randrange(3),
+        memory_mib=stream.choice((512, 1024, 2048, 3072, 4000, 4096)), compute_guarantee_pct=25,
+        tenant=f"t{stream.randrange(TENANTS)}", priority=stream.randrange(3),
         models=stream.choice(((), ("A100", "H100"), ("T4", "A10"), ("A10",))),
     )  # fmt: skip
 
