@@ -10,11 +10,11 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from corekit.errors import EXIT_STATUS, AppError
+from corekit.errors import EXIT_STATUS, AppError, invalid
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -46,12 +46,17 @@ def log_as_json(level: int = logging.INFO) -> None:
 
 
 def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:
-    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all."""
+    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID."""
     if path is None:
         return
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps({"pid": os.getpid(), **fields}))
-    new.replace(path)
+    try:
+        new.write_text(json.dumps({"pid": os.getpid(), **fields}))
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, run_program, write_ready
+from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.budget import Budget
 from corekit.errors import invalid
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, Access, find_access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
@@ -35,6 +37,8 @@ from gpu_scheduler.monitor.watched import WatchedHost
     default=None,
     help="Look for devices instead.",
 )
+@click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
+@click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
 @click.option("--ready-file", type=click.Path(path_type=Path), default=None,
               help='Written once registered: {"pid", "host", "epoch"}.')  # fmt: skip
 def main(
@@ -42,29 +46,41 @@ def main(
     host_id: str,
     inventory: Path | None,
     probe_kind: str | None,
+    key_file: Path | None,
+    ca: Path | None,
     ready_file: Path | None,
 ) -> None:
     """Watch this host's devices and report them to the scheduler in real time."""
     log_as_json()
-    run_program("ssgm-monitor", _watch(scheduler, host_id, inventory, probe_kind, ready_file))
+    with exiting_by_code("ssgm-monitor"):
+        if (inventory is None) is (probe_kind is None):
+            raise invalid(f"give exactly one of --inventory FILE and --probe {'|'.join(PROBES)}")
+        access, budget = find_access(key_file=key_file, ca=ca), budget_from_environment()
+        probe: Probe = (
+            FileProbe(inventory, host_id)
+            if inventory
+            else probe_of(str(probe_kind), host_id, budget)
+        )
+    run_program("ssgm-monitor", _watch(scheduler, host_id, probe, budget, access, ready_file))
 
 
 async def _watch(
     scheduler: str,
     host: str,
-    inventory: Path | None,
-    probe_kind: str | None,
+    probe: Probe,
+    budget: Budget,
+    access: Access,
     ready_file: Path | None,
 ) -> None:
-    if (inventory is None) is (probe_kind is None):
-        raise invalid(f"give exactly one of --inventory FILE and --probe {'|'.join(PROBES)}")
-    budget, control = budget_from_environment(), WatchedHost()
-    probe: Probe = (
-        FileProbe(inventory, host) if inventory else probe_of(str(probe_kind), host, budget)
-    )
     try:
         async with HostLink(
-            scheduler, host=host, control=control, probe=probe, gateway=None, budget=budget
+            scheduler,
+            host=host,
+            control=WatchedHost(),
+            probe=probe,
+            gateway=None,
+            budget=budget,
+            access=access,
         ) as link:
             await link.registered()
             write_ready(ready_file, {"host": host, "epoch": link.epoch_seen})

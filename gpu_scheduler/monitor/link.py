@@ -104,8 +104,17 @@ class HostLink:
         await self._channel.nursery.failed()
 
     async def registered(self) -> None:
-        """Wait until the scheduler knows this host."""
-        await self._registered.wait()
+        """Wait until the scheduler knows this host. Raises what a task of the link raised."""
+        known = asyncio.ensure_future(self._registered.wait())
+        failed = asyncio.ensure_future(self.failed())
+        try:
+            done, _ = await asyncio.wait({known, failed}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (known, failed):
+                task.cancel()
+            await asyncio.gather(known, failed, return_exceptions=True)
 
     # --- what the host tells
 

@@ -23,6 +23,10 @@ class HostControl(Protocol):
         """Leases installed here now, for the link's hello."""
         ...
 
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        """The devices of this host as its probe saw them last; once before anything else."""
+        ...
+
     def leased(self) -> Collection[DeviceId]:
         """Devices whose memory a lease may be using: installed, or over and not cut yet."""
         ...

@@ -77,6 +77,10 @@ class LastSeen:
 class Lends(Protocol):
     """What a watch must know of the program that lends the devices."""
 
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        """What is there to lend, after every look."""
+        ...
+
     def leased(self) -> Collection[DeviceId]:
         """Devices that a lease may be using."""
         ...
@@ -105,6 +109,7 @@ class Watch:
         self._usage = await self._probe.usage()
         self._held_faults = self._held.faults(seen, self._usage, self._lends.leased())
         self._seen = seen
+        self._lends.seen(seen)
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import EndReason
+from gpu_scheduler.model import Device, EndReason
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install
 
@@ -24,6 +24,9 @@ class WatchedHost:
     def installed(self) -> tuple[LeaseId, ...]:
         self._expire()
         return tuple(self._leases)
+
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        """Nothing here is divided by us."""
 
     def leased(self) -> Collection[DeviceId]:
         self._expire()

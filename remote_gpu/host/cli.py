@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import logging
 import signal
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -16,6 +19,7 @@ from corekit.aio.process import log_as_json, write_ready
 from corekit.errors import EXIT_STATUS, AppError, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, Access, find_access
 from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
@@ -30,6 +34,9 @@ logger = logging.getLogger(__name__)
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")
+@click.option("--advertise", default="", metavar="ADDRESS:PORT", help="The gateway for functions.")
+@click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
+@click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
 @click.option("--state", required=True, type=click.Path(path_type=Path), help="Folder for logs.")
 @click.option("--cpus", default="", help="Cores to own, as 0,2-3; default: all we may use.")
 @click.option("--cpus-shared-with", multiple=True, metavar="HOST", help="Owns the same cores.")
@@ -42,6 +49,9 @@ def main(
     host_id: str,
     scheduler: str,
     listen: str,
+    advertise: str,
+    key_file: Path | None,
+    ca: Path | None,
     state: Path,
     cpus: str,
     cpus_shared_with: tuple[str, ...],
@@ -58,7 +68,11 @@ def main(
     log_as_json()
     try:
         parse_address(scheduler)  # before anything is started
-        address, port = _listen(listen)
+        address, port = _address("--listen", listen)
+        told = _address("--advertise", advertise or listen)
+        if _is_any(told[0]):
+            raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
+        access = find_access(key_file=key_file, ca=ca)
         settings = HostSettings(
             host=HostId(host_id),
             state=state,
@@ -74,14 +88,24 @@ def main(
             data=_data(data),
             operations=operation,
         )
-        asyncio.run(_serve(settings, scheduler, nvml, ready_file))
+        upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
+        asyncio.run(_serve(settings, upstream, nvml, ready_file))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """How this host stands with the scheduler."""
+
+    scheduler: str  #: "address:port"
+    access: Access
+    advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
+
+
 async def _serve(
-    settings: HostSettings, scheduler: str, nvml: bool, ready_file: Path | None
+    settings: HostSettings, upstream: Upstream, nvml: bool, ready_file: Path | None
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,12 +116,13 @@ async def _serve(
         )
         try:
             async with HostLink(
-                scheduler,
+                upstream.scheduler,
                 host=settings.host,
                 control=host.daemon,
                 probe=probe,
-                gateway=host.gateway,
+                gateway=_advertised(upstream.advertise, host.gateway),
                 budget=settings.budget,
+                access=upstream.access,
             ) as link:
                 host.daemon.link = link
                 await _until_stopped(stop, host, link, ready_file)
@@ -145,11 +170,24 @@ async def _nvml(settings: HostSettings) -> tuple[Probe, ...]:
     return (probe,)
 
 
-def _listen(text: str) -> tuple[str, int]:
+def _address(option: str, text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address or not port.isdecimal() or int(port) > 65535:
-        raise invalid(f"--listen {text!r} is not ADDRESS:PORT, as 127.0.0.1:0")
+        raise invalid(f"{option} {text!r} is not ADDRESS:PORT, as 127.0.0.1:0")
     return address.strip("[]"), int(port)
+
+
+def _is_any(address: str) -> bool:
+    """True for 0.0.0.0 and ::, where a server listens and nobody can connect."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_unspecified
+    return False
+
+
+def _advertised(told: tuple[str, int], gateway: str) -> str:
+    address, port = told
+    shown = f"[{address}]" if ":" in address else address
+    return f"{shown}:{port or gateway.rpartition(':')[2]}"
 
 
 def _data(items: Iterable[str]) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import EndReason, Health, Symptom
+from gpu_scheduler.model import Device, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.frames import send_frame
@@ -76,6 +76,10 @@ class HostDaemon:
     def installed(self) -> tuple[LeaseId, ...]:
         """Leases whose doors are open here."""
         return tuple(entry.lease for entry in self.table)
+
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        """Lend what is there."""
+        self.table.lend({device.id: device.memory_mib for device in devices})
 
     def leased(self) -> Collection[DeviceId]:
         """Devices that a lease uses, or used until its worker is gone."""
@@ -204,6 +208,7 @@ class HostDaemon:
 
         A worker that dies before it took the lane is replaced: nothing of the lane was served.
         """
+        kind = next(one.kind for one in entry.install.shares if one.index == device)
         for _ in range(CRASHES_MAX):
             worker = await asyncio.shield(self._worker_of(entry))
             if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
@@ -213,7 +218,7 @@ class HostDaemon:
             if worker.lanes >= LANES_MAX:
                 raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
             try:
-                taken = await worker.lane(stream, device)
+                taken = await worker.lane(stream, device, kind)
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:

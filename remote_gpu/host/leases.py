@@ -106,6 +106,10 @@ class LeaseTable:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
 
+    def lend(self, memory_mib: Mapping[DeviceId, int]) -> None:
+        """From now on these devices, with so much memory; what is lent stays lent."""
+        self._memory_mib = memory_mib
+
     def find(self, lease: str) -> Entry | None:
         """The entry while its door is open: installed and not over."""
         entry = self._entries.get(LeaseId(lease))

@@ -63,7 +63,7 @@ class Worker:
         control.send(self._stream, {"start": asdict(start)})
         self.bound = True
 
-    async def lane(self, stream: socket.socket, device: int) -> bool:
+    async def lane(self, stream: socket.socket, device: int, kind: str) -> bool:
         """Hand a proven connection over; the caller closes its own copy.
 
         False: the process died before it took the lane, and nothing of it was served. Raises
@@ -73,7 +73,7 @@ class Worker:
         self._offered.append(taken)
         self.lanes += 1
         try:
-            control.send(self._stream, {"lane": {"device": device}}, stream.fileno())
+            control.send(self._stream, {"lane": {"device": device, "kind": kind}}, stream.fileno())
             return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
         except TimeoutError:
             raise AppError(ErrorCode.TIMEOUT, "the worker does not answer") from None
@@ -263,6 +263,10 @@ class WorkerPool:
 
 
 def _environment() -> dict[str, str]:
-    """One thread per library: a lease's share is its core, and a threaded spawner cannot fork."""
+    """One thread per library: a lease's share is its core, and a threaded spawner cannot fork.
+
+    ONNX Runtime 1.31 reports to its maker and keeps a file in the temporary folder unless told not
+    to: what is computed here is nobody's but the tenant's.
+    """
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    return os.environ | dict.fromkeys(names, "1")
+    return os.environ | dict.fromkeys(names, "1") | {"ORT_DISABLE_TELEMETRY": "1"}

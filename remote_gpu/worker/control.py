@@ -4,7 +4,7 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"device": index}} + a connected socket
+    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …}} + its socket
     worker → gpud    {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
 """
 

@@ -58,11 +58,12 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
         compiled=contents.compiled,
     )
     while (received := control.receive(stream)) is not None:
-        _, descriptor = received
+        meta, descriptor = received
         if descriptor is not None:
             lane = socket.socket(fileno=descriptor)
             control.send(stream, {"lane_taken": {}})
-            _start_lane(stream, lane, registry, context)
+            of_device = dataclasses.replace(context, kind=meta["lane"]["kind"])
+            _start_lane(stream, lane, registry, of_device)
 
 
 def _start_lane(

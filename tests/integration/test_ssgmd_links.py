@@ -221,6 +221,9 @@ class Host:
     def installed(self) -> tuple[LeaseId, ...]:
         return self.held
 
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        pass
+
     def leased(self) -> tuple[DeviceId, ...]:
         return ()
 

@@ -55,6 +55,9 @@ class Host:
     def installed(self) -> tuple[LeaseId, ...]:
         return tuple(self.held)
 
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        pass
+
     def leased(self) -> tuple[DeviceId, ...]:
         return ()
 

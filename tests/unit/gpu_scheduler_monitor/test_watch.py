@@ -49,6 +49,10 @@ class Lender:
 
     def __init__(self) -> None:
         self.known: dict[DeviceId, Fault] = {}
+        self.lent: tuple[Device, ...] = ()
+
+    def seen(self, devices: tuple[Device, ...]) -> None:
+        self.lent = devices
 
     def leased(self) -> Collection[DeviceId]:
         return ()
@@ -105,7 +109,8 @@ def test_only_what_changed_is_news() -> None:
         watch = Watch(source, lender)
         await watch.look()
         news = watch.news()
-        assert (news.devices, news.usage) == (watch.devices, source.figures)
+        assert news.devices == watch.devices == lender.lent
+        assert news.usage == source.figures
         assert watch.news() == news, "until it is told"
         watch.told(news)
         news = watch.news()

@@ -1,0 +1,54 @@
+"""What gpud is told on its command line, and what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from corekit.errors import EXIT_STATUS, ErrorCode
+from remote_gpu.host.cli import _address, _advertised, main
+
+USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A program sets up the logging of its process; this one goes on."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("advertise", "bound", "told"),
+    [
+        ("127.0.0.1:0", "127.0.0.1:4711", "127.0.0.1:4711"),
+        ("gpu-a.example:0", "0.0.0.0:4711", "gpu-a.example:4711"),
+        ("gpu-a.example:443", "0.0.0.0:4711", "gpu-a.example:443"),
+        ("[2001:db8::1]:0", "[::]:4711", "[2001:db8::1]:4711"),
+    ],
+)
+def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
+    assert _advertised(_address("--advertise", advertise), bound) == told
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--listen", "0.0.0.0:0"), "say --advertise ADDRESS:PORT"),
+        (("--listen", "[::]:0"), "say --advertise ADDRESS:PORT"),
+        (("--advertise", "here"), "--advertise 'here' is not ADDRESS:PORT"),
+        (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
+        (("--key-file", "/nonexistent/key"), "cannot read the key file"),
+    ],
+)
+def test_refused_before_anything_is_started(options: tuple[str, ...], named: str) -> None:
+    done = CliRunner().invoke(main, [*USUAL, *options])
+    assert done.exit_code == EXIT_STATUS[ErrorCode.INVALID]
+    assert done.output.startswith("gpud: ")
+    assert named in done.output
