@@ -44,15 +44,18 @@ class Ask:
     attempt: str | None = None  #: repeating it answers what stands; None = a new one
 
 
+def session_of(attempt: str) -> str:
+    """The session that asks for an attempt: who repeats it is the same caller."""
+    return f"session-{attempt}"
+
+
 async def allocate(
     connect: Connect, budget: Budget, ask: Ask, on_wait: OnWait | None = None
 ) -> AttemptOutcome:
     """A deadline lease, or why not. Raises AppError when nobody answers."""
     words: asyncio.Queue[PushWord] = asyncio.Queue()
     attempt = ask.attempt or f"ssgm-{secrets.token_hex(8)}"
-    async with connect(
-        f"session-{attempt}", words.put_nowait
-    ) as client:  # same attempt, same caller
+    async with connect(session_of(attempt), words.put_nowait) as client:
         try:
             return await _Reservation(client, attempt, ask, words, budget).settled(on_wait)
         except asyncio.CancelledError:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
-from corekit.errors import EXIT_STATUS, ErrorCode
-from corekit.units import format_duration
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from corekit.units import format_duration, parse_duration_s
 from gpu_scheduler.client import tables
-from gpu_scheduler.client.allocation import Ask, allocate
+from gpu_scheduler.client.allocation import Ask, allocate, session_of
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import Progress
-from gpu_scheduler.model import Explanation, Request
+from gpu_scheduler.model import Explanation, Lease, Request
 from gpu_scheduler.protocol.answers import AttemptOutcome, Outcome
+from gpu_scheduler.request_words import WORDS, parse_word
 
 _STATUS = {
     Outcome.GRANTED: 0,
@@ -101,11 +102,24 @@ def resize(line: Line, lease: str, compute_limit: str) -> None:
 def transfer(line: Line, lease: str, session: str) -> None:
     """Make a reservation another session's, which is told of its states from then on.
 
-    Its own session may do so, or anybody once that is gone; ssgm's own are gone when it ends.
-    A job's lease follows its record: refused (exit 4).
+    A lease that ssgm took may be transferred by ssgm, any other by its own session, or by anybody
+    once that is gone. A job's lease follows its record: refused (exit 4).
     """
-    found = line.ask(lambda client: client.transfer(lease, session))
+    found = run(_transfer(line, lease, session))
     line.show({"lease": found}, lambda: f"{lease} belongs to {session}")
+
+
+async def _transfer(line: Line, lease: str, session: str) -> Lease:
+    """Our own sessions live on for a while: what one of them took is given away in its name."""
+    async with line.client() as client:
+        try:
+            return await client.transfer(lease, session)
+        except AppError as error:
+            attempts = [one.attempt for one in await client.leases() if one.id == lease]
+            if error.code is not ErrorCode.CONFLICT or not attempts:
+                raise
+    async with line.client(session_of(attempts[0])) as taker:
+        return await taker.transfer(lease, session)
 
 
 _LIMIT = next(word for word in WORDS if word.key == "compute_limit")

@@ -9,7 +9,7 @@ from corekit.units import format_duration
 from gpu_scheduler.client.terminal import coloured, table
 from gpu_scheduler.client.words import Connected, Disconnected, PushWord
 from gpu_scheduler.core.explain import wanted
-from gpu_scheduler.model import Device, HostState, Lease, Share
+from gpu_scheduler.model import Device, DeviceVerdict, HostState, Lease, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
@@ -81,8 +81,10 @@ def devices(found: InventoryAnswer) -> str:
 
 
 def _standing(host: HostView, view: DeviceView) -> str:
-    """What decides whether a device gets leases: its host first, then its own health."""
-    return host.state.value if host.state is not HostState.UP else view.device.health.value
+    """What decides whether a device gets leases: its host first, then itself."""
+    if host.state is not HostState.UP:
+        return host.state.value
+    return HostState.DRAINED.value if view.drained else view.device.health.value
 
 
 def _used(view: DeviceView) -> str:
@@ -110,12 +112,25 @@ def queue(found: Sequence[QueuedView]) -> str:
 
 
 def explained(answer: ExplainAnswer) -> str:
-    reason = answer.explanation
-    counts = ", ".join(f"{word} {number}" for word, number in reason.counts.items())
-    lines = [f"{answer.outcome.value}: {reason.sentence}"]
-    if counts:
-        lines.append(f"devices that do not fit: {counts}")
+    why = answer.explanation
+    lines = [f"{coloured(answer.outcome.value)}: {why.sentence}"]
+    if why.devices:
+        lines.append(_verdicts(why.devices))
+    if why.devices_left_out:
+        lines.append(f"and {why.devices_left_out} more devices")
     return "\n".join(lines)
+
+
+def _verdicts(devices: Sequence[DeviceVerdict]) -> str:
+    rows = [
+        (
+            f"{one.host}/{one.index}", one.kind.value, one.model,
+            "fits" if one.reason is None else one.reason.value,
+            str(one.free_mib), f"{one.free_pct} %", one.detail,
+        )
+        for one in devices
+    ]  # fmt: skip
+    return table(("DEVICE", "KIND", "MODEL", "ANSWER", "FREE MIB", "COMPUTE", "DETAIL"), rows)
 
 
 def parameters(values: Mapping[str, Given], overridden: Collection[str]) -> str:

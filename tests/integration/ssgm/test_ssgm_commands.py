@@ -126,7 +126,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (("alloc", "-g", "0"), 2, "count 0 must lie in 1…64"),
         (("alloc", "--kinds", "gpu"), 2, "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
         (("drain", "nowhere"), 3, "nowhere"),
-        (("explain", "nothing"), 3, "nothing waits or is granted under that name"),
+        (("explain", "nothing"), 3, "nothing waits"),
         (("forget", "k80"), 4, "k80"),
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
