@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,9 @@ def _gpud_of_this_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu
     gpud.close()
 
 
-def run(gpud: Gpud, script: Path, source: Path, out: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    gpud: Gpud, script: Path, source: Path, out: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The script in a process of its own, with a lease and SCAR's variables."""
     out.mkdir(exist_ok=True)
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -37,6 +39,7 @@ def run(gpud: Gpud, script: Path, source: Path, out: Path) -> subprocess.Complet
             "PYTHONPATH": str(ROOT),
             "INPUT_FILE_PATH": str(source),
             "TMP_OUTPUT_DIR": str(out),
+            **(variables or {}),
             **session.environment(),
         }
         return subprocess.run(
@@ -71,6 +74,36 @@ def test_text_recognition(shared_gpud: Gpud, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out/sign.txt").read_text() == "PLATFORM 7\nTrains to Valencia\n"
     assert '"box"' in (tmp_path / "out/sign.json").read_text()
+
+
+@pytest.mark.parametrize(("image", "passed_on"), [("blank", False), ("sign", True)])
+def test_a_cascade_passes_on_what_needs_a_device(
+    tmp_path: Path, image: str, passed_on: bool
+) -> None:
+    blank = EXAMPLES / "reading-cascade/input/blank.png"
+    source = {"blank": blank, "sign": EXAMPLES / "text-recognition/input/sign.png"}[image]
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "INPUT_FILE_PATH": str(source), "TMP_OUTPUT_DIR": str(tmp_path),
+    }  # fmt: skip
+    script = EXAMPLES / "reading-cascade/look.py"
+    subprocess.run([script], env=environment, check=True, capture_output=True, timeout=60)
+    (answer,) = tmp_path.iterdir()
+    assert answer.name == (source.name if passed_on else "blank.txt")
+    assert answer.read_bytes() == (source.read_bytes() if passed_on else b"")
+
+
+def test_the_readers_of_an_ensemble(shared_gpud: Gpud, tmp_path: Path) -> None:
+    folder = EXAMPLES / "reading-ensemble"
+    source = EXAMPLES / "text-recognition/input/sign.png"
+    done = run(shared_gpud, folder / "spread.py", source, tmp_path / "mid")
+    assert done.returncode == 0, done.stderr
+    copy = tmp_path / "mid/strict/sign.png"
+    assert (tmp_path / "mid/lenient/sign.png").read_bytes() == copy.read_bytes()
+    variables = {"READER": "strict", "MIN_CONFIDENCE": "0.9"}
+    done = run(shared_gpud, folder / "read.py", copy, tmp_path / "out", variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PLATFORM 7" in (tmp_path / "out/sign.strict.txt").read_text()
 
 
 @pytest.mark.parametrize(
