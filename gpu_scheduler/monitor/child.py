@@ -37,8 +37,8 @@ class Seen:
 class ChildProbe:
     """`Probe` by the child program `module`; `source` names for people what it looks at."""
 
-    def __init__(self, module: str, source: str, answer_s_max: float) -> None:
-        self._module = module
+    def __init__(self, module: str, source: str, host: str, answer_s_max: float) -> None:
+        self._command = ("-m", module, host)
         self._source = source
         self._answer_s_max = answer_s_max
         self._child: asyncio.subprocess.Process | None = None
@@ -94,7 +94,7 @@ class ChildProbe:
     async def _line(self) -> bytes:
         if self._child is None:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self._module, limit=_LINE_BYTES_MAX,
+                sys.executable, *self._command, limit=_LINE_BYTES_MAX,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
         assert self._child.stdin is not None

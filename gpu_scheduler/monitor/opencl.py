@@ -1,13 +1,14 @@
-"""The child that looks at OpenCL devices: run as `python -m gpu_scheduler.monitor.opencl`.
+"""The child that looks at OpenCL devices: run as `python -m gpu_scheduler.monitor.opencl HOST`.
 
-OpenCL names no device for ever: the id is the host's name, the platform's and its number there.
-It tells neither memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
+OpenCL names no device for ever: the id is the host's name, the platform's and its number there. It
+tells neither memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
 """
 
 from __future__ import annotations
 
-import platform as machine
+import functools
 import re
+import sys
 from typing import Any
 
 from corekit.ids import DeviceId
@@ -19,7 +20,7 @@ RESERVE_MIB = 256
 _NVIDIA = "NVIDIA CUDA"  #: the name of its platform
 
 
-def look() -> Seen | str:
+def look(host: str) -> Seen | str:
     """All devices of all platforms; a str when there is no OpenCL here."""
     try:
         import pyopencl  # optional, and loads every driver there is
@@ -35,14 +36,14 @@ def look() -> Seen | str:
         ]
     except pyopencl.Error as error:
         return str(error)
-    devices = [_described(index, *one) for index, one in enumerate(found)]
+    devices = [_described(host, index, *one) for index, one in enumerate(found)]
     return Seen(devices=tuple(devices), usage=())
 
 
-def _described(index: int, platform: str, number: int, device: Any) -> Device:
+def _described(host: str, index: int, platform: str, number: int, device: Any) -> Device:
     name = re.sub(r"\W+", "-", platform.lower()).strip("-")
     return Device(
-        id=DeviceId(f"{machine.node()}/{name}{number}"), index=index, kind=DeviceKind.OPENCL,
+        id=DeviceId(f"{host}/{name}{number}"), index=index, kind=DeviceKind.OPENCL,
         model=device.name.strip(), memory_mib=max(0, device.global_mem_size // 2**20 - RESERVE_MIB),
         driver=_numbers(device.driver_version), runtime=_numbers(device.version),
         detail=f"{platform}, {device.max_compute_units} compute units",
@@ -56,4 +57,4 @@ def _numbers(text: str) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(look)
+    answer_lines(functools.partial(look, sys.argv[1]))

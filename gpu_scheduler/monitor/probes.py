@@ -133,5 +133,5 @@ def probe_of(kind: str, host: str, budget: Budget) -> Probe:
         return CpuProbe(host)
     if kind in _CHILDREN:
         module, source = _CHILDREN[kind]
-        return ChildProbe(module, source, budget.probe_answer_s)
+        return ChildProbe(module, source, host, budget.probe_answer_s)
     raise invalid(f"probe {kind!r} is unknown; take one of {', '.join(PROBES)}, or a file")

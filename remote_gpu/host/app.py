@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.gateway import Gateway
@@ -51,9 +51,8 @@ class RunningHost:
 async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
     """Everything a host is, open for the length of the block. Raises AppError."""
     os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
-    settings.state.mkdir(parents=True, exist_ok=True)
     async with contextlib.AsyncExitStack() as stack:
-        log = LeaseLog(settings.state / LEASE_LOG_NAME)
+        log = _log(settings.state)
         stack.callback(log.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
         pool = WorkerPool(
@@ -81,6 +80,16 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         nursery.start_eternal(pool.watch(), "spawner")
         stack.push_async_callback(daemon.close)
         yield RunningHost(daemon=daemon, cpu=probe, gateway=address, nursery=nursery)
+
+
+def _log(folder: Path) -> LeaseLog:
+    """The lease log in the state folder. Raises INVALID when the folder cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return LeaseLog(folder / LEASE_LOG_NAME)
+    except OSError as error:
+        text = f"cannot use {folder} as the state folder: {error.strerror or error}"
+        raise invalid(text) from None
 
 
 def _listen(gateway: Gateway, settings: HostSettings) -> str:

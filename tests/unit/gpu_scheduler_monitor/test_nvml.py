@@ -71,7 +71,7 @@ def driver(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest_asyncio.fixture
 async def probe(driver: Driver) -> AsyncIterator[ChildProbe]:
-    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", 60.0)
+    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
     yield probe
     await probe.close()
 
@@ -163,12 +163,12 @@ async def test_without_a_driver_it_says_so(probe: ChildProbe, driver: Driver) ->
 @pytest.mark.asyncio
 async def test_a_driver_that_hangs_is_given_up_and_asked_again(driver: Driver) -> None:
     driver.tell(hang=1)
-    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", 0.2)
+    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 0.2)
     with pytest.raises(AppError, match=r"did not answer in 0\.2 s") as caught:
         await probe.devices()
     assert caught.value.code is ErrorCode.TIMEOUT
     driver.tell(hang=0)
-    patient = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", 60.0)
+    patient = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
     assert len(await patient.devices()) == 2
     assert patient._child is not None
     os.kill(patient._child.pid, signal.SIGKILL)  # as a crash inside the driver's library

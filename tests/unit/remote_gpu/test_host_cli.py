@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from corekit.errors import EXIT_STATUS, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from remote_gpu.host.app import _log
 from remote_gpu.host.cli import _address, _advertised, main
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
@@ -52,3 +54,10 @@ def test_refused_before_anything_is_started(options: tuple[str, ...], named: str
     assert done.exit_code == EXIT_STATUS[ErrorCode.INVALID]
     assert done.output.startswith("gpud: ")
     assert named in done.output
+
+
+def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AppError, match=r"cannot use .*file/state as the state folder") as caught:
+        _log(tmp_path / "file" / "state")
+    assert caught.value.code is ErrorCode.INVALID
