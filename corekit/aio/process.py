@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,10 @@ def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def run_program(program: str, main: Coroutine[Any, Any, None]) -> None:
+def run_program(program: str, main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
     """Run a daemon until it is told to stop (exit 0) or fails (exit status by code).
 
-    `program` is the name that people know it by.
+    `program` is the name that people know it by. `fast`: on uvloop's event loop where there is one.
     """
 
     async def supervised() -> None:
@@ -88,8 +88,19 @@ def run_program(program: str, main: Coroutine[Any, Any, None]) -> None:
         except asyncio.CancelledError:
             logging.getLogger(__name__).info("stopped", extra={"event": "stopped"})
 
-    with exiting_by_code(program):
-        asyncio.run(supervised())
+    factory = _uvloop() if fast else None
+    with exiting_by_code(program), asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(supervised())
+
+
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """None where it has no wheel; asyncio's own loop does the same, a tenth slower."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def main(
     context.obj = found
     if context.invoked_subcommand is None:
         log_as_json()
-        run_program("ssgmd", _serve(found, ready_file))
+        run_program("ssgmd", _serve(found, ready_file), fast=True)
 
 
 async def _serve(found: Config, ready_file: Path | None) -> None:

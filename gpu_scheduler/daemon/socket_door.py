@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
@@ -66,9 +66,8 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._number = self._switchboard.register(self)
         self._metrics.connections += 1
         if self._metrics.connections > CONNECTIONS_MAX:
