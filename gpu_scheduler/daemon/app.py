@@ -283,7 +283,10 @@ async def _listen_socket(
 async def _listen_http(
     door: HttpDoor, settings: DaemonSettings, stack: contextlib.AsyncExitStack
 ) -> str:
-    runner = web.AppRunner(door.application(), access_log=None, shutdown_timeout=1.0)
+    # the door logs its own faults; what is no HTTP at all is the peer's, with a trace each
+    silent = logging.getLogger("gpu_scheduler.daemon.no_http")
+    silent.setLevel(logging.CRITICAL)
+    runner = web.AppRunner(door.application(), access_log=None, logger=silent, shutdown_timeout=1.0)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     with _listening(settings.http):
