@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 
 import click
 
-from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.client import tables
+from gpu_scheduler.client import stream, tables
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import say_json
-from gpu_scheduler.client.words import Connected, Disconnected, PushWord
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.answers import ExplainAnswer
 
@@ -76,28 +74,34 @@ def dry_run(line: Line, request: Request) -> None:
     line.show(found, lambda: tables.explained(found))
 
 
-@click.command(epilog="Example: ssgm events --json | jq .")
+@click.command(epilog="Example: ssgm events --http 127.0.0.1:4780 --json")
+@click.option("--http", envvar="SSGM_HTTP", metavar="HOST:PORT",
+              help="HTTP door of ssgmd: everything.  [variable: SSGM_HTTP]")  # fmt: skip
 @click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
 @connected
-def events(line: Line, count: int) -> None:
-    """Every change of every lease as it happens, one line (or JSON object) each."""
-    run(_follow(line, count))
+def events(line: Line, http: str | None, count: int) -> None:
+    """What changes as it happens, one line or JSON object each.
+
+    Without --http only leases; with it also the queue, hosts, devices and parameters.
+    """
+    run(_follow(line, http, count))
 
 
-async def _follow(line: Line, count: int) -> None:
-    words: asyncio.Queue[PushWord] = asyncio.Queue()
+async def _follow(line: Line, http: str | None, count: int) -> None:
+    if http is None:
+        source = stream.of_leases(line)
+    else:
+        source = stream.of_everything(http, line.access, line.budget.client_gone_s)
     seen = 0
-    async with line.client(on_push=words.put_nowait) as client:
-        await client.wait_connected(line.timeout_s or line.budget.client_gone_s)
-        while not count or seen < count:
-            word = await words.get()
-            if isinstance(word, Connected):
-                await client.watch()
-            seen += not isinstance(word, (Connected, Disconnected))
+    async with contextlib.aclosing(source) as told:
+        async for event in told:
             if line.as_json:
-                say_json({"event": type(word).__name__, **encode(word)}, one_line=True)
+                say_json(event, one_line=True)
             else:
-                click.echo(tables.event(word))
+                click.echo(stream.in_words(event))
+            seen += event["event"] not in ("connected", "disconnected")
+            if seen == count > 0:
+                return
 
 
 COMMANDS = (hosts, devices, leases, queue, explain, dry_run, events)

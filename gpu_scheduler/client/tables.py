@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from corekit.units import format_duration
 from gpu_scheduler.client.terminal import coloured, table
-from gpu_scheduler.client.words import Connected, Disconnected, PushWord
 from gpu_scheduler.core.explain import wanted
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Lease, Share
 from gpu_scheduler.parameters import Given
@@ -17,7 +16,6 @@ from gpu_scheduler.protocol.answers import (
     ExplainAnswer,
     HostView,
     InventoryAnswer,
-    LeasePush,
     QueuedView,
 )
 
@@ -145,14 +143,3 @@ def _value(value: Given) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value is None else str(value)
-
-
-def event(word: PushWord) -> str:
-    if isinstance(word, LeasePush):
-        reason = f" {word.reason.value}" if word.reason else ""
-        return f"{word.lease} {word.state.value}{reason} {word.attempt} {word.device} {word.detail}"
-    if isinstance(word, Connected):
-        return f"connected, epoch {word.epoch}"
-    if isinstance(word, Disconnected):
-        return f"disconnected: {word.detail}"
-    return f"{type(word).__name__} {word.holder or ''}"

@@ -255,14 +255,46 @@ def test_events_are_told_as_they_happen(lab: Lab) -> None:
     pipe = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--count", "2", "--json", **pipe) as watcher:
         assert watcher.stdout is not None
-        assert json.loads(watcher.stdout.readline())["event"] == "Connected"
+        assert json.loads(watcher.stdout.readline())["event"] == "connected"
         # its `watch` may still be under way: lend and give back until both changes were seen
         while watcher.poll() is None:
             lab.ssgm("dealloc", lab.take())
         lines = [json.loads(line) for line in watcher.stdout.read().splitlines()]
-    assert [line["event"] for line in lines] == ["LeasePush", "LeasePush"]
+    assert [line["event"] for line in lines] == ["lease", "lease"]
     assert {line["state"] for line in lines} == {"ACTIVE", "ENDED"}
     assert lines[0]["device"].startswith("k80/")
+
+
+def test_everything_is_told_over_the_http_door(lab: Lab) -> None:
+    pipe = {"stdout": subprocess.PIPE}
+    with started(lab, "events", "--http", lab.http, **pipe) as watcher:
+        assert watcher.stdout is not None
+        told: list[list[str]] = []
+
+        def seen(*words: str) -> None:
+            """Read on until a line has these words."""
+            while not told or told[-1][: len(words)] != list(words):
+                told.append(watcher.stdout.readline().split())  # type: ignore[union-attr]
+
+        seen("started", "epoch")
+        seen("host", "k80", "UP")
+        seen("device", "k80")
+        lease = lab.take("-g", "2", "--sharing", "exclusive")
+        seen("lease", lease, "ACTIVE")
+        lab.ssgm("drain", "k80")
+        seen("host", "k80", "DRAINED")
+        lab.ssgm("undrain", "k80")
+        lab.ssgm("set", "aging_s", "90")
+        seen("parameter", "aging_s")
+        lab.ssgm("set", "aging_s", "default")
+        lab.ssgm("dealloc", lease)
+        seen("lease", lease, "ENDED", "RELEASED")
+
+
+def test_an_http_door_that_is_none_is_said(lab: Lab, nobody: str) -> None:
+    said = lab.ssgm("events", "--http", nobody)
+    assert (said.returncode, said.stdout) == (8, "")
+    assert "is ssgmd up?" in said.stderr
 
 
 def test_a_reader_that_goes_away_is_no_fault(lab: Lab) -> None:
