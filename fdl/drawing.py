@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from fdl.graph import Graph, Place, Step
-from fdl.render import json_text
+from fdl.nodes import quoted
 
 _BOX_W, _BOX_H = 200, 52  #: of a step, in pixels
 _GAP_X, _GAP_Y = 150, 28
@@ -26,24 +26,24 @@ def dot(graph: Graph) -> str:
     for step in graph.steps:
         label = f"{step.name}\\n{step.device}" if step.device else step.name
         filled = ", style=filled, fillcolor=palegreen" if step.device else ""
-        lines.append(f"  {json_text(step.name)} [label={_label(label)}{filled}];")
+        lines.append(f"  {quoted(step.name)} [label={_label(label)}{filled}];")
     places = [place for place, _ in graph.entries] + [place for _, place in graph.exits]
     lines += [
-        f"  {json_text('s3:' + label)} [shape=plaintext, label={json_text(label)}];"
+        f"  {quoted('s3:' + label)} [shape=plaintext, label={quoted(label)}];"
         for label in dict.fromkeys(place.label for place in places)
     ]
     for place, name in graph.entries:
-        lines.append(f"  {json_text('s3:' + place.label)} -> {json_text(name)};")
+        lines.append(f"  {quoted('s3:' + place.label)} -> {quoted(name)};")
     for edge in graph.edges:
-        ends = f"{json_text(edge.source)} -> {json_text(edge.target)}"
-        lines.append(f"  {ends} [label={json_text(edge.place.label)}];")
+        ends = f"{quoted(edge.source)} -> {quoted(edge.target)}"
+        lines.append(f"  {ends} [label={quoted(edge.place.label)}];")
     for name, place in graph.exits:
-        lines.append(f"  {json_text(name)} -> {json_text('s3:' + place.label)};")
+        lines.append(f"  {quoted(name)} -> {quoted('s3:' + place.label)};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def _label(text: str) -> str:
-    return json_text(text).replace("\\\\n", "\\n")
+    return quoted(text).replace("\\\\n", "\\n")
 
 
 def terminal(graph: Graph) -> str:

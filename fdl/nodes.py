@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -136,3 +137,14 @@ def kind_of(node: Node) -> str:
             return "nothing"
         case Scalar():
             return repr(node.text if len(node.text) <= 40 else node.text[:37] + "...")
+
+
+def quoted(text: str) -> str:
+    """In double quotes, by rules that JSON and YAML share."""
+    shown = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else _escaped(c) for c in shown)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -6,14 +6,13 @@ one line. Comments and the order of keys stay; what the text means never changes
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceABC
 from dataclasses import dataclass, field
 
 from fdl.compose import Comment, Composed
-from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence
+from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, quoted
 
 #: A flow collection that would pass this column is written as a block.
 COLUMNS_MAX = 100
@@ -171,7 +170,7 @@ def _flow(node: Node) -> str:
     match node:
         case Scalar():
             text = _scalar(node)
-            return json_text(node.text) if node.plain and _FLOW_MARKS.search(text) else text
+            return quoted(node.text) if node.plain and _FLOW_MARKS.search(text) else text
         case Sequence():
             return "[" + ", ".join(_flow(item) or "~" for item in node.items) + "]"
         case Mapping():
@@ -183,22 +182,11 @@ def _scalar(node: Scalar) -> str:
     """Plain text stays plain, quoted text stays quoted: which it is decides what it may mean."""
     if node.plain and not _BREAKS.search(node.text):
         return node.text
-    return json_text(node.text)
+    return quoted(node.text)
 
 
 def _key(key: str) -> str:
-    return key if _PLAIN_KEY.fullmatch(key) else json_text(key)
-
-
-def json_text(text: str) -> str:
-    """In double quotes, by rules that JSON and YAML share."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escaped(c) for c in quoted)
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return key if _PLAIN_KEY.fullmatch(key) else quoted(key)
 
 
 def _literal(node: Scalar) -> tuple[str, list[str]] | None:

@@ -51,8 +51,9 @@ class Text:
         return self.short or self.what
 
     def schema(self) -> dict[str, Any]:
-        shown = {} if self.pattern.startswith("(?s)") else {"pattern": f"^(?:{self.pattern})$"}
-        return {"type": "string", **shown}
+        if not self.pattern.startswith("(?s)"):
+            return {"type": "string", "pattern": f"^(?:{self.pattern})$"}
+        return {"type": ["string", "number", "boolean", *(["null"] if self.empty else [])]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,7 +221,12 @@ class Key:
         shown: dict[str, Any] = {"description": self.about} if self.about else {}
         if self.becomes:
             shown["deprecated"] = True
-        return {**self.reader.schema(), **shown}
+        accepted = self.reader.schema()
+        if self.bare:
+            accepted = {"anyOf": [accepted, {"type": "null"}]}
+        if self.blank:
+            accepted = {"anyOf": [accepted, {"const": ""}]}
+        return {**accepted, **shown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
