@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
+from simulator.books import TenantBooks
 
 
 class Violation(AssertionError):
@@ -19,6 +20,7 @@ class Violation(AssertionError):
 class Checker:
     """Collects the trace and looks at every decision."""
 
+    books: TenantBooks
     fence: int = 0
     decisions: int = 0
     _trace: Any = field(default_factory=hashlib.sha256)
@@ -39,6 +41,9 @@ class Checker:
         broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
+        beyond = [text for entry in entries for text in self.books.note(entry)]
+        if beyond:
+            raise Violation(f"after {type(event).__name__}: {beyond}")
         for part in [part for entry in entries for part in entry.parts]:
             lease = getattr(part, "lease", None)
             fence = getattr(lease, "fence", None)

@@ -7,8 +7,9 @@ simulators of FoundationDB and TigerBeetle).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gpu_scheduler.parameters import EVERYBODY, Parameters, PolicyName, Quota
 from simulator.function import Behaviour, Fate
 
 FAULTS = ("kill orchestrator", "kill scheduler", "stop host", "restart host")
@@ -45,6 +46,7 @@ class Scenario:
     work_s_max: float = 20.0
     lambda_duplicate_rate: float = 0.0
     faults: tuple[Fault, ...] = ()
+    parameters: Parameters = field(default_factory=Parameters)  #: of the scheduler
 
     @property
     def faults_end_s(self) -> float:
@@ -84,6 +86,18 @@ def draw(seed: int) -> Scenario:
         fates=tuple(fates),
         lambda_duplicate_rate=stream.choice((0.0, 0.3)),
         faults=_draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
+        parameters=_draw_parameters(stream),
+    )
+
+
+def _draw_parameters(stream: random.Random) -> Parameters:
+    """Any policy; sometimes a tight bypass, a quota, few leases at a time."""
+    devices = stream.choice((None, None, 1, 2))
+    return Parameters(
+        policy=stream.choice(tuple(PolicyName)),
+        bypass_max=stream.choice((0, 2, 64)),
+        leases_max=stream.choice((2, 100_000, 100_000)),
+        quotas={} if devices is None else {EVERYBODY: Quota(devices=devices)},
     )
 
 

@@ -14,6 +14,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.parameters import Parameters
 from simulator.checkers import Checker
 
 Mail = Callable[[Any], None]
@@ -22,8 +23,11 @@ Mail = Callable[[Any], None]
 class SimScheduler:
     """What survives `kill` is the journal, as on disk; everything else is rebuilt from it."""
 
-    def __init__(self, budget: Budget, clock: Clock, checker: Checker, seed: str) -> None:
+    def __init__(
+        self, budget: Budget, clock: Clock, checker: Checker, seed: str, configured: Parameters
+    ) -> None:
         self._budget = budget
+        self._configured = configured
         self._clock = clock
         self._checker = checker
         self._seed = seed
@@ -49,7 +53,7 @@ class SimScheduler:
         """Recover from the journal and begin a new epoch."""
         self._runs += 1
         ids = IdSource(f"{self._seed}/scheduler/{self._runs}")
-        self._machine = SchedulerMachine(budget=self._budget, ids=ids)
+        self._machine = SchedulerMachine(self._budget, ids, self._configured)
         for line in self._journal:
             self._machine.apply(decode_entry(line))
         self.tell(on.EpochBegan(**self.now()))

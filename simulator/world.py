@@ -28,6 +28,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.performer import Performer
 from orchgpu.shell import Replica
+from simulator.books import TenantBooks
 from simulator.checkers import Checker, Violation
 from simulator.function import SimLambda, render
 from simulator.host import SimHost
@@ -79,7 +80,9 @@ class World:
             ids=IdSource(f"{self.seed}/cloud"), bodies=self.bodies, strict_policies=False
         )
         self.arrivals = Arrivals(self.cloud)
-        self.scheduler = SimScheduler(self.budget, self.clock, self.checker, str(self.seed))
+        self.scheduler = SimScheduler(
+            self.budget, self.clock, self.checker, str(self.seed), self.scenario.parameters
+        )
         self.hosts = {
             name: SimHost(
                 name, self.scenario.devices_per_host, self.scenario.device_memory_mib,
@@ -318,8 +321,9 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
 
 
 async def _simulate(seed: int, scenario: Scenario) -> Verdict:
+    checker = Checker(TenantBooks(scenario.parameters))
     async with Nursery("world") as nursery:
-        world = World(seed, scenario, Budget(), LoopClock(), Checker(), nursery)
+        world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
         running = asyncio.ensure_future(world.run())
         failing = asyncio.ensure_future(nursery.failed())
         try:

@@ -1,0 +1,53 @@
+"""A second set of books about tenants, kept from the journal's entries alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpu_scheduler.core import changes as to
+from gpu_scheduler.model import LeaseState, Share
+from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
+
+
+class TenantBooks:
+    """Who holds what, and whether a grant took more than its tenant's quota allows."""
+
+    def __init__(self, configured: Parameters | None = None) -> None:
+        self._configured = configured or Parameters()
+        self._overrides: dict[str, Given] = {}
+        self._parameters = self._configured
+        self._held: dict[str, tuple[str, tuple[Share, ...]]] = {}  #: lease → tenant, shares
+
+    def note(self, entry: to.Entry) -> list[str]:
+        """Follow one entry; every quota that a grant of it breaks, as a sentence."""
+        return [broken for part in entry.parts for broken in self._note(part)]
+
+    def _note(self, part: to.Part) -> Iterable[str]:
+        match part:
+            case to.LeaseGranted(lease=lease):
+                self._held[lease.id] = (lease.tenant, lease.shares)
+                return self._broken(lease.tenant)
+            case to.LeaseChanged(state=LeaseState.ENDING | LeaseState.ENDED):
+                self._held.pop(part.lease, None)
+            case to.ParameterSet(name=name, value=value):
+                self._overrides.pop(name, None)
+                if value != DEFAULT:
+                    self._overrides[name] = value
+                self._parameters = overridden(self._configured, self._overrides)
+            case _:
+                pass
+        return ()
+
+    def _broken(self, tenant: str) -> Iterable[str]:
+        shares = [share for whose, all_ in self._held.values() if whose == tenant for share in all_]
+        quota: Any = self._parameters.quota(tenant)
+        held = {
+            "devices": len(shares),
+            "memory_mib": sum(share.memory_mib for share in shares),
+            "compute_pct": sum(share.compute_guarantee_pct for share in shares),
+        }
+        for what, amount in held.items():
+            limit = getattr(quota, what)
+            if limit is not None and amount > limit:
+                yield f"tenant {tenant} was granted {amount} {what} of {limit}"

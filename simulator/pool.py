@@ -1,0 +1,151 @@
+"""Devices and their users around the scheduler's core alone: who asks, waits, and runs how long.
+
+No wire, no cloud, no faults: what a policy does to waiting and use. Every grant is taken at once
+and kept for as long as its user said when it asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Lease, Request
+from gpu_scheduler.parameters import Parameters
+from simulator.books import TenantBooks
+from simulator.checkers import Violation
+
+DEVICE_MIB = 1000
+PER_HOST = 8
+#: Nobody falls silent here: what is judged is the queue.
+PATIENT = dataclasses.replace(
+    Budget(), client_gone_s=1e9, host_stale_s=1e9, host_lost_s=2e9, accept_s=1.0
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Use:
+    """One request and what became of it."""
+
+    attempt: str
+    request: Request
+    runs_s: float  #: how long its user keeps the lease
+    asked_s: float
+    ahead: int = 0  #: requests that waited before it when it came
+    granted_s: float | None = None
+
+    @property
+    def waited_s(self) -> float:
+        assert self.granted_s is not None, f"{self.attempt} was never served"
+        return self.granted_s - self.asked_s
+
+
+class Pool:
+    """The production core on a clock that stands still between events."""
+
+    def __init__(self, devices: int, parameters: Parameters) -> None:
+        self.machine = SchedulerMachine(PATIENT, IdSource(1), parameters)
+        self.now_s = 0.0
+        self.uses: dict[str, Use] = {}
+        self._wake_s: float | None = None
+        self._ends: list[tuple[float, LeaseId]] = []
+        self._books = TenantBooks(parameters)
+        self.tell(on.EpochBegan)
+        for first in range(0, devices, PER_HOST):
+            self._host(f"h{first}", range(first, min(devices, first + PER_HOST)))
+
+    def _host(self, name: str, numbers: range) -> None:
+        devices = tuple(
+            Device(
+                id=DeviceId(f"d{number}"), index=number - numbers.start, kind=DeviceKind.CUDA,
+                model="M", memory_mib=DEVICE_MIB,
+            )
+            for number in numbers
+        )  # fmt: skip
+        self.tell(
+            on.HostHello, host=HostId(name), reply_to="h", incarnation="1", gateway=f"{name}:1",
+            devices=devices, epoch_seen=0, installed=(),
+        )  # fmt: skip
+
+    def ask(self, request: Request, runs_s: float, attempt: str | None = None) -> Use:
+        """One request. With a length it is a deadline lease's, which the scheduler ends."""
+        attempt = attempt or f"a{len(self.uses)}"
+        use = self.uses[attempt] = Use(
+            attempt=attempt, request=request, runs_s=runs_s, asked_s=self.now_s
+        )
+        hold = Hold.SESSION if request.lease_s is None else Hold.DEADLINE
+        self.tell(
+            on.ReserveAsked, session=SessionId("s"), reply_to="r", request=request, wait=True,
+            attempt=attempt, hold=hold, lease_s=None,
+        )  # fmt: skip
+        queue = self.machine.state.queue
+        if attempt in queue.entries:
+            use.ahead = (queue.position(queue.entries[attempt]) or 1) - 1
+        return use
+
+    def advance(self, until_s: float) -> None:
+        """Leases end and timers fire in their order."""
+        while True:
+            end_s = self._ends[0][0] if self._ends else until_s
+            next_s = min(end_s, self._wake_s if self._wake_s is not None else until_s)
+            if next_s >= until_s:
+                break
+            self.now_s = max(self.now_s, next_s)
+            if self._ends and self._ends[0][0] <= self.now_s:
+                self._release(heapq.heappop(self._ends)[1])
+            else:
+                self._wake_s = None
+                self.tell(on.Ticked)
+        self.now_s = until_s
+
+    def drain(self) -> None:
+        """Let time pass until nobody waits."""
+        while self.machine.state.queue.entries:
+            self.advance(self.now_s + 10.0)
+
+    def tell(self, event: type[Any], **fields: Any) -> None:
+        """One event; whatever is granted by it is taken. Raises Violation on a broken quota."""
+        decision = self.machine.handle(event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields))
+        broken = [text for entry in decision.changes for text in self._books.note(entry)]
+        if broken:
+            raise Violation(broken[0])
+        for action in decision.actions:
+            match action:
+                case do.WakeAt():
+                    self._wake_s = action.at_s
+                case do.PushToSession(push=do.GrantedPush(granted=granted)):
+                    ask = {"session": SessionId("s"), "reply_to": "r", "lease": granted.lease.id}
+                    self.tell(on.RenewAsked, **ask)
+                    self._begins(granted.lease)
+                case do.Reply(answer=do.AttemptAnswer(granted=do.Granted(lease=lease))):
+                    self._begins(lease)
+
+    def _begins(self, lease: Lease) -> None:
+        use = self.uses[lease.attempt]
+        use.granted_s = self.now_s
+        if lease.hold is Hold.SESSION:
+            self.tell(
+                on.LeaseSessionTold, host=lease.shares[0].host, reply_to="h", lease=lease.id,
+                change=on.SessionChange.OPENED, nonce="n",
+            )  # fmt: skip
+        if use.request.lease_s is None or use.runs_s < use.request.lease_s:
+            heapq.heappush(self._ends, (self.now_s + use.runs_s, lease.id))
+
+    def _release(self, lease: LeaseId) -> None:
+        self.tell(
+            on.ReleaseAsked, session=SessionId("s"), reply_to="r", lease=lease,
+            reason=EndReason.RELEASED,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ judging
+
+    def bound_s(self, use: Use) -> float:
+        """How long it may wait, as every policy states: equal priorities, no quotas."""
+        longest_s = max(other.runs_s for other in self.uses.values())
+        return (use.ahead + 1) * (self.machine.state.parameters.bypass_max + 2) * longest_s

@@ -1,0 +1,58 @@
+"""One workload under every policy: bounds and quotas hold, and each policy does what it is for."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from corekit.ids import SessionId
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from simulator.books import TenantBooks
+from simulator.policies import judge, main, workload
+from simulator.pool import Pool
+
+REQUESTS, DEVICES = 150, 8
+
+
+def test_each_policy_does_what_it_is_for() -> None:
+    arrivals = workload(3, REQUESTS, DEVICES)
+    fifo, backfill, fair = (
+        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4)) for policy in PolicyName
+    )
+    assert fifo.requests == backfill.requests == fair.requests == REQUESTS
+    assert backfill.wait_mean_s < fifo.wait_mean_s
+    assert fair.tenants_wait_mean_s["rare"] < fifo.tenants_wait_mean_s["rare"] / 2
+
+
+def test_a_quota_keeps_room_for_the_others() -> None:
+    arrivals = workload(3, REQUESTS, DEVICES)
+    free = judge(arrivals, DEVICES, Parameters())
+    held = judge(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
+    assert held.tenants_wait_mean_s["rare"] < free.tenants_wait_mean_s["rare"]
+    assert held.tenants_wait_mean_s["flood"] > free.tenants_wait_mean_s["flood"]
+
+
+def test_a_grant_beyond_a_quota_is_told() -> None:
+    pool = Pool(1, Parameters())
+    books = TenantBooks(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
+    entries = []
+    for number in range(2):
+        event = on.ReserveAsked(
+            at_s=0.0, wall_s=0.0, session=SessionId("s"), reply_to="r", attempt=str(number),
+            request=Request(memory_mib=100, tenant="t"), wait=True, hold=Hold.SESSION, lease_s=None,
+        )  # fmt: skip
+        entries += pool.machine.handle(event).changes
+    told = [broken for entry in entries for broken in books.note(entry)]
+    assert told == ["tenant t was granted 200 memory_mib of 150"]
+
+
+def test_the_command_compares_them() -> None:
+    done = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    policies = json.loads(done.output)["policies"]
+    assert [policy["policy"] for policy in policies] == ["fifo", "backfill", "fair"]
+    table = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--quota", "1"])
+    assert table.output.splitlines()[0].startswith("policy")
