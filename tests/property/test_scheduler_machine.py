@@ -33,11 +33,13 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.parameters import Parameters
+from simulator.books import TenantBooks
 
 SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
 JOBS = tuple(f"job{i}" for i in range(5))
 MEMORY_MIB = 1000
+CONFIGURED = Parameters(bypass_max=2)
 
 requests = st.builds(
     Request,
@@ -48,18 +50,36 @@ requests = st.builds(
     sharing=st.sampled_from(Sharing),
     placement=st.sampled_from(Placement),
     priority=st.sampled_from([0, 0, 5]),
+    min_driver=st.sampled_from([None, None, "550.1"]),
     warm_key=st.sampled_from([None, "k"]),
     max_wait_s=st.sampled_from([None, None, 8.0]),
+    tenant=st.sampled_from("ab"),
+    deadline_s=st.sampled_from([None, None, 12.0]),
+    lease_s=st.sampled_from([None, 10.0, 40.0]),
 )
+settings_ = st.sampled_from(
+    [
+        ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
+        ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2), ("leases_max", "default"),
+        ("waiting_max", 1), ("waiting_max", "default"), ("quota.a.devices", 2),
+        ("quota.*.memory_mib", 1200), ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"),
+        ("weight.b", 3), ("weight.b", 0), ("bypas_max", 1),
+    ]
+)  # fmt: skip
 
 
-def devices_of(host: str, healthy: tuple[bool, bool] = (True, True)) -> tuple[Device, ...]:
+some_health = st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD])
+
+
+def devices_of(
+    host: str, health: tuple[Health, Health] = (Health.OK, Health.OK)
+) -> tuple[Device, ...]:
     kinds = (DeviceKind.CUDA, DeviceKind.CPU if host == "h1" else DeviceKind.CUDA)
     return tuple(
         Device(
             id=DeviceId(f"{host}/{i}"), index=i, kind=kinds[i], model="M",
             memory_mib=MEMORY_MIB * (1 + i), resident=("k",) * i,
-            health=Health.OK if healthy[i] else Health.BAD,
+            health=health[i], driver=f"550.{i}",
         )
         for i in range(2)
     )  # fmt: skip
@@ -76,6 +96,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self.asked = 0
         self.fence = 0
         self.wake_s: float | None = None
+        self.books = TenantBooks(CONFIGURED)
         #: what each host would hold: host → lease → shares, as its ordered channel told it
         self.installed: dict[str, dict[str, tuple[Any, ...]]] = {}
         self.restart()
@@ -92,6 +113,7 @@ class SchedulerRules(RuleBasedStateMachine):
         decision = self.machine.handle(made)
         assert len(decision.changes) <= 1
         self.journal += [encode_entry(entry) for entry in decision.changes]
+        assert [text for entry in decision.changes for text in self.books.note(entry)] == []
         answers = []
         for action in decision.actions:
             if isinstance(action, do.Reply | do.ReplyError):
@@ -147,7 +169,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A new process replays the journal; time goes on meanwhile."""
         self.runs += 1
         self.now_s += 1.0
-        machine = SchedulerMachine(Budget(), IdSource(self.runs), Parameters(bypass_max=2))
+        machine = SchedulerMachine(Budget(), IdSource(self.runs), CONFIGURED)
         for line in self.journal:
             machine.apply(decode_entry(line))
         if self.runs > 1:
@@ -195,14 +217,34 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @rule(
         host=st.sampled_from(HOSTS),
-        healthy=st.sampled_from([(True, True), (True, True), (False, True), (True, False)]),
+        health=st.tuples(some_health, some_health),
     )
-    def host_reports(self, host: str, healthy: tuple[bool, bool]) -> None:
-        self.happen(on.HostReported, host=host, devices=devices_of(host, healthy), usage=())
+    def host_reports(self, host: str, health: tuple[Health, Health]) -> None:
+        self.happen(on.HostReported, host=host, devices=devices_of(host, health), usage=())
 
-    @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS), drained=st.booleans())
-    def drain(self, host: str, session: str, drained: bool) -> None:
-        self.happen(on.DrainAsked, session=session, host=host, drained=drained)
+    @rule(
+        host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS), drained=st.booleans(),
+        device=st.sampled_from([None, "0"]), revoke=st.booleans(),
+    )  # fmt: skip
+    def drain(
+        self, host: str, session: str, drained: bool, device: str | None, revoke: bool
+    ) -> None:
+        named = None if device is None else DeviceId(f"{host}/{device}")
+        self.happen(
+            on.DrainAsked, session=session, host=host, device=named, drained=drained,
+            revoke=revoke,
+        )  # fmt: skip
+
+    @rule(request=requests)
+    def a_dry_run_says_what_the_devices_say(self, request: Request) -> None:
+        before = self.machine.snapshot()
+        answer = self.happen(on.ExplainAsked, session="s1", request=request)
+        assert self.machine.snapshot() == before
+        told = answer.explanation
+        assert told.devices_known == len(told.devices) + told.devices_left_out
+        assert told.devices_fitting == sum(one.reason is None for one in told.devices)
+        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.bypass.kept:
+            assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
     def forget(self, host: str, session: str) -> None:
@@ -309,29 +351,66 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @rule(
         session=st.sampled_from(SESSIONS), name=st.sampled_from("xyz"), request=requests,
-        wait=st.booleans(), lease_s=st.sampled_from([None, None, 30.0]),
+        wait=st.booleans(), lease_s=st.sampled_from([None, None, 30.0]), lost=st.booleans(),
     )  # fmt: skip
     def reserve(
-        self, session: str, name: str, request: Request, wait: bool, lease_s: float | None
-    ) -> None:
-        self.happen(
-            on.ReserveAsked, session=session, attempt=name, request=request, wait=wait,
-            hold=Hold.SESSION if lease_s is None else Hold.DEADLINE, lease_s=lease_s,
-        )  # fmt: skip
+        self, session: str, name: str, request: Request, wait: bool, lease_s: float | None,
+        lost: bool,
+    ) -> None:  # fmt: skip
+        said = {
+            "session": session, "attempt": name, "request": request, "wait": wait,
+            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE, "lease_s": lease_s,
+        }  # fmt: skip
+        first = self.happen(on.ReserveAsked, **said)
+        if lost and first is not None and first.granted is not None:
+            assert self.happen(on.ReserveAsked, **said) == first
+
+    @rule(session=st.sampled_from(SESSIONS), setting=settings_, lost=st.booleans())
+    def operator_sets(self, session: str, setting: tuple[str, Any], lost: bool) -> None:
+        name, value = setting
+        for _ in range(1 + lost):
+            answer = self.happen(on.SetAsked, session=session, name=name, value=value)
+        assert answer is None or answer.parameters == self.machine.state.parameters
 
     @precondition(lambda self: self.leases)
-    @rule(session=st.sampled_from(SESSIONS), data=st.data(), op=st.sampled_from("wsr"))
-    def use_lease(self, session: str, data: Any, op: str) -> None:
+    @rule(
+        session=st.sampled_from(SESSIONS), data=st.data(), to=st.sampled_from(SESSIONS),
+        pct=st.sampled_from([None, 20, 50, 100]), lost=st.booleans(),
+    )  # fmt: skip
+    def change_lease(self, session: str, data: Any, to: str, pct: int | None, lost: bool) -> None:
+        """Another limit or another session; what is promised stays the same."""
         lease = data.draw(st.sampled_from(self.leases))
-        if op == "w":
-            self.happen(on.RenewAsked, session=session, lease=lease.id)
-        elif op == "r":
-            self.happen(on.ReleaseAsked, session=session, lease=lease.id, reason=EndReason.RELEASED)
-        else:
-            self.happen(
-                on.StagedTold, session=session, holder=lease.holder or "none", lease=lease.id,
-                connect_by_s=20.0,
-            )  # fmt: skip
+        before = [(s.memory_mib, s.compute_guarantee_pct) for s in lease.shares]
+        for _ in range(1 + lost):
+            if pct is None:
+                answer = self.happen(on.TransferAsked, session=session, lease=lease.id, to=to)
+            else:
+                answer = self.happen(
+                    on.ResizeAsked, session=session, lease=lease.id, compute_limit_pct=pct
+                )
+        if answer is not None:
+            shares = answer.lease.shares
+            assert [(s.memory_mib, s.compute_guarantee_pct) for s in shares] == before
+            assert pct is None or all(s.compute_limit_pct == pct for s in shares)
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        session=st.sampled_from(SESSIONS), data=st.data(), op=st.sampled_from("wsr"),
+        lost=st.booleans(),
+    )  # fmt: skip
+    def use_lease(self, session: str, data: Any, op: str, lost: bool) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        for _ in range(1 + lost):
+            if op == "w":
+                self.happen(on.RenewAsked, session=session, lease=lease.id)
+            elif op == "r":
+                reason = EndReason.RELEASED
+                self.happen(on.ReleaseAsked, session=session, lease=lease.id, reason=reason)
+            else:
+                self.happen(
+                    on.StagedTold, session=session, holder=lease.holder or "none", lease=lease.id,
+                    connect_by_s=20.0,
+                )  # fmt: skip
 
     @rule(session=st.sampled_from(SESSIONS), again=st.booleans())
     def session_lives(self, session: str, again: bool) -> None:

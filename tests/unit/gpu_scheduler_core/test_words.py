@@ -1,0 +1,146 @@
+"""Words from outside: requests, devices, usage, versions. Wrong ones have a clear error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import Device, DeviceKind, Health, Request, Symptom, Usage
+from gpu_scheduler.protocol.host import DEVICES_MAX, HostHello, Report
+from gpu_scheduler.versions import is_version, parse_version
+
+DEVICE: dict[str, Any] = {
+    "id": "GPU-1", "index": 0, "kind": "cuda", "model": "A100", "memory_mib": 1000,
+}  # fmt: skip
+HELLO: dict[str, Any] = {
+    "host": "a", "incarnation": "1", "gateway": None, "devices": [DEVICE], "epoch_seen": 0,
+    "installed": [], "version": 1,
+}  # fmt: skip
+USAGE: dict[str, Any] = {"device": "GPU-1", "memory_used_mib": 1, "utilisation_pct": 2}
+
+
+def refused(cls: type[Any], value: Any) -> str:
+    with pytest.raises(AppError) as raised:
+        decode(cls, value)
+    assert raised.value.code is ErrorCode.INVALID
+    return raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"count": 0}, "count 0 must lie in 1…64"),
+        ({"count": 65}, "count 65"),
+        ({"memory_mib": -1}, "memory_mib -1"),
+        ({"memory_mib": 2**31}, "memory_mib"),
+        ({"memory_mib": math.nan}, "a whole number"),
+        ({"memory_mib": True}, "a whole number"),
+        ({"compute_guarantee_pct": 60, "compute_limit_pct": 50}, "must not exceed"),
+        ({"compute_limit_pct": 0}, "1…100"),
+        ({"kinds": ["gpu"]}, "kinds"),
+        ({"kinds": ["cudo"]}, "did you mean"),
+        ({"models": ["A"] * 65}, "at most 64"),
+        ({"models": ["A" * 257]}, "256 characters"),
+        ({"sharing": "some"}, "sharing"),
+        ({"placement": "spred"}, "did you mean 'spread'"),
+        ({"priority": 101}, "-100…100"),
+        ({"min_driver": "newest"}, "numbers with dots"),
+        ({"min_driver": ""}, "numbers with dots"),
+        ({"min_runtime": "12."}, "numbers with dots"),
+        ({"max_wait_s": -1.0}, "max_wait_s"),
+        ({"max_wait_s": math.inf}, "a number"),
+        ({"deadline_s": math.nan}, "a number"),
+        ({"deadline_s": 4e7}, "must lie in 0…"),
+        ({"lease_s": 0}, "lease_s must be more than 0"),
+        ({"memory": 5}, "did you mean 'memory_mib'"),
+    ],
+)
+def test_wrong_requests_say_what_is_wrong(said, words):
+    assert words in refused(Request, said)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"id": ""}, "needs an id"),
+        ({"id": "x" * 257}, "256 characters"),
+        ({"model": "x" * 257}, "256 characters"),
+        ({"resident": ["k" * 257]}, "256 characters"),
+        ({"resident": [f"k{i}" for i in range(1030)]}, "1024 operations and warm keys"),
+        ({"index": -1}, "must be 0 or more"),
+        ({"memory_mib": -1}, "must be 0 or more"),
+        ({"memory_mib": 10**12}, "must be 0 or more"),
+        ({"memory_mib": math.nan}, "a whole number"),
+        ({"detail": "x" * 501}, "500 characters"),
+        ({"health": "SICK"}, "health"),
+        ({"symptoms": ["XID"]}, "symptoms belong to SUSPECT or BAD"),
+        ({"symptoms": ["XDI"], "health": "BAD"}, "did you mean 'XID'"),
+        ({"driver": 550.54}, "a string"),
+        ({"kind": "tpu"}, "kind"),
+    ],
+)
+def test_wrong_devices_say_what_is_wrong(change, words):
+    device = {**DEVICE, **change}
+    assert words in refused(HostHello, {**HELLO, "devices": [device]})
+    assert "devices[0]" in refused(Report, {"devices": [device]})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"memory_used_mib": -1}, {"utilisation_pct": -5}, {"processes": -1},
+        {"utilisation_pct": math.nan}, {"utilisation_pct": math.inf}, {"device": None},
+        {"temperature": 60},
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_refused(change):
+    assert "usage[0]" in refused(Report, {"usage": [{**USAGE, **change}]})
+
+
+def test_more_devices_than_a_host_can_have_are_refused():
+    many = [{**DEVICE, "id": f"GPU-{i}"} for i in range(DEVICES_MAX + 1)]
+    assert "a host may have 256" in refused(HostHello, {**HELLO, "devices": many})
+    assert "a host may have 256" in refused(Report, {"devices": many})
+    assert "a host may have 256" in refused(Report, {"usage": [USAGE] * (DEVICES_MAX + 1)})
+
+
+def test_a_report_may_say_nothing_at_all():
+    assert decode(Report, {}) == Report(devices=None, usage=())
+    usage = Usage(device="GPU-1", memory_used_mib=1, utilisation_pct=2)
+    assert decode(Report, {"usage": [USAGE]}).usage == (usage,)
+
+
+def test_a_device_that_is_not_well_says_why():
+    device = decode(Device, {**DEVICE, "health": "BAD", "symptoms": ["XID", "ECC"]})
+    assert (device.kind, device.health) == (DeviceKind.CUDA, Health.BAD)
+    assert device.symptoms == (Symptom.XID, Symptom.ECC)
+    assert decode(Device, encode(device)) == device
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("550.54.15", (550, 54, 15)), ("12.0", (12,)), ("0012.4", (12, 4)), ("3.0 PoCL 5.0", (3,)),
+        ("", ()), ("unknown", ()), ("12.4-beta", (12, 4)), ("12..4", (12,)), ("-1", ()),
+    ],
+)  # fmt: skip
+def test_versions_are_numbers(text, version):
+    assert parse_version(text) == version
+
+
+numbers = st.lists(st.integers(0, 999), min_size=1, max_size=4)
+
+
+@given(numbers, numbers)
+def test_versions_compare_as_their_numbers(left, right):
+    texts = [".".join(map(str, version)) for version in (left, right)]
+    assert all(map(is_version, texts))
+    padded = [[*version, 0, 0, 0, 0][:4] for version in (left, right)]
+    older = parse_version(texts[0]) < parse_version(texts[1])
+    assert older is (padded[0] < padded[1])
