@@ -75,7 +75,7 @@ class ChildProbe:
         self._killed = child
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_KILL_S_MAX):
-                await child.wait()
+                await child.communicate()  # to the end of its pipes, which close with it
 
     async def _ask(self) -> bytes:
         if self._killed is not None and self._killed.returncode is None:

@@ -64,6 +64,10 @@ def main(
     """Lend this host's devices to leases of the scheduler, through one authenticated port.
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
+
+    \b
+    Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
+                   --listen 10.0.1.21:4711 --state /var/lib/gpud
     """
     log_as_json()
     try:

@@ -95,11 +95,14 @@ class HostDaemon:
         logger.debug("full state", extra={"installs": len(installs), "epoch": epoch})
         now_s = self.now_s()
         self.apply([*self.table.expire(now_s), *self.table.full_state(installs, now_s)])
+        for install in installs:
+            self._time_worker(install.lease)
 
     def install(self, install: Install) -> None:
-        """Open a door."""
+        """Open a door; of a lease that is here, its length may be another one now."""
         now_s = self.now_s()
         self.apply([*self.table.expire(now_s), *self.table.install(install, now_s)])
+        self._time_worker(install.lease)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         """Close a door, kill, free; then `cut`. One that is not here is cut already."""
@@ -235,20 +238,33 @@ class HostDaemon:
 
     async def _start_worker(self, entry: Entry) -> Worker | None:
         memory_mib = sum(share.memory_mib for share in entry.install.shares)
-        cap_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self.now_s()
         start = Start(
             lease=entry.lease,
             tenant=entry.install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-            cap_s=cap_s + self._budget.worker_slack_s,
+            cap_s=self._cap_s(entry),
         )
         try:
             worker = await self._pool.take(start)
         except AppError as error:
             logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
             return None
+        worker.end_in(self._cap_s(entry))  # the lease's length may have changed meanwhile
         worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
         return worker
+
+    def _cap_s(self, entry: Entry) -> float:
+        """When a worker ends itself: a little after gpud should have ended it."""
+        left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self.now_s()
+        return left_s + self._budget.worker_slack_s
+
+    def _time_worker(self, lease: LeaseId) -> None:
+        """Let the worker of a deadline lease live as long as the lease does now."""
+        entry, task = self.table.find(lease), self._workers.get(lease)
+        if entry is None or entry.held_by_session or task is None:
+            return
+        if task.done() and not task.cancelled() and (worker := task.result()) is not None:
+            worker.end_in(self._cap_s(entry))
 
     def _worker_gone(self, entry: Entry, worker: Worker) -> None:
         """It crashed: its lanes are cut, the next lane gets a new one; the lease lives on."""

@@ -63,6 +63,11 @@ class Worker:
         control.send(self._stream, {"start": asdict(start)})
         self.bound = True
 
+    def end_in(self, cap_s: float) -> None:
+        """It ends itself after this, whatever it was told before; a dead one needs no telling."""
+        with contextlib.suppress(OSError):
+            control.send(self._stream, {"cap_s": cap_s})
+
     async def lane(self, stream: socket.socket, device: int, kind: str) -> bool:
         """Hand a proven connection over; the caller closes its own copy.
 

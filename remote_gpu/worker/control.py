@@ -4,7 +4,8 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …}} + its socket
+    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …}} + its socket;
+                     {"cap_s": seconds from now}, when its lease is to last longer or shorter
     worker → gpud    {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
 """
 

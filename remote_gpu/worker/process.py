@@ -47,7 +47,7 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
     if received is None:
         return
     start = control.Start(**received[0]["start"])
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, start.cap_s))  # SIGALRM's default is to end
+    _end_in(start.cap_s)
     _limit_memory(start.memory_bytes)
     contents = Contents.of_tenant(kept, start.tenant)
     context = dataclasses.replace(
@@ -59,11 +59,18 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
     )
     while (received := control.receive(stream)) is not None:
         meta, descriptor = received
-        if descriptor is not None:
+        if descriptor is None:
+            _end_in(meta["cap_s"])
+        else:
             lane = socket.socket(fileno=descriptor)
             control.send(stream, {"lane_taken": {}})
             of_device = dataclasses.replace(context, kind=meta["lane"]["kind"])
             _start_lane(stream, lane, registry, of_device)
+
+
+def _end_in(cap_s: float) -> None:
+    """Whatever becomes of gpud: SIGALRM's default is to end the process."""
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, cap_s))
 
 
 def _start_lane(

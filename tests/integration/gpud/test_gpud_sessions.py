@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -247,6 +248,18 @@ def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> No
             with pytest.raises(Refused, match="CLAIMED"):
                 connect(environment)
     assert not any(state == "closed" for state, _ in shared_gpud.scheduler.states(install.lease))
+
+
+def test_a_deadline_lease_that_goes_on_keeps_its_worker(shared_gpud, nothing_left) -> None:
+    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=4.0)
+    with connect({"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}) as device:
+        device.op("noop")
+        ends_s = time.monotonic() + 5.0  # with the second by which a worker outlives its lease
+        shared_gpud.scheduler.install(replace(install, cap_s=60.0))
+        until(lambda: time.monotonic() > ends_s + 0.2)
+        device.op("noop")
+    assert shared_gpud.scheduler.states(install.lease)[0][0] == "opened"
+    assert ("closed", "EXPIRED") not in shared_gpud.scheduler.states(install.lease)
 
 
 def test_without_a_runner_connect_holds_the_session_itself(shared_gpud, nothing_left) -> None:
