@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -48,5 +49,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point. What goes wrong is told once, by its error: no log beside it."""
+    logging.getLogger().addHandler(logging.NullHandler())
     sys.exit(run(sys.argv[1:]))

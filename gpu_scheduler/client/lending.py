@@ -28,10 +28,11 @@ _STATUS = {
 @click.option("--attempt", help="Key of the request: repeating it answers what stands.")
 @connected
 def alloc(line: Line, request: Request, wait: bool, attempt: str | None) -> int:
-    """Take a lease; it ends by itself after --lease-length, one hour unless told otherwise.
+    """Take a lease, which ends by itself.
 
-    Without --wait (or --max-wait) the answer comes at once: granted, busy (exit 6) or impossible
-    (exit 7). Interrupting a waiting alloc withdraws its request.
+    It lasts --lease-length, one hour unless told otherwise. Without --wait (or --max-wait) the
+    answer comes at once: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting
+    alloc withdraws its request.
     """
     ask = Ask(request=request, wait=wait or request.max_wait_s is not None, attempt=attempt)
     outcome = run(_allocate(line, ask))
@@ -55,7 +56,10 @@ async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:
 @click.argument("leases", metavar="LEASE...", nargs=-1, required=True)
 @connected
 def dealloc(line: Line, leases: tuple[str, ...]) -> None:
-    """Give leases back; one that is over already is no error."""
+    """Give leases back.
+
+    One that is over already is no error.
+    """
 
     async def release_all(client: SchedulerClient) -> None:
         for lease in leases:
@@ -89,7 +93,10 @@ def renew(line: Line, lease: str, length: str) -> None:
 @click.argument("compute_limit", metavar="PERCENT")
 @connected
 def resize(line: Line, lease: str, compute_limit: str) -> None:
-    """Set the elastic limit of a shared lease's compute; what it was promised stays."""
+    """Change a lease's elastic limit.
+
+    Of compute, for each device of a shared lease; what it was promised stays.
+    """
     limit_pct = parse_word(_LIMIT, compute_limit)
     found = line.ask(lambda client: client.resize(lease, limit_pct))
     line.show({"lease": found}, lambda: f"{lease} may use up to {limit_pct} % of each device")
@@ -100,10 +107,11 @@ def resize(line: Line, lease: str, compute_limit: str) -> None:
 @click.argument("session")
 @connected
 def transfer(line: Line, lease: str, session: str) -> None:
-    """Make a reservation another session's, which is told of its states from then on.
+    """Make a lease another session's.
 
-    A lease that ssgm took may be transferred by ssgm, any other by its own session, or by anybody
-    once that is gone. A job's lease follows its record: refused (exit 4).
+    That session is told of its states from then on. A lease that ssgm took may be transferred
+    by ssgm, any other by its own session, or by anybody once that is gone. A job's lease
+    follows its record: refused (exit 4).
     """
     found = run(_transfer(line, lease, session))
     line.show({"lease": found}, lambda: f"{lease} belongs to {session}")

@@ -26,7 +26,7 @@ def hosts(line: Line) -> None:
 @click.command(epilog="Example: ssgm devices")
 @connected
 def devices(line: Line) -> None:
-    """Devices: what is free of them, their health, versions and load."""
+    """Devices: free shares, health, versions, load."""
     found = line.ask(lambda client: client.inventory())
     line.show(found, lambda: tables.devices(found))
 
@@ -42,7 +42,10 @@ def leases(line: Line) -> None:
 @click.command(epilog="Example: ssgm queue")
 @connected
 def queue(line: Line) -> None:
-    """Waiting requests in the order of service; parked ones, whose owner is gone, last."""
+    """Waiting requests in the order of service.
+
+    Parked ones, whose owner is gone, come last.
+    """
     found = line.ask(lambda client: client.queue())
     line.show({"queue": found}, lambda: tables.queue(found))
 
@@ -51,7 +54,10 @@ def queue(line: Line) -> None:
 @click.argument("name", metavar="ATTEMPT|JOB")
 @connected
 def explain(line: Line, name: str) -> None:
-    """Why a request waits: the attempt as `ssgm queue` names it, or a job by its id."""
+    """Why a request waits or was refused.
+
+    ATTEMPT as `ssgm queue` names it, or a job's id.
+    """
 
     async def ask(client: SchedulerClient) -> ExplainAnswer:
         try:
@@ -69,7 +75,10 @@ def explain(line: Line, name: str) -> None:
 @requesting
 @connected
 def dry_run(line: Line, request: Request) -> None:
-    """What a request would be answered now, and why; takes nothing, always ends with 0."""
+    """What a request would be answered now.
+
+    And why, device by device. Takes nothing; ends with 0 whatever the answer is.
+    """
     found = line.ask(lambda client: client.explain(request=request))
     line.show(found, lambda: tables.explained(found))
 
@@ -80,9 +89,10 @@ def dry_run(line: Line, request: Request) -> None:
 @click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
 @connected
 def events(line: Line, http: str | None, count: int) -> None:
-    """What changes as it happens, one line or JSON object each.
+    """What changes, as it happens.
 
-    Without --http only leases; with it also the queue, hosts, devices and parameters.
+    One line or JSON object each. Without --http only leases; with it also the queue, hosts,
+    devices and parameters.
     """
     run(_follow(line, http, count))
 

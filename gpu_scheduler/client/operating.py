@@ -34,7 +34,10 @@ async def _find(client: SchedulerClient, name: str) -> Place:
 @click.option("--revoke", is_flag=True, help="End the leases that live there, as REVOKED.")
 @connected
 def drain(line: Line, name: str, revoke: bool) -> None:
-    """No new leases on a host, or on one device of it; those that live go on."""
+    """No new leases on a host or device.
+
+    Those that live there go on, unless --revoke is said.
+    """
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
@@ -48,7 +51,7 @@ def drain(line: Line, name: str, revoke: bool) -> None:
 @click.argument("name", metavar="HOST[/INDEX]")
 @connected
 def undrain(line: Line, name: str) -> None:
-    """New leases on a host, or on one device of it, again."""
+    """New leases on a host or device again."""
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
@@ -62,10 +65,10 @@ def undrain(line: Line, name: str) -> None:
 @click.argument("host")
 @connected
 def forget(line: Line, host: str) -> None:
-    """HOST is gone for good: its devices leave the inventory, its leases end.
+    """HOST is gone for good.
 
-    Refused (exit 4) while the host is heard. Requests that only it could serve are impossible
-    from then on, and their waiters are told.
+    Its devices leave the inventory, its leases end. Refused (exit 4) while the host is heard.
+    Requests that only it could serve are impossible from then on, and their waiters are told.
     """
     line.ask(lambda client: client.forget(host))
     line.show({"forgotten": host}, lambda: f"{host} is forgotten")
@@ -75,10 +78,11 @@ def forget(line: Line, host: str) -> None:
 @click.argument("name", required=False)
 @connected
 def get_parameter(line: Line, name: str | None) -> None:
-    """The rules and limits that hold: all of them, or one by NAME.
+    """The rules and limits that hold.
 
-    Names: policy, aging_s, lease_s_max, usage_half_life_s, bypass_max, leases_max, waiting_max,
-    weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib, quota.TENANT.compute_pct.
+    All of them, or one by NAME. Names: policy, aging_s, lease_s_max, usage_half_life_s,
+    bypass_max, leases_max, waiting_max, weight.TENANT, quota.TENANT.devices,
+    quota.TENANT.memory_mib, quota.TENANT.compute_pct.
     """
     if name is not None:
         known_name(name)
@@ -98,10 +102,11 @@ def get_parameter(line: Line, name: str | None) -> None:
 @click.argument("value")
 @connected
 def set_parameter(line: Line, name: str, value: str) -> None:
-    """Change a rule or limit while ssgmd runs: durable, and in force at once.
+    """Change a rule or limit while ssgmd runs.
 
-    VALUE `none` takes a limit away; `default` takes the change back, so that what ssgmd was
-    configured with holds again. Lengths may have a unit: ssgm set aging_s 5m
+    Durable, and in force at once. VALUE `none` takes a limit away; `default` takes the change
+    back, so that what ssgmd was configured with holds again. Lengths may have a unit: ssgm set
+    aging_s 5m
     """
     found = line.ask(lambda client: client.set_parameter(name, _given(name, value)))
     now = _values(found).get(name)

@@ -14,6 +14,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.budget import Budget
+from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.client import SchedulerClient
@@ -80,7 +81,7 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
 
 _CONNECTION = (
     click.option(
-        "--scheduler", envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"], required=True,
+        "--scheduler", envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
         metavar="HOST:PORT", help="Socket door of ssgmd.  [variable: SSGM_SCHEDULER]",
     ),
     click.option(
@@ -104,9 +105,11 @@ def connected(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(
-        *, scheduler: str, key_file: Path | None, ca: Path | None, timeout_s: float | None,
+        *, scheduler: str | None, key_file: Path | None, ca: Path | None, timeout_s: float | None,
         as_json: bool, **options: Any,
     ) -> Any:  # fmt: skip
+        if not scheduler:
+            raise invalid("which scheduler? Give --scheduler HOST:PORT, or set SSGM_SCHEDULER")
         line = Line(
             scheduler=scheduler, access=find_access(key_file=key_file, ca=ca), as_json=as_json,
             timeout_s=timeout_s,
