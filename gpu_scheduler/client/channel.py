@@ -189,7 +189,9 @@ class Channel:
         if wire.welcomed:
             self._events.lost(reason)
         else:
-            self._why_not = f"it broke off before its welcome: {reason}"
+            self._why_not = (
+                f"it broke off before its welcome: {reason}; does only one side speak TLS (--ca)?"
+            )
         return wire.welcomed
 
     def _line(self, wire: _Wire, frame: AnswerFrame) -> None:

@@ -22,7 +22,7 @@ from gpu_scheduler.monitor.watched import WatchedHost
 
 
 @click.command()
-@click.option("--scheduler", required=True, help="Socket door of ssgmd, host:port.")
+@click.option("--scheduler", required=True, metavar="HOST:PORT", help="Socket door of ssgmd.")
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option(
     "--inventory",
@@ -50,7 +50,14 @@ def main(
     ca: Path | None,
     ready_file: Path | None,
 ) -> None:
-    """Watch this host's devices and report them to the scheduler in real time."""
+    """Watch this host's devices and report them to the scheduler in real time.
+
+    For hosts whose remote-GPU server is not ours, such as rCUDA's: nothing is opened or cut here,
+    so its devices go only to requests that say --advisory, and to those of classic ssgm.
+
+    \b
+    Example:  ssgm-monitor --scheduler 10.0.1.10:4700 --host-id k80 --probe nvml
+    """
     log_as_json()
     with exiting_by_code("ssgm-monitor"):
         if (inventory is None) is (probe_kind is None):
