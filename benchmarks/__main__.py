@@ -25,6 +25,8 @@ SHORT: dict[str, tuple[str, ...]] = {
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "scheduler.cycles": ("--rounds", "3"),
     "scheduler.fleet": (),
+    "scheduler.handover": ("--rounds", "3"),
+    "scheduler.recovery": (),
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.sequence_search": (),
 }

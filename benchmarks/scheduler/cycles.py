@@ -61,6 +61,11 @@ class LineClient(asyncio.Protocol):
             value = json.loads(line)
             if value.get("id") in self._waiting:
                 self._waiting.pop(value["id"]).set_result(value)
+            elif "push" in value:
+                self.pushed(value)
+
+    def pushed(self, value: dict[str, Any]) -> None:
+        """Not asked for here; `handover` waits for it."""
 
     async def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         id_ = next(self._ids)

@@ -1,0 +1,137 @@
+"""Recovery: how long ssgmd needs to be back with 10,000 leases, beside reading and parsing alone.
+
+    recovery_ratio   journal to state / reading the same file and json.loads of every line
+
+The journal is the scheduler's own, one entry per grant, on devices of four quarters; in turns,
+median of the rounds. `recovery_memory_mib` is what the process grew by with the state in it.
+
+    python -m benchmarks.scheduler.recovery [--json] [--leases N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import report
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, IdSource, SessionId
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.daemon.journal import NAME, Journal
+from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+
+DEVICE_MIB, QUARTERS, PER_HOST = 16384, 4, 10
+GROUP = 16  #: entries synced together, as when some dozen clients ask at once
+TARGET = 5.0
+_NOW = {"at_s": 1.0, "wall_s": 1.7e9}
+
+
+def _machine() -> SchedulerMachine:
+    return SchedulerMachine(Budget(), IdSource("recovery"))
+
+
+def _host(number: int) -> on.HostHello:
+    host = HostId(f"host-{number}")
+    devices = tuple(
+        Device(
+            id=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA, model="bench",
+            memory_mib=DEVICE_MIB,
+        )
+        for index in range(PER_HOST)
+    )  # fmt: skip
+    return on.HostHello(
+        **_NOW, reply_to="", host=host, incarnation="1", gateway="127.0.0.1:1", devices=devices,
+        epoch_seen=0, installed=(),
+    )  # fmt: skip
+
+
+def _reserve(number: int) -> on.ReserveAsked:
+    return on.ReserveAsked(
+        **_NOW, session=SessionId("bench"), reply_to="", attempt=f"attempt-{number}",
+        request=Request(memory_mib=DEVICE_MIB // QUARTERS), wait=False, hold=Hold.SESSION,
+        lease_s=None,
+    )  # fmt: skip
+
+
+async def write(folder: Path, leases: int) -> None:
+    """The journal of a scheduler that granted so many leases."""
+    journal, _ = Journal.open(folder)
+    machine = _machine()
+    hosts = -(-leases // (QUARTERS * PER_HOST))
+    events: list[on.Event] = [on.EpochBegan(**_NOW), *map(_host, range(hosts))]
+    events += map(_reserve, range(leases))
+    try:
+        for start in range(0, len(events), GROUP):
+            group = [machine.handle(event).changes for event in events[start : start + GROUP]]
+            await journal.append([entry for changes in group for entry in changes])
+    finally:
+        journal.close()
+    assert len(machine.state.leases) == leases
+
+
+def recover(folder: Path) -> SchedulerMachine:
+    """What ssgmd does before it serves."""
+    journal, entries = Journal.open(folder)
+    journal.close()
+    machine = _machine()
+    for entry in entries:
+        machine.apply(entry)
+    return machine
+
+
+def parse(path: Path) -> int:
+    """Reading and parsing the same file, nothing else."""
+    return len([json.loads(line[9:]) for line in path.read_bytes().split(b"\n") if line])
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def main() -> None:
+    parser = report.arguments(__doc__)
+    parser.add_argument("--leases", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asyncio.run(write(folder, asked.leases))
+        gc.collect()
+        empty_mib = _resident_mib()
+        machine = recover(folder)
+        assert len(machine.state.leases) == asked.leases
+        grown_mib = _resident_mib() - empty_mib
+        del machine
+        ours_s, bare_s = [], []
+        for _ in range(asked.rounds):
+            gc.collect()
+            started_s = time.perf_counter()
+            recover(folder)
+            between_s = time.perf_counter()
+            parse(folder / NAME)
+            ours_s.append(between_s - started_s)
+            bare_s.append(time.perf_counter() - between_s)
+        size_mib = (folder / NAME).stat().st_size / 2**20
+    ours, bare = statistics.median(ours_s), statistics.median(bare_s)
+    figures = [
+        report.Figure(
+            metric="recovery_ratio", value=ours / bare, unit="ratio",
+            baseline=f"reading and parsing the same {size_mib:.1f} MiB, s (ours {ours:.2f} s)",
+            baseline_value=bare, ratio=ours / bare, target=f"<= {TARGET:g}",
+            met=ours / bare <= TARGET,
+        ),
+        report.Figure(metric="recovery_leases", value=asked.leases, unit="leases"),
+        report.Figure(metric="recovery_memory_mib", value=grown_mib, unit="MiB"),
+    ]  # fmt: skip
+    report.show("scheduler.recovery", figures, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()
