@@ -90,6 +90,8 @@ class HostHello:
     def __post_init__(self) -> None:
         if not self.host or len(self.host) > 200:
             raise invalid("host must be a name of 1 to 200 characters")
+        if self.epoch_seen < 0:
+            raise invalid(f"epoch_seen {self.epoch_seen} must be 0 or more")
         _limited(len(self.devices))
 
 

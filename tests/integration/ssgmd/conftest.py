@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -44,15 +45,16 @@ class Doors:
         headers = {**options.pop("headers", {})}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        text = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        data = None if text is None else io.BytesIO(text)
         scheme = "http" if self.tls is None else "https"
         url = f"{scheme}://{self.daemon.http}{path}"
         async with self.http.request(
             method, url, data=data, headers=headers, ssl=self.tls or False, **options
         ) as answer:
-            text = await answer.text()
+            told = await answer.text()
             is_json = answer.headers["Content-Type"].startswith("application/json")
-            return Answer(answer.status, json.loads(text) if is_json else text, answer.headers)
+            return Answer(answer.status, json.loads(told) if is_json else told, answer.headers)
 
     @contextlib.asynccontextmanager
     async def peer(self) -> AsyncIterator[Peer]:

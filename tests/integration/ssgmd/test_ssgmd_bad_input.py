@@ -1,0 +1,272 @@
+"""Whatever is wrong has a typed error at both doors, and not a byte of the journal changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from corekit.budget import Budget
+from tests.integration.ssgmd.conftest import Doors, Peer, serving
+
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
+        "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+DEEP = json.loads("[" * 900 + "]" * 900)
+
+
+@dataclass(frozen=True)
+class System:
+    """A daemon with one host, one lease of another session, one job."""
+
+    doors: Doors
+    host: Peer
+    lease: str
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[System]:
+    folder = tmp_path_factory.mktemp("bad-input")
+    # nothing ends by itself here, however loaded the machine is
+    async with serving(folder, budget=Budget().scaled(100)) as doors, doors.peer() as host:
+        assert "ok" in await host.ask(op="hello", **HOST)
+        body = {"attempt": "held", "request": {"memory_mib": 600}}
+        reserved = await doors.ask("POST", "/v1/reserve", body, headers={"X-Session": "owner"})
+        asked = {"holder": "job", "n": 1, "revision": 0, "request": {"memory_mib": 100}}
+        await doors.ask("POST", "/v1/attempt", asked, headers={"X-Session": "owner"})
+        yield System(doors, host, reserved.value["granted"]["lease"]["id"])
+
+
+def request(**words: Any) -> dict[str, Any]:
+    return {"attempt": "new", "request": words}
+
+
+def attempt(**words: Any) -> dict[str, Any]:
+    return {"holder": "new", "n": 1, "revision": 0, "request": {}, **words}
+
+
+#: op, fields, code, what the message says. NaN and Infinity are sent as such.
+REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
+    ("resrve", {}, "invalid", "did you mean 'reserve'"),
+    ("reserve", {}, "invalid", "attempt"),
+    ("reserve", request(memory_mib=float("nan")), "invalid", ""),
+    ("reserve", request(memory_mib=float("inf")), "invalid", ""),
+    ("reserve", request(memory_mib=-1), "invalid", "memory_mib"),
+    ("reserve", request(memory_mib=2**70), "invalid", "memory_mib"),
+    ("reserve", request(memory_mib=1.5), "invalid", "memory_mib"),
+    ("reserve", request(memory_mib="4GiB"), "invalid", "memory_mib"),
+    ("reserve", request(memory_mib=True), "invalid", "memory_mib"),
+    ("reserve", request(memroy_mib=1), "invalid", "did you mean 'memory_mib'"),
+    ("reserve", request(kinds=["cudaa"]), "invalid", "did you mean 'cuda'"),
+    ("reserve", request(kinds="cuda"), "invalid", "kinds"),
+    ("reserve", request(models=["x"] * 65), "invalid", "64"),
+    ("reserve", request(models=["x" * 300]), "invalid", "256"),
+    ("reserve", request(count=0), "invalid", "count"),
+    ("reserve", request(count=10**9), "invalid", "count"),
+    ("reserve", request(priority=101), "invalid", "priority"),
+    ("reserve", request(compute_guarantee_pct=101), "invalid", "compute_guarantee_pct"),
+    ("reserve", request(max_wait_s=-1), "invalid", "max_wait_s"),
+    ("reserve", request(max_wait_s=1e308), "invalid", "max_wait_s"),
+    ("reserve", request(tenant=DEEP), "invalid", ""),
+    ("reserve", {"attempt": "new", "request": []}, "invalid", "request"),
+    ("reserve", {"attempt": "new", "request": {}, "wait": "yes"}, "invalid", "wait"),
+    ("reserve", {"attempt": "", "request": {}}, "invalid", "attempt"),
+    ("reserve", {"attempt": "x" * 257, "request": {}}, "invalid", "256"),
+    ("reserve", {"attempt": "n", "request": {}, "hold": "deadline"}, "invalid", "lease_s"),
+    ("reserve", {"attempt": "n", "request": {}, "hold": "for ever"}, "invalid", "hold"),
+    ("reserve", {"attempt": "held", "request": {}}, "conflict", "somebody else"),
+    ("attempt", attempt(n=0), "invalid", "n must be 1"),
+    ("attempt", attempt(revision=-1), "invalid", "revision"),
+    ("attempt", attempt(block={"x": "y" * 5000}), "invalid", "block"),
+    ("attempt", attempt(block={"x": DEEP}), "invalid", "nested"),
+    ("attempt", attempt(block=7), "invalid", "block"),
+    ("attempt", attempt(holder="job"), "conflict", "job"),
+    ("attempt", attempt(handle="x" * 5000), "invalid", "handle"),
+    ("adopt", {"holder": "job", "revision": 99}, "conflict", ""),
+    ("adopt", {"holder": "nobody", "revision": 1}, "not_found", "nobody"),
+    ("release", {"lease": 5}, "invalid", "lease"),
+    ("release", {"lease": "l", "reason": "BORED"}, "invalid", "reason"),
+    ("release", {"lease": "l", "detail": "x" * 3000}, "invalid", "detail"),
+    ("renew", {"lease": "lease-unknown"}, "not_found", "over"),
+    ("resize", {"lease": "lease-unknown", "compute_limit_pct": 50}, "not_found", ""),
+    ("resize", {"lease": "l", "compute_limit_pct": 0}, "invalid", "compute_limit_pct"),
+    ("staged", {"holder": "job", "lease": "l", "connect_by_s": -1}, "invalid", "connect_by_s"),
+    ("finish", {"holder": "job", "outcome": "", "reason": "r"}, "invalid", "outcome"),
+    ("records", {"limit": 0}, "invalid", "limit"),
+    ("records", {"limit": 10**9}, "invalid", "limit"),
+    ("records", {"limit": "ten"}, "invalid", "limit"),
+    ("explain", {}, "invalid", "exactly one"),
+    ("explain", {"attempt": "a", "holder": "b"}, "invalid", "exactly one"),
+    ("explain", {"attempt": "nothing"}, "not_found", ""),
+    ("drain", {"host": "elsewhere"}, "not_found", "elsewhere"),
+    ("drain", {"host": "h", "device": "h/9"}, "not_found", "h/9"),
+    ("forget", {"host": "h"}, "conflict", ""),
+    ("set", {"name": "polcy", "value": "fair"}, "invalid", "did you mean policy"),
+    ("set", {"name": "policy", "value": "mine"}, "invalid", "policy"),
+    ("set", {"name": "bypass_max", "value": -3}, "invalid", "bypass_max"),
+    ("set", {"name": "bypass_max", "value": {}}, "invalid", "value"),
+    ("set", {"name": "aging_s", "value": float("nan")}, "invalid", ""),
+)  # fmt: skip
+_IDS = [f"{n}-{op}" for n, (op, *_) in enumerate(REQUESTS)]
+
+
+async def standing(system: System) -> list[Any]:
+    """What must not change."""
+    journal = system.doors.daemon.journal
+    leases = (await system.doors.ask("GET", "/v1/leases")).value
+    queue = (await system.doors.ask("GET", "/v1/queue")).value
+    return [journal.size, journal.figures.entries, leases, queue]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("op", "fields", "code", "said"), REQUESTS, ids=_IDS)
+async def test_a_wrong_request_is_refused_at_both_doors(
+    system: System, op: str, fields: Any, code: str, said: str
+) -> None:
+    before = await standing(system)
+    by_http = (await system.doors.ask("POST", f"/v1/{op}", fields)).value["error"]
+    async with system.doors.peer() as peer:  # what is no JSON, such as NaN, ends the connection
+        assert "ok" in await peer.hello(session="stranger")
+        by_socket = (await peer.ask(op=op, **fields))["error"]
+    for error in (by_http, by_socket):
+        assert error["code"] == code, error
+        assert said in error["message"]
+    assert await standing(system) == before
+
+
+#: Bodies that hold no request at all; the socket door closes what it cannot follow.
+BODIES = (
+    b"{", b"[]", b"null", b"7", b'"x"', b"\xff\xfe", b'{"attempt": "\\ud83d", "request": {}}',
+    b"[" * 100_000, b'{"a":' * 100_000, b'{"attempt": NaN}', b'{"attempt": 1e999}',
+    b'{"attempt": "' + b"x" * (2**20 - 20) + b'"}',
+)  # fmt: skip
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes) -> None:
+    before = await standing(system)
+    answer = await system.doors.ask("POST", "/v1/reserve", body)
+    assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
+    async with system.doors.peer() as peer:
+        assert "ok" in await peer.hello()
+        told = await peer.line(body.replace(b"{", b'{"id":2,"op":"reserve",', 1))
+        assert told["error"]["code"] == "invalid"
+    assert await standing(system) == before
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_too_long_is_refused(system: System) -> None:
+    too_long = b'{"attempt": "' + b"x" * 2**20 + b'"}'
+    answer = await system.doors.ask("POST", "/v1/reserve", too_long)
+    assert (answer.status, answer.value["error"]["code"]) == (413, "invalid")
+    async with system.doors.peer() as peer:
+        assert "longer than" in (await peer.line(too_long))["error"]["message"]
+        assert await peer.next() is None
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("session", ["", "x" * 257, "two words", "ä", "a\tb"])
+async def test_a_session_is_a_word(system: System, session: str) -> None:
+    answer = await system.doors.ask("GET", "/v1/leases", headers={"X-Session": session})
+    assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 405, "invalid"), ("GET", "/", 404, "not_found"),
+        ("PUT", "/v1/leases", 405, "invalid"), ("GET", "/v1/reserve", 405, "invalid"),
+        ("GET", "/v1/leases/lease-unknown", 404, "not_found"),
+        ("GET", "/v1/records?limit=1&limit=2", 400, "invalid"),
+        ("GET", "/v1/records?limit=many", 400, "invalid"),
+        ("GET", "/v1/leases?lease=x", 400, "invalid"), ("POST", "/v1/beat", 404, "not_found"),
+        ("GET", "/v1/explain?attempt=no", 404, "not_found"),
+    ],
+)  # fmt: skip
+async def test_wrong_addresses_are_typed_errors_too(
+    system: System, method: str, path: str, status: int, code: str
+) -> None:
+    answer = await system.doors.ask(method, path)
+    assert (answer.status, answer.value["error"]["code"]) == (status, code)
+
+
+def device(**more: Any) -> dict[str, Any]:
+    return {**DEVICE, **more}
+
+
+#: op of the host `h`, fields, code, what the message says.
+REPORTS: tuple[tuple[str, Any, str, str], ...] = (
+    ("report", {"devices": [DEVICE, DEVICE]}, "invalid", "twice"),
+    ("report", {"devices": [device(memory_mib=float("nan"))]}, "invalid", ""),
+    ("report", {"devices": [device(memory_mib=-5)]}, "invalid", "memory_mib"),
+    ("report", {"devices": [device(memory_mib=2**70)]}, "invalid", "memory_mib"),
+    ("report", {"devices": [device(kind="gpu")]}, "invalid", "kind"),
+    ("report", {"devices": [device(healthy=True)]}, "invalid", "did you mean"),
+    ("report", {"devices": "all"}, "invalid", "devices"),
+    ("report", {"devices": [device(detail=DEEP)]}, "invalid", ""),
+    ("report", {"devices": [], "usage": [{"device": "h/0", "memory_used_mib": -1,
+                                          "utilisation_pct": 0}]}, "invalid", "below 0"),
+    ("session", {"lease": "held?", "state": "dancing", "nonce": "n"}, "invalid", "state"),
+    ("session", {"lease": "held?", "state": "closed", "nonce": 5}, "invalid", "nonce"),
+    ("cut", {"lease": None}, "invalid", "lease"),
+    ("release", {"lease": "l"}, "invalid", "op 'release' of a host is unknown"),
+)  # fmt: skip
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("op", "fields", "code", "said"), REPORTS)
+async def test_a_wrong_word_of_a_host_is_refused(
+    system: System, op: str, fields: Any, code: str, said: str
+) -> None:
+    before = await standing(system)
+    async with system.doors.peer() as host:
+        assert "ok" in await host.ask(op="hello", **HOST)
+        error = (await host.ask(op=op, **fields))["error"]
+    assert error["code"] == code, error
+    assert said in error["message"]
+    assert await standing(system) == before
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"host": "g"}, "h/0"),  # another host's device
+        ({"host": "g", "devices": [device(id="g/0"), device(id="g/0")]}, "twice"),
+        ({"host": "g", "devices": [device(id=f"g/{n}") for n in range(300)]}, "256"),
+        ({"host": ""}, "host"), ({"host": "x" * 300}, "host"), ({"version": 2}, "version"),
+        ({"host": "g", "devices": [], "epoch_seen": -1}, "epoch_seen"),
+        ({"role": "god"}, "role"), ({"devices": None}, "devices"),
+    ],
+)  # fmt: skip
+async def test_a_host_that_says_wrong_things_is_not_welcomed(
+    system: System, changes: dict[str, Any], said: str
+) -> None:
+    before = await standing(system)
+    async with system.doors.peer() as peer:
+        error = (await peer.ask(op="hello", **{**HOST, **changes}))["error"]
+        assert error["code"] in ("invalid", "conflict", "denied"), error
+        assert said in error["message"]
+        after = await peer.ask(op="report", devices=[])
+        assert "hello" in after["error"]["message"], "it may say nothing else"
+    assert await standing(system) == before
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_host_speaks_of_its_own_leases_only(system: System, tmp_path: Path) -> None:
+    hello = {**HOST, "host": "g", "devices": [device(id="g/0")]}
+    async with system.doors.peer() as other:
+        assert "ok" in await other.ask(op="hello", **hello)
+        before = await standing(system)
+        told = await other.ask(op="session", lease=system.lease, state="closed", nonce="n")
+        assert "no share on host g" in told["error"]["message"]
+        told = await other.ask(op="report", devices=[DEVICE])
+        assert told["error"]["code"] in ("invalid", "conflict")
+        assert await standing(system) == before
