@@ -28,6 +28,9 @@ T = TypeVar("T")
 RESERVE_MIB = 512
 #: One Xid is told for this long, so that no report misses it; the scheduler decides what follows.
 XID_TOLD_S = 30.0
+#: MIG slices of one board (NVIDIA's MIG user guide). A board's index is its number on the bus, its
+#: slices are numbered behind all boards: one that is lost changes the number of no other.
+SLICES_MAX = 7
 #: Events taken at one look; a device that dies sends a few hundred.
 _EVENTS_MAX = 1_000
 #: Where the control daemon of MPS listens unless told otherwise (NVIDIA's manual of MPS).
@@ -53,13 +56,15 @@ class Driver:
             count, versions = pynvml.nvmlDeviceGetCount(), _versions()
         except pynvml.NVMLError as error:
             return str(error)
-        seen = [one for index in range(count) for one in self._board(index, *versions)]
-        numbered = [replace(device, index=index) for index, (device, _) in enumerate(seen)]
+        seen = [one for index in range(count) for one in self._board(index, count, *versions)]
         return Seen(
-            devices=tuple(numbered), usage=tuple(usage for _, usage in seen if usage is not None)
+            devices=tuple(device for device, _ in seen),
+            usage=tuple(usage for _, usage in seen if usage is not None),
         )
 
-    def _board(self, index: int, driver: str, runtime: str) -> list[tuple[Device, Usage | None]]:
+    def _board(
+        self, index: int, count: int, driver: str, runtime: str
+    ) -> list[tuple[Device, Usage | None]]:
         """The devices of one board: itself or its slices; as last seen if it cannot be read."""
         try:
             board = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -67,11 +72,12 @@ class Driver:
             self._register(board, uuid)
             health, symptoms, why = judge_device(self._ailments(board, uuid))
             found = []
-            for handle in _slices(board) or (board,):
+            whole = ((index, board),)
+            for number, handle in _slices(board, count + index * SLICES_MAX) or whole:
                 device, usage = _described(handle)
                 detail = "; ".join(filter(None, (why, _sharing(board, handle))))
                 device = replace(
-                    device, driver=driver, runtime=runtime, detail=detail,
+                    device, index=number, driver=driver, runtime=runtime, detail=detail,
                     health=health, symptoms=symptoms,
                 )  # fmt: skip
                 found.append((device, usage))
@@ -150,18 +156,18 @@ def _pids(handle: Any) -> frozenset[int]:
     return frozenset(process.pid for processes in lists for process in processes)
 
 
-def _slices(board: Any) -> tuple[Any, ...]:
-    """Its MIG devices; none where MIG is off or unknown."""
+def _slices(board: Any, first: int) -> tuple[tuple[int, Any], ...]:
+    """Its MIG devices, numbered from `first` on; none where MIG is off or unknown."""
     mode = _supported(lambda: pynvml.nvmlDeviceGetMigMode(board)[0], pynvml.NVML_DEVICE_MIG_DISABLE)
     if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
-    return tuple(_existing_slices(board))
+    return tuple(_existing_slices(board, first))
 
 
-def _existing_slices(board: Any) -> Iterator[Any]:
+def _existing_slices(board: Any, first: int) -> Iterator[tuple[int, Any]]:
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(board)):
         with contextlib.suppress(pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
-            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(board, index)
+            yield first + index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(board, index)
 
 
 def _sharing(board: Any, handle: Any) -> str:

@@ -93,16 +93,22 @@ class CpuProbe:
 
 
 class HostProbe:
-    """Several probes as one; indices count on. One that fails does so for its own devices alone."""
+    """Several probes as one. One that fails does so for its own devices alone.
+
+    A device keeps the index it got when it was first seen: leases name it by that.
+    """
 
     def __init__(self, probes: Sequence[Probe], bad_after_s: float) -> None:
         self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
+        self._indices: dict[DeviceId, int] = {}
 
     async def devices(self) -> tuple[Device, ...]:
         """All devices, with an index of their own on this host."""
         found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
         every = [device for devices in found for device in devices]
-        return tuple(replace(device, index=index) for index, device in enumerate(every))
+        for device in every:
+            self._indices.setdefault(device.id, len(self._indices))
+        return tuple(replace(device, index=self._indices[device.id]) for device in every)
 
     async def usage(self) -> tuple[Usage, ...]:
         """The figures of all that answer."""

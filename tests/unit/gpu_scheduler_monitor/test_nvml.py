@@ -110,7 +110,7 @@ async def test_slices_stand_for_their_board(probe: ChildProbe, driver: Driver) -
                        f"{number}.total_mib": mib})  # fmt: skip
     driver.tell(mig=2, remap_pending=1)
     devices = await probe.devices()
-    assert [(d.id, d.index) for d in devices] == [("MIG-0", 0), ("MIG-1", 1), ("GPU-b", 2)]
+    assert [(d.id, d.index) for d in devices] == [("MIG-0", 2), ("MIG-1", 3), ("GPU-b", 1)]
     assert devices[1].memory_mib == 19968 - 512
     assert [d.health for d in devices] == [Health.SUSPECT, Health.SUSPECT, Health.OK]
     assert "MIG slice of GPU-a" in devices[0].detail
@@ -148,6 +148,10 @@ async def test_a_lost_board_hides_no_other(probe: ChildProbe, driver: Driver) ->
     lost, other = await probe.devices()
     assert (lost.id, lost.health, lost.symptoms) == ("GPU-a", Health.BAD, (Symptom.PROBE,))
     assert (other.id, other.index, other.health) == ("GPU-b", 1, Health.OK)
+    again = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
+    [alone] = await again.devices()  # which has never seen the lost one
+    assert (alone.id, alone.index) == ("GPU-b", 1)
+    await again.close()
     driver.tell(lost=0)
     assert {device.health for device in await probe.devices()} == {Health.OK}
 

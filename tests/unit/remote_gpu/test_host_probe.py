@@ -80,6 +80,9 @@ async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
     assert [d.health is Health.OK for d in devices] == [True, False]
     assert "hangs" in devices[1].detail
     assert len(await probe.usage()) == 1
+    late = HostProbe([other, cpu_probe()], 20.0)
+    assert [(d.kind.value, d.index) for d in await late.devices()] == [("cpu", 0)]
     other.broken = False
+    assert [(d.kind.value, d.index) for d in await late.devices()] == [("cuda", 1), ("cpu", 0)]
     assert [d.health is Health.OK for d in await probe.devices()] == [True, True]
     await probe.close()
