@@ -18,6 +18,7 @@ from fdl.resources import (
     FunctionResource,
     InvokeConfig,
     Ledger,
+    LogRetention,
     Notification,
     Package,
     Permission,
@@ -42,6 +43,8 @@ DEPLOYED_TAG = "orchgpu:deployed"
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
 EVENT_AGE_S = 60
+#: SCAR's key of a log group's retention.
+RETENTION = "log_retention_policy_in_days"
 #: Lambda takes 50 MB directly, base64 and request included; above this the zip goes through S3.
 DIRECT_BYTES_MAX = 32 * 2**20
 
@@ -68,6 +71,9 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [Bucket(name=name) for name in buckets_of(function)]
+    days = function.cloudwatch.get(RETENTION)
+    if days is not None and not place.local:
+        parts.append(LogRetention(name=function.name, days=days))
     if function.lends:
         parts.append(_expiry(function))
         parts += _queues(function, place, budget)
@@ -361,7 +367,7 @@ def ledger_of(name: str, place: Place, created: tuple[str, ...]) -> Ledger:
 
 
 def owned_keys(wanted: DesiredFunction, place: Place) -> tuple[str, ...]:
-    """Keys a deployment may own: all its resources but the state bucket and the record."""
+    """Keys a deployment may own: not the state bucket, the record, or what is never taken away."""
     state = key_of(Bucket(name=place.state_bucket))
-    keys = (key_of(resource) for resource in wanted.resources)
-    return tuple(key for key in keys if key != state and not key.startswith("record/"))
+    owned = [r for r in wanted.resources if not isinstance(r, Record | LogRetention)]
+    return tuple(key for key in map(key_of, owned) if key != state)

@@ -89,7 +89,7 @@ DOCUMENT = Block(
             reader=STORAGE_PROVIDERS, about="Credentials of places.",
             becomes="left out: every place is in S3, reached by the function's role",
         ),
-        "scar": Key(reader=Plain(), idle="note", about="SCAR's own notes."),
+        "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
     },
 )  # fmt: skip
 

@@ -109,7 +109,7 @@ CONTAINER_KEYS = {
         about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
         " yourself and write `false`.",
     ),
-    "alpine": Key(reader=Flag(), idle="note", about="The runner needs no musl build."),
+    "alpine": Key(reader=Flag(), idle=True, about="The runner needs no musl build."),
     "environment": Key(
         reader=_VARIABLES_BLOCK,
         to="variables",
@@ -122,13 +122,13 @@ CONTAINER_KEYS = {
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
-_SIZE = Key(reader=Whole(low=0, high=2**40), idle="note", about="AWS's own limit holds.")
+_SIZE = Key(reader=Whole(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
 _DEPLOYMENT = Block(
     into=Deployment,
     keys={
         "bucket": Key(
             reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
-            idle="note",
+            idle=True,
             about="A package too large for a direct upload goes through the state bucket.",
         ),
         "max_payload_size": _SIZE,
@@ -164,7 +164,7 @@ _FILE_SYSTEM = Block(
 _SUPERVISOR = Block(
     into=dict,
     keys={
-        name: Key(reader=_TEXT, idle="note", about="This program's own runner takes its place.")
+        name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
     },
 )
@@ -238,14 +238,14 @@ LAMBDA = Block(
         "vpc": Key(reader=_VPC, about="The function's network."),
         "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
         "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
-        "asynchronous": Key(reader=Flag(), idle="note", about=f"Of `scar run`; {_NO_CALL}."),
+        "asynchronous": Key(reader=Flag(), idle=True, about=f"Of `scar run`; {_NO_CALL}."),
         "invocation_type": Key(
             reader=Choice(("RequestResponse", "Event", "DryRun")),
-            idle="note",
+            idle=True,
             about=f"Of `scar run`; {_NO_CALL}.",
         ),
         "log_type": Key(
-            reader=Choice(("Tail", "None")), idle="note",
+            reader=Choice(("Tail", "None")), idle=True,
             about="Of `scar run`; `orchgpu logs` shows logs.",
         ),
         "preheat": Key(
@@ -281,20 +281,25 @@ ECR = Block(
     keys={
         "delete_image": Key(
             reader=Flag(),
-            idle="note",
+            idle=True,
             about="Nothing of ECR is made here, so nothing of it is deleted.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
     },
 )
+#: PutRetentionPolicy takes no other.
+_RETENTION_DAYS = (
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922,
+    3288, 3653,
+)  # fmt: skip
 CLOUDWATCH = Block(
     into=dict,
     keys={
         "log_retention_policy_in_days": Key(
-            reader=Whole(low=1, high=3653, unit="days"),
-            idle="warning",
-            about="The log group keeps its own retention; set it in CloudWatch.",
+            reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
+            about="How long CloudWatch keeps the function's logs; `rm` leaves them as they are."
+            " Off AWS there is no CloudWatch.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
@@ -314,7 +319,7 @@ API_GATEWAY = Block(
 S3_EVENT = Block(
     into=dict,
     keys={
-        "event": Key(reader=Plain(), idle="note", about="Events are S3's own."),
+        "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
     },

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from fdl.desired import variables_of
+from fdl.desired import RETENTION, variables_of
 from fdl.lint_flow import between
 from fdl.model import Document, Function
 from fdl.notes import FileFacts, Finding, Note, Severity
@@ -59,8 +59,8 @@ def lint(
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
-    for severity, path, about in document.idle:
-        yield Severity(severity), path, f"no effect: {about[0].lower()}{about[1:].rstrip('.')}"
+    for path, about in document.idle:
+        yield Severity.NOTE, path, f"no effect: {about[0].lower()}{about[1:].rstrip('.')}"
 
 
 def _one_place(function: Function) -> Iterator[Finding]:
@@ -166,6 +166,9 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
 def _at_place(function: Function, place: Place) -> Iterator[Finding]:
     declared, image = function.function, function.function.container.image
     if place.local:
+        if RETENTION in function.cloudwatch:
+            key = f"{function.path}.cloudwatch.{RETENTION}"
+            yield Severity.NOTE, key, "no effect: off AWS there is no CloudWatch"
         return
     if function.iam.role is None:
         yield _E, f"{function.path}.iam.role", "AWS needs the ARN of the function's role"

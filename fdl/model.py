@@ -309,8 +309,8 @@ class Document:
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()
-    #: Keys without effect: severity ("note" or "warning"), path, what is so instead.
-    idle: tuple[tuple[str, str, str], ...] = ()
+    #: Keys without effect, with what is so instead.
+    idle: tuple[tuple[str, str], ...] = ()
 
     def location(self, path: str) -> Location:
         """Where a key stands, or its nearest ancestor."""

@@ -177,6 +177,19 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogRetention:
+    """How long a function's logs are kept; nobody owns it, and `rm` leaves it as it is."""
+
+    kind: ClassVar[str] = "log-retention"
+    name: str  #: the function's
+    days: int
+
+    @property
+    def group(self) -> str:
+        return f"/aws/lambda/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """The registry record that makes orchestrators serve the function."""
 
@@ -217,14 +230,14 @@ class Ledger:
 
 Resource: TypeAlias = (
     Bucket | Package | QueueResource | FunctionResource | InvokeConfig | Permission
-    | Notification | Expiry | Record | Ledger
+    | Notification | Expiry | LogRetention | Record | Ledger
 )  # fmt: skip
 
 #: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
 #: before everything it will own, the record after everything it speaks of.
 ORDER = (
-    "ledger", "package", "bucket", "expiry", "queue", "function", "invoke-config", "permission",
-    "notification", "record",
+    "ledger", "package", "bucket", "expiry", "queue", "log-retention", "function", "invoke-config",
+    "permission", "notification", "record",
 )  # fmt: skip
 
 

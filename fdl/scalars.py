@@ -63,6 +63,7 @@ class Whole:
     low: int
     high: int
     unit: str = ""
+    only: tuple[int, ...] = ()  #: no other value within the bounds; empty = all
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
         scalar = _scalar(node, path, reading, "a whole number")
@@ -74,12 +75,19 @@ class Whole:
         if not self.low <= value <= self.high:
             unit = f" {self.unit}" if self.unit else ""
             raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")
+        if self.only and value not in self.only:
+            near = min(self.only, key=lambda known: abs(known - value))
+            allowed = ", ".join(map(str, self.only))
+            message = f"{value} is not one of {allowed}; the nearest is {near}"
+            raise reading.error(node, path, message)
         return value
 
     def words(self) -> str:
         return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
 
     def schema(self) -> dict[str, Any]:
+        if self.only:
+            return {"enum": list(self.only)}
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 

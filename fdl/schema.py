@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping as MappingABC
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from corekit.errors import AppError, invalid
 from fdl.nodes import (
@@ -40,8 +40,8 @@ class Reading:
 
     source: Source
     locations: dict[str, Location] = field(default_factory=dict)
-    #: Keys without effect: how loud that is said, path, what is so instead.
-    idle: list[tuple[str, str, str]] = field(default_factory=list)
+    #: Keys without effect, with what is so instead.
+    idle: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
 
     @contextmanager
@@ -213,8 +213,7 @@ class Key:
     default: str | None = None  #: for people, where the dataclass cannot say it
     becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate`)
     refused: str = ""  #: why it is known and not done, and what to do instead
-    #: SCAR's, and changing nothing here: how loud that is said; "" = it has its effect
-    idle: Literal["", "note", "warning"] = ""
+    idle: bool = False  #: SCAR's, and changing nothing here; lint says so
 
     def schema(self) -> dict[str, Any]:
         """Its reader's, with what an editor shows beside it."""
@@ -282,7 +281,7 @@ class Block:
         if empty and not key.required and not key.bare:
             return  # `key:` with nothing after it is the key's default, as in SCAR
         if key.idle:
-            reading.idle.append((key.idle, inner, key.about))
+            reading.idle.append((inner, key.about))
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
 
     def words(self) -> str:

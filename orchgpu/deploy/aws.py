@@ -15,6 +15,7 @@ from fdl.resources import (
     FunctionResource,
     InvokeConfig,
     Ledger,
+    LogRetention,
     Notification,
     Package,
     Permission,
@@ -27,6 +28,7 @@ from fdl.resources import (
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws_expiry import Expiries
 from orchgpu.deploy.aws_functions import Functions, InvokeConfigs, Permissions
+from orchgpu.deploy.aws_logs import LogRetentions
 from orchgpu.deploy.aws_queues import Queues
 from orchgpu.deploy.aws_storage import Buckets, Notifications, StateObjects
 from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
@@ -48,6 +50,7 @@ class _Parts:
     buckets: Buckets
     expiries: Expiries
     notifications: Notifications
+    retentions: LogRetentions
     state: StateObjects
     queues: Queues
     functions: Functions
@@ -123,6 +126,7 @@ class AwsCloud:
             buckets=Buckets(s3, self.place.region),
             expiries=Expiries(s3),
             notifications=Notifications(s3),
+            retentions=LogRetentions(lambda: self._client("logs")),
             state=StateObjects(s3, self.place),
             queues=Queues(self._client("sqs")),
             functions=Functions(lambda_, lambda: self._client("iam"), self.place),
@@ -149,6 +153,8 @@ class AwsCloud:
                 parts.permissions.put(resource)
             case Notification():
                 parts.notifications.put(resource)
+            case LogRetention():
+                parts.retentions.put(resource)
             case Record():
                 parts.state.write_record(self._resolved(resource))
             case Ledger():
@@ -190,6 +196,8 @@ class AwsCloud:
                 parts.permissions.delete(resource)
             case Notification():
                 parts.notifications.delete(resource)
+            case LogRetention():
+                pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
 
@@ -252,6 +260,8 @@ class _Reading:
                 return parts.permissions.observe(*name.split("/", 1))
             case Notification.kind:
                 return self._notification(*name.split("/", 1))
+            case LogRetention.kind:
+                return parts.retentions.observe(name)
             case Record.kind:
                 return parts.state.record(name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")

@@ -12,7 +12,7 @@ import pytest
 from botocore import xform_name
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = ("s3", "sqs", "lambda", "sts", "iam")
+SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs")
 
 #: Heading in the README -> folders whose calls that role makes.
 ROLES = {

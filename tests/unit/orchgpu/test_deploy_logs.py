@@ -1,0 +1,56 @@
+"""The retention of a function's logs: planned on AWS only, set once, left behind."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from corekit.budget import Budget
+from fdl.desired import Code, desired, owned_keys
+from fdl.parse import parse
+from fdl.resources import LogRetention, Place
+from orchgpu.deploy.aws_logs import LogRetentions
+
+TEXT = """\
+functions:
+  aws:
+  - lambda: {name: f, init_script: s, input: [{path: inn}], output: [{path: out}]}
+    iam: {role: "arn:aws:iam::123456789012:role/r"}
+    cloudwatch: {log_retention_policy_in_days: 30}
+"""
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client = boto3.client("logs", region_name="eu-west-1")
+        yield client
+        client.close()
+
+
+def test_it_is_set_and_set_again(logs: Any) -> None:
+    retentions = LogRetentions(lambda: logs)
+    assert retentions.observe("f") is None
+    logs.create_log_group(logGroupName="/aws/lambda/f")
+    logs.create_log_group(logGroupName="/aws/lambda/f-too")
+    assert retentions.observe("f") is None, "kept for ever"
+    for days in (30, 7):
+        retentions.put(LogRetention(name="f", days=days))
+        assert retentions.observe("f") == LogRetention(name="f", days=days)
+    retentions.put(LogRetention(name="g", days=1))
+    assert retentions.observe("g") == LogRetention(name="g", days=1)
+    assert retentions.observe("f-too") is None
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_it_is_wanted_on_aws_only_and_owned_by_nobody(local: bool) -> None:
+    (function,) = parse(TEXT).functions.aws
+    place = Place(account="123456789012", region="eu-west-1", local=local)
+    wanted = desired(function, place, Code(sha256="0" * 64, size=1), Budget())
+    found = [r for r in wanted.resources if isinstance(r, LogRetention)]
+    assert found == ([] if local else [LogRetention(name="f", days=30)])
+    assert [key for key in owned_keys(wanted, place) if "log" in key] == []
