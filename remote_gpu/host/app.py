@@ -17,7 +17,8 @@ from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.pool import WorkerPool
-from remote_gpu.host.probe import CpuProbe, CpuSettings
+from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
+from remote_gpu.host.turns import Turns
 
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: what tenants sent by hash, and their compiled kernels
@@ -71,7 +72,9 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         table = LeaseTable(
             {probe.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
-        daemon = HostDaemon(table, pool, log, settings.budget, nursery)
+        turns = Turns({CPU_INDEX: len(settings.cpu.cpus)})
+        stack.callback(turns.close)
+        daemon = HostDaemon(table, pool, turns, log, settings.budget, nursery)
         daemon.gateway = gateway = Gateway(settings.host, daemon, settings.budget, nursery)
         address = _listen(gateway, settings)
         stack.callback(gateway.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import time
@@ -21,6 +22,7 @@ from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
+from remote_gpu.host.turns import Turns
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.worker.control import Start
 
@@ -53,10 +55,17 @@ class HostDaemon:
     """Everything between the link, the gateway and the workers; lives in the event loop."""
 
     def __init__(
-        self, table: LeaseTable, pool: WorkerPool, log: LeaseLog, budget: Budget, nursery: Nursery
+        self,
+        table: LeaseTable,
+        pool: WorkerPool,
+        turns: Turns,
+        log: LeaseLog,
+        budget: Budget,
+        nursery: Nursery,
     ) -> None:
         self.table = table
         self._pool = pool
+        self._turns = turns
         self._log = log
         self._budget = budget
         self._nursery = nursery
@@ -121,6 +130,7 @@ class HostDaemon:
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
         """Another elastic limit for its shares."""
         self.table.resize(lease, compute_limit_pct)
+        self._turns.resize(lease, compute_limit_pct)
 
     def link_changed(self, connected: bool) -> None:
         """Leases live on without the scheduler, by their own deadlines."""
@@ -250,7 +260,9 @@ class HostDaemon:
             logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
             return None
         worker.end_in(self._cap_s(entry))  # the lease's length may have changed meanwhile
+        worker.on_turn = functools.partial(self._turns.heard, entry.lease)
         worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
+        self._turns.join(entry.lease, entry.install.shares, worker)
         return worker
 
     def _cap_s(self, entry: Entry) -> float:
@@ -267,7 +279,8 @@ class HostDaemon:
             worker.end_in(self._cap_s(entry))
 
     def _worker_gone(self, entry: Entry, worker: Worker) -> None:
-        """It crashed: its lanes are cut, the next lane gets a new one; the lease lives on."""
+        """If it crashed, its lanes are cut and the next lane gets a new one; the lease lives on."""
+        self._turns.leave(entry.lease)
         task = self._workers.get(entry.lease)
         if task is None or not task.done() or task.cancelled() or task.result() is not worker:
             return  # killed on purpose

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Worker:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lanes = 0  #: open now
         self.bound = False  #: belongs to a lease
+        self.on_turn: Callable[[Mapping[str, Any]], None] = _ignore  #: what it says of turns
         self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
@@ -65,8 +66,7 @@ class Worker:
 
     def end_in(self, cap_s: float) -> None:
         """It ends itself after this, whatever it was told before; a dead one needs no telling."""
-        with contextlib.suppress(OSError):
-            control.send(self._stream, {"cap_s": cap_s})
+        self.tell({"cap_s": cap_s})
 
     async def lane(self, stream: socket.socket, device: int, kind: str) -> bool:
         """Hand a proven connection over; the caller closes its own copy.
@@ -86,19 +86,38 @@ class Worker:
             await self.gone
             return False
 
+    def tell(self, meta: Mapping[str, Any]) -> None:
+        """Say something; lost when the process has died."""
+        with contextlib.suppress(OSError):
+            control.send(self._stream, meta)
+
+    def pause(self) -> None:
+        """Stop it, whatever it computes."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it now. Safe to repeat; await `gone` for the certainty."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         if not self.gone.done():
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(self._pidfd, number)
 
     def _heard(self) -> None:
         with contextlib.suppress(OSError):
             if (received := control.receive(self._stream)) is not None:
-                if "lane_taken" in received[0]:
+                meta = received[0]
+                if "lane_taken" in meta:
                     self._offered.popleft().set_result(True)
-                else:
+                elif "lane_ended" in meta:
                     self.lanes -= 1
+                else:
+                    self.on_turn(meta)
                 return
         asyncio.get_running_loop().remove_reader(self._stream)  # the pidfd tells of the end
 
@@ -110,6 +129,10 @@ class Worker:
         self.gone.set_result(None)  # before the lanes: whoever waits for one asks for a new worker
         while self._offered:
             self._offered.popleft().set_result(False)
+
+
+def _ignore(meta: Mapping[str, Any]) -> None:
+    logger.debug("a worker without a lease speaks", extra={"meta": meta})
 
 
 class WorkerPool:

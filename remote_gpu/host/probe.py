@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 _DEFAULT_PART = 0.5
 
 
+CPU_INDEX = 0  #: on its host; cards follow
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSettings:
     """The part of the machine that this host lends."""
@@ -57,7 +60,7 @@ class CpuProbe:
             detail += "; the same cores belong to " + ", ".join(self._settings.shared_with)
         return Device(
             id=self.device_id,
-            index=0,
+            index=CPU_INDEX,
             kind=DeviceKind.CPU,
             model=self._model,
             memory_mib=self._settings.memory_mib,

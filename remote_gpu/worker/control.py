@@ -5,8 +5,11 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
     gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …}} + its socket;
-                     {"cap_s": seconds from now}, when its lease is to last longer or shorter
-    worker → gpud    {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
+                     {"cap_s": seconds from now}, when its lease is to last longer or shorter;
+                     {"gate_open": [device, bool]}: nobody else is on it; {"turn": [device, ticket]}
+    worker → gpud    {"ask": [device, ticket]}, {"done": [device, ticket]} while the gate is closed;
+                     {"began": [device, ticket]} for what runs when it closes;
+                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
 """
 
 from __future__ import annotations

@@ -118,14 +118,10 @@ class _Graph:
         self.places([view.nbytes for view in inputs])
         for name, view in zip(self._inputs, inputs, strict=True):
             self._memories[name].write(view)
-        for _ in range(iterations):
-            for number, step in enumerate(self._steps, 1):
-                try:
-                    step()
-                except OpFailed as error:
-                    self._wait()
-                    raise OpFailed(error.code, f"step {number}: {error.message}") from None
-        self._wait()
+        with self._context.turn():
+            for _ in range(iterations):
+                self._iterate()
+            self._wait()
         return [self._memories[name].read() for name in self._outputs]
 
     def close(self) -> None:
@@ -133,6 +129,14 @@ class _Graph:
         for memory in self._memories.values():
             memory.close()
         self._memories.clear()
+
+    def _iterate(self) -> None:
+        for number, step in enumerate(self._steps, 1):
+            try:
+                step()
+            except OpFailed as error:
+                self._wait()
+                raise OpFailed(error.code, f"step {number}: {error.message}") from None
 
     def _allocate(self) -> None:
         for buffer in self._spec.buffers:

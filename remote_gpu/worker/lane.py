@@ -76,7 +76,8 @@ class Runner:
         operation = self._registry.find(name, self._context.kind)
         operation.limits.check(name, [view.nbytes for view in views])
         try:
-            values, results = operation.run(self._context, args, views)
+            with self._context.turn():
+                values, results = operation.run(self._context, args, views)
             return values, flat_views(results), operation.implementation
         except OpFailed:
             raise

@@ -7,9 +7,11 @@ Modules in `remote_gpu/worker/operations/` declare `OPERATIONS = (MyOperation(),
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
@@ -18,6 +20,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")
 
@@ -77,6 +80,7 @@ class Context:
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
     contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
+    gate: Gate | None = None  #: of the device; None: nobody else is on it
 
     def data_path(self, name: str) -> Path:
         """Where host-resident data lies. Raises OpFailed(ENOENT) naming what there is."""
@@ -87,6 +91,10 @@ class Context:
             raise OpFailed(
                 OpCode.ENOENT, f"no data {name!r} on this host; it has {known}"
             ) from None
+
+    def turn(self) -> AbstractContextManager[None]:
+        """To compute within; without a gate it is always one's own turn."""
+        return contextlib.nullcontext() if self.gate is None else self.gate.turn()
 
     def open_backend(self) -> Backend:
         """Where kernels of this device's kind run. Starts threads: never before a fork."""

@@ -19,6 +19,7 @@ from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
 _OVERHEAD_BYTES = 256 << 20
@@ -57,15 +58,27 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
         contents=contents,
         compiled=contents.compiled,
     )
+    gates: dict[int, Gate] = {}
     while (received := control.receive(stream)) is not None:
         meta, descriptor = received
-        if descriptor is None:
-            _end_in(meta["cap_s"])
-        else:
+        if descriptor is not None:
             lane = socket.socket(fileno=descriptor)
             control.send(stream, {"lane_taken": {}})
-            of_device = dataclasses.replace(context, kind=meta["lane"]["kind"])
+            gate = _gate(gates, meta["lane"]["device"], stream)
+            of_device = dataclasses.replace(context, kind=meta["lane"]["kind"], gate=gate)
             _start_lane(stream, lane, registry, of_device)
+        elif (cap_s := meta.get("cap_s")) is not None:
+            _end_in(cap_s)
+        elif (turn := meta.get("turn")) is not None:
+            _gate(gates, turn[0], stream).granted(turn[1])
+        elif (gate_open := meta.get("gate_open")) is not None:
+            _gate(gates, gate_open[0], stream).set_open(gate_open[1])
+
+
+def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
+    if device not in gates:
+        gates[device] = Gate(device, lambda meta: control.send(stream, meta))
+    return gates[device]
 
 
 def _end_in(cap_s: float) -> None:

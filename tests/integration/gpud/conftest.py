@@ -152,13 +152,16 @@ class Gpud:
         self.gateway = json.loads(self._ready.read_text())["gateway"]
         self.device = self.scheduler.hellos.get(timeout=WAIT_S)["devices"][0]
 
-    def install(self, memory_mib: int = 256, *, exclusive: bool = False, **fields: Any) -> Install:
+    def install(
+        self, memory_mib: int = 256, *, exclusive: bool = False, guarantee_pct: int = 0,
+        limit_pct: int = 100, **fields: Any,
+    ) -> Install:  # fmt: skip
         """Grant and push a lease on part of the device."""
         self._fence += 1
         share = Share(
             host=HostId("gpu-a"), device=DeviceId(self.device["id"]), index=0, kind=DeviceKind.CPU,
             model=self.device["model"], memory_mib=memory_mib, exclusive=exclusive,
-            compute_guarantee_pct=0, compute_limit_pct=100,
+            compute_guarantee_pct=guarantee_pct, compute_limit_pct=limit_pct,
         )  # fmt: skip
         values = {
             "lease": LeaseId(f"lease-{self._fence}"), "fence": self._fence,

@@ -239,6 +239,67 @@ def test_two_lanes_work_at_the_same_time(device) -> None:
     thread.join()
 
 
+def endless(session) -> threading.Thread:
+    """A program that computes until its session is cut."""
+
+    def compute() -> None:
+        with contextlib.suppress(Refused), connect(session.environment()) as lane:
+            lane.op("burn", ms=600_000)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    return thread
+
+
+def cpu_s(gpud) -> dict[int, float]:
+    """What each worker has computed, in seconds."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    spent = {}
+    for pid in gpud.workers():
+        with contextlib.suppress(OSError):  # workers come and go
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            spent[pid] = (int(fields[11]) + int(fields[12])) / ticks
+    return spent
+
+
+def test_an_endless_operation_leaves_the_others_their_share(shared_gpud, nothing_left) -> None:
+    greedy = shared_gpud.open(shared_gpud.install(guarantee_pct=50))
+    thread = endless(greedy)
+    with (
+        shared_gpud.open(shared_gpud.install(guarantee_pct=50)) as session,
+        connect(session.environment()) as device,
+    ):
+        for _ in range(5):
+            device.op("burn", ms=50)
+        assert device.op("noop").values == {}
+    greedy.close()
+    thread.join()
+
+
+def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
+    """Counted in processor time of the workers, so that a loaded machine does not matter."""
+    cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
+    guarantees = [75 // cores] * cores + [25 // cores] * cores
+    sessions = [shared_gpud.open(shared_gpud.install(guarantee_pct=pct)) for pct in guarantees]
+    lanes = [connect(session.environment()) for session in sessions]
+    pids = [worker_of(shared_gpud, lane) for lane in lanes]
+    threads = [endless(session) for session in sessions]
+    deadline_s = time.monotonic() + 60
+    spent = [0.0]
+    while sum(spent) < 2.5 * cores:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+        now = cpu_s(shared_gpud)
+        spent = [now[pid] for pid in pids]
+    for session in sessions:
+        session.close()
+    for thread in threads:
+        thread.join()
+    for lane in lanes:
+        lane.close()
+    assert 0.65 < sum(spent[:cores]) / sum(spent) < 0.85
+
+
 def worker_of(gpud, lane) -> int:
     """The pid of the process in which a lane ends."""
     ours, theirs = (

@@ -28,6 +28,7 @@ from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.pool import Worker, WorkerPool
+from remote_gpu.host.turns import Turns
 
 D0 = DeviceId("d0")
 
@@ -74,7 +75,7 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
     async with Nursery("test") as nursery:
         pool = WorkerPool({}, tmp_path, (), (), Budget(), nursery)
-        daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, log, Budget(), nursery)
+        daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, Turns({}), log, Budget(), nursery)
         daemon.link = told = Told()
         daemon.install(install(1))
         daemon.install(install(2))  # waits for the other

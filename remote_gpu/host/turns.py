@@ -1,0 +1,137 @@
+"""Turns of this host's devices, carried out: workers ask, begin, are stopped and go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from corekit.ids import LeaseId
+from gpu_scheduler.model import Share
+from remote_gpu.host.slices import Begin, Change, Pause, Resume, TimeSlices
+
+logger = logging.getLogger(__name__)
+
+
+class Computing(Protocol):
+    """The process of a lease."""
+
+    def tell(self, meta: Mapping[str, Any]) -> None:
+        """One packet; lost when it has died."""
+        ...
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Turns:
+    """All devices of a host. Lives in the event loop."""
+
+    def __init__(self, widths: Mapping[int, int]) -> None:
+        """`widths`: by a device's index, how many turns it takes at once; 1 where it is missing."""
+        self._widths = widths
+        self._devices: dict[int, _Device] = {}
+
+    def join(self, lease: LeaseId, shares: Sequence[Share], worker: Computing) -> None:
+        """A lease's worker is there."""
+        for share in shares:
+            if share.index not in self._devices:
+                self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
+            self._devices[share.index].join(lease, share, worker)
+
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit; unknown leases are over."""
+        for device in self._devices.values():
+            device.resize(lease, compute_limit_pct)
+
+    def leave(self, lease: LeaseId) -> None:
+        """Its worker is gone. Safe to repeat."""
+        for device in self._devices.values():
+            device.leave(lease)
+
+    def heard(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
+        """A worker asks for a turn, is done with one, or began one when nobody else was there."""
+        for word in ("ask", "done", "began"):
+            if word in meta:
+                index, ticket = meta[word]
+                self._devices[index].heard(lease, word, ticket)
+
+    def used_s(self) -> Mapping[LeaseId, float]:
+        """Device time of each lease that had to share, since it joined."""
+        return {lease: s for device in self._devices.values() for lease, s in device.used_s()}
+
+    def close(self) -> None:
+        """Stop the timers."""
+        for device in self._devices.values():
+            device.close()
+
+
+class _Device:
+    def __init__(self, index: int, width: int) -> None:
+        self._index = index
+        self._slices = TimeSlices(width)
+        self._members: dict[LeaseId, tuple[Share, Computing]] = {}
+        self._open: dict[LeaseId, bool] = {}  # what each worker was told last; at first it is open
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self, lease: LeaseId, share: Share, worker: Computing) -> None:
+        self._members[lease] = share, worker
+        self._open[lease] = True
+        self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
+        self._tell_gates()
+
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        if (known := self._members.get(lease)) is not None:
+            self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
+            self._tell_gates()
+
+    def leave(self, lease: LeaseId) -> None:
+        if self._members.pop(lease, None) is not None:
+            del self._open[lease]
+            self._carry_out(self._slices.leave(lease, self._loop.time()))
+            self._tell_gates()
+
+    def heard(self, lease: LeaseId, word: str, ticket: int) -> None:
+        if lease in self._members:
+            table = self._slices
+            step = {"ask": table.ask, "done": table.done, "began": table.began}[word]
+            self._carry_out(step(lease, ticket, self._loop.time()))
+
+    def used_s(self) -> list[tuple[LeaseId, float]]:
+        return [(lease, self._slices.used_s(lease)) for lease in self._members]
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell_gates(self) -> None:
+        for lease, (_, worker) in self._members.items():
+            is_open = len(self._members) == 1 and not self._slices.is_limited(lease)
+            if self._open[lease] != is_open:
+                self._open[lease] = is_open
+                worker.tell({"gate_open": [self._index, is_open]})
+
+    def _carry_out(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            _, worker = self._members[change.lease]
+            match change:
+                case Begin():
+                    worker.tell({"turn": [self._index, change.ticket]})
+                case Pause():
+                    worker.pause()
+                case Resume():
+                    worker.resume()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (wake_s := self._slices.next_wake_s()) is not None:
+            self._timer = self._loop.call_at(wake_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._carry_out(self._slices.wake(self._loop.time()))
