@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,7 +22,7 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.journal import RealDisk
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Request, Usage
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.host import Install
@@ -31,8 +33,9 @@ BUDGET = Budget().scaled(0.05)
 class Host:
     """HostControl and Probe of a host that only remembers; not ours to test here."""
 
-    def __init__(self, name: str, devices: int) -> None:
+    def __init__(self, name: str, devices: int, budget: Budget = BUDGET) -> None:
         self.name = name
+        self.budget = budget
         self.count = devices
         self.held: dict[LeaseId, Install] = {}
         self.epochs: list[int] = []
@@ -85,58 +88,85 @@ class Host:
 
     def link(self, address: str) -> HostLink:
         return HostLink(
-            address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1", budget=BUDGET
-        )
+            address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1",
+            budget=self.budget,
+        )  # fmt: skip
+
+
+class Borrowers:
+    """Workers that lend and give back for ever, and check what they are answered."""
+
+    def __init__(self, client: SchedulerClient) -> None:
+        self.client = client
+        self.cycles = 0
+        self.mistakes: list[str] = []
+        self.stop = asyncio.Event()
+        self._held: dict[str, str] = {}  # device → lease, as answered and not released
+        self._fence = 0  # highest answered
+
+    async def work(self, name: str) -> None:
+        n = 0
+        while not self.stop.is_set():
+            n += 1
+            before = self._fence
+            request = Request(memory_mib=1024)
+            outcome = await self.client.reserve(f"{name}-{n}", request, wait=False)
+            if outcome.granted is None:
+                await asyncio.sleep(0.01)
+            else:
+                await self._use(outcome.granted.lease, before)
+
+    async def _use(self, lease: Lease, fence_before: int) -> None:
+        device = lease.shares[0].device
+        if device in self._held:
+            mistake = f"{device} given to {lease.id} while {self._held[device]} holds it"
+            self.mistakes.append(mistake)
+        if lease.fence <= fence_before:
+            self.mistakes.append(f"fence {lease.fence} was given after {fence_before}")
+        self._fence = max(self._fence, lease.fence)
+        self._held[device] = lease.id
+        await self.client.renew(lease.id)  # raises NOT_FOUND if the grant was lost
+        del self._held[device]
+        await self.client.release(lease.id)
+        self.cycles += 1
+
+
+async def killed_in_a_loop(programs: Any, restarts: int, cycles_each: int) -> None:
+    """Every answered lease stands until it is released; no device is given to two at once."""
+    programs.time_scale = 1
+    daemon = programs.ssgmd()
+    address = daemon.wait_ready()["socket"]
+    host = Host("gpu-a", 4, Budget())
+    async with host.link(address), SchedulerClient(address, deadline_s=90) as client:
+        all_ = Borrowers(client)
+        workers = [asyncio.ensure_future(all_.work(f"w{i}")) for i in range(6)]
+        for restart in range(restarts + 1):
+            wanted = cycles_each * (restart + 1)
+            while all_.cycles < wanted and not any(w.done() for w in workers):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            if restart < restarts:
+                daemon.kill()
+                daemon = programs.ssgmd(listen=address)
+                await asyncio.to_thread(daemon.wait_ready)
+        all_.stop.set()
+        await asyncio.gather(*workers)
+        assert await client.leases() == ()
+        assert client.epoch == restarts + 1, "the epoch rises at every start"
+    assert not all_.mistakes
+    assert host.epochs == sorted(host.epochs)
+    assert daemon.terminate() == 0
 
 
 @pytest.mark.asyncio
 async def test_kill_dash_nine_in_a_loop_loses_no_answered_grant(programs: Any) -> None:
-    """Every answered lease stands until it is released; no device is given to two at once."""
-    daemon = programs.ssgmd()
-    address = daemon.wait_ready()["socket"]
-    host = Host("gpu-a", 4)
-    held: dict[str, str] = {}  # device → lease, as answered and not released
-    stop, mistakes, cycles = asyncio.Event(), [], 0
+    await killed_in_a_loop(programs, restarts=3, cycles_each=6)
 
-    async def worker(client: SchedulerClient, name: str) -> None:
-        nonlocal cycles
-        n = 0
-        while not stop.is_set():
-            n += 1
-            attempt = f"{name}-{n}"
-            request = Request(memory_mib=1024)
-            outcome = await client.reserve(attempt, request, wait=False)
-            if outcome.granted is None:
-                await asyncio.sleep(0.01)
-                continue
-            lease = outcome.granted.lease
-            device = lease.shares[0].device
-            if device in held:
-                mistakes.append(f"{device} given to {lease.id} while {held[device]} holds it")
-            held[device] = lease.id
-            await client.renew(lease.id)  # raises NOT_FOUND if the grant was lost
-            del held[device]
-            await client.release(lease.id)
-            cycles += 1
 
-    async with host.link(address), SchedulerClient(address, budget=BUDGET, deadline_s=30) as client:
-        workers = [asyncio.ensure_future(worker(client, f"w{i}")) for i in range(6)]
-        for restarts in range(7):
-            wanted = 5 * (restarts + 1)
-            while cycles < wanted and not any(w.done() for w in workers):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            if restarts < 6:
-                daemon.kill()
-                daemon = programs.ssgmd(listen=address)
-                await asyncio.to_thread(daemon.wait_ready)
-        stop.set()
-        await asyncio.gather(*workers)
-        assert await client.leases() == ()
-        assert client.epoch == 7, "the epoch rises at every start"
-    assert not mistakes
-    assert cycles >= 35
-    assert host.epochs == sorted(host.epochs)
-    assert daemon.terminate() == 0
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.asyncio
+async def test_kill_dash_nine_for_long(programs: Any) -> None:
+    await killed_in_a_loop(programs, restarts=150, cycles_each=40)
 
 
 @pytest.mark.asyncio
@@ -164,11 +194,22 @@ async def test_a_lease_and_its_secret_survive_a_restart(programs: Any) -> None:
     assert daemon.terminate() == 0
 
 
-def test_two_daemons_cannot_share_a_folder(programs: Any) -> None:
-    programs.ssgmd().wait_ready()
-    second = programs.ssgmd()
-    assert second.process.wait(timeout=20) == 4
-    assert "another ssgmd runs on" in second.log.read_text()
+def test_a_folder_has_one_writer_also_while_that_one_is_stopped(programs: Any) -> None:
+    """Of two started at once one serves; while it is stopped its lock keeps others away."""
+    both = [programs.ssgmd(), programs.ssgmd()]
+    while all(daemon.process.poll() is None for daemon in both):
+        time.sleep(0.01)
+    loser, winner = sorted(both, key=lambda daemon: daemon.process.poll() is None)
+    assert loser.process.returncode == 4
+    assert "another ssgmd runs on" in loser.log.read_text()
+    http = winner.wait_ready()["http"]
+    winner.process.send_signal(signal.SIGSTOP)
+    third = programs.ssgmd()
+    assert third.process.wait(timeout=60) == 4
+    winner.process.send_signal(signal.SIGCONT)
+    with urllib.request.urlopen(f"http://{http}/v1/leases", timeout=20) as answer:
+        assert json.loads(answer.read()) == {"leases": []}
+    assert winner.terminate() == 0
 
 
 @pytest.mark.parametrize(
