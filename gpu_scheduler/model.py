@@ -6,8 +6,9 @@ Sizes: memory in MiB, compute in percent of one device, times in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from corekit.errors import invalid
@@ -112,31 +113,38 @@ class Request:
     lease_s: float | None = None
 
     def __post_init__(self) -> None:
-        lengths_s = (self.max_wait_s, self.deadline_s, self.lease_s)
-        checks = (
-            (1 <= self.count <= COUNT_MAX, f"count {self.count} must lie in 1…{COUNT_MAX}"),
-            (0 <= self.memory_mib <= MEMORY_MIB_MAX,
-             f"memory_mib {self.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"),
-            (0 <= self.compute_guarantee_pct <= 100, "compute_guarantee_pct must lie in 0…100"),
-            (1 <= self.compute_limit_pct <= 100, "compute_limit_pct must lie in 1…100"),
-            (self.compute_guarantee_pct <= self.compute_limit_pct,
-             "compute_guarantee_pct must not exceed compute_limit_pct"),
-            (-100 <= self.priority <= 100, "priority must lie in -100…100"),
-            (len(self.kinds) + len(self.models) <= PREFERENCES_MAX,
-             f"kinds and models together name at most {PREFERENCES_MAX}"),
-            (all(len(word) <= WORD_CHARS_MAX
-                 for word in (*self.models, self.tenant, self.warm_key or "")),
-             f"a model, tenant or warm key has at most {WORD_CHARS_MAX} characters"),
-            (all(length_s is None or 0 <= length_s <= LENGTH_S_MAX for length_s in lengths_s),
-             f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:g}"),
-            (self.lease_s != 0, "lease_s must be more than 0"),
-            (all(version is None or is_version(version)
-                 for version in (self.min_driver, self.min_runtime)),
-             "min_driver and min_runtime are versions: numbers with dots between, as 550.54"),
-        )  # fmt: skip
-        for holds, message in checks:
-            if not holds:
-                raise invalid(message)
+        for problem in chain(_wrong_numbers(self), _wrong_words(self)):
+            raise invalid(problem)
+
+
+def _wrong_numbers(asked: Request) -> Iterator[str]:
+    if not 1 <= asked.count <= COUNT_MAX:
+        yield f"count {asked.count} must lie in 1…{COUNT_MAX}"
+    if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
+        yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    if not 0 <= asked.compute_guarantee_pct <= 100:
+        yield "compute_guarantee_pct must lie in 0…100"
+    if not 1 <= asked.compute_limit_pct <= 100:
+        yield "compute_limit_pct must lie in 1…100"
+    if asked.compute_guarantee_pct > asked.compute_limit_pct:
+        yield "compute_guarantee_pct must not exceed compute_limit_pct"
+    if not -100 <= asked.priority <= 100:
+        yield "priority must lie in -100…100"
+    for length_s in (asked.max_wait_s, asked.deadline_s, asked.lease_s):
+        if length_s is not None and not 0 <= length_s <= LENGTH_S_MAX:
+            yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:g}"
+    if asked.lease_s == 0:
+        yield "lease_s must be more than 0"
+
+
+def _wrong_words(asked: Request) -> Iterator[str]:
+    if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
+        yield f"kinds and models together name at most {PREFERENCES_MAX}"
+    if max(map(len, (*asked.models, asked.tenant, asked.warm_key or ""))) > WORD_CHARS_MAX:
+        yield f"a model, tenant or warm key has at most {WORD_CHARS_MAX} characters"
+    for version in (asked.min_driver, asked.min_runtime):
+        if version is not None and not is_version(version):
+            yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

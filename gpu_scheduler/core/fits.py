@@ -56,6 +56,10 @@ class Shape(NamedTuple):
     def make(self) -> Make:
         return Make(*self[:6])
 
+    def made_as(self, other: Shape) -> bool:
+        """True when both are of one make."""
+        return self[:6] == other[:6]
+
 
 def make_of(device: Device, *, gateway: bool) -> Make:
     return Make(

@@ -186,7 +186,7 @@ class Index:
 
     def move(self, device: DeviceId, old: Shape, new: Shape) -> None:
         """A device has another shape; its make is seldom another one."""
-        if old.make != new.make:
+        if not old.made_as(new):
             self.remove(device, old)
             self.add(device, new)
             return

@@ -220,7 +220,7 @@ class Inventory:
                 index.move(entry.device.id, old, new)
         if old is not None:
             self._one_less(old)
-        if old is None or old.make != new.make:
+        if old is None or not old.made_as(new):
             self.ever.clear()
         if old is None or not tighter(old, new):
             self.looser += 1

@@ -69,6 +69,8 @@ class WaitingQueue:
 
     def head(self) -> Waiting | None:
         """The first that is not benched."""
+        if not self.lines:
+            return None
         first = min((heads.least for heads in self.lines.values()), default=None)
         return None if first is None else self.entries[first[2]]
 
