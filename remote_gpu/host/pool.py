@@ -211,17 +211,20 @@ class WorkerPool:
         return tuple(sorted(worker.pid for worker in self._workers if worker.bound))
 
     async def close(self) -> None:
-        """Kill everything and wait until it is gone. Safe to repeat."""
+        """Kill everything and wait until it is gone, or `worker_cut_s`. Safe to repeat."""
         self._closing = True
         workers = list(self._workers)
         for worker in workers:
             worker.kill()
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(self._budget.worker_cut_s)
         if self._stream is not None:
             self._stream.close()
-        await asyncio.gather(*(worker.gone for worker in workers))
+        if workers:  # what sleeps in a driver ends when that lets it go
+            gone = {worker.gone for worker in workers}
+            await asyncio.wait(gone, timeout=self._budget.worker_cut_s)
         self._idle.clear()
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
