@@ -136,9 +136,19 @@ def _compact(value: Any) -> str:
 
 def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
     state = Bucket(name=place.state_bucket, versioned=False)
-    package = Package(name=code.sha256, bucket=place.state_bucket)
+    package = _stored(function, place, code)
+    if not _has_package(function, place):
+        return (state,)
+    if package.bucket != place.state_bucket:
+        return (state, Bucket(name=package.bucket, versioned=False), package)
     by_bucket = place.local or _is_image(function) or code.size > DIRECT_BYTES_MAX
-    return (state, package) if by_bucket and _has_package(function, place) else (state,)
+    return (state, package) if by_bucket else (state,)
+
+
+def _stored(function: Function, place: Place, code: Code) -> Package:
+    """Where the zip lies when it goes through a bucket."""
+    bucket = function.function.deployment.bucket or place.state_bucket
+    return Package(bucket=bucket, sha256=code.sha256)
 
 
 def _is_image(function: Function) -> bool:
@@ -153,10 +163,11 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
     declared = function.function
     image = _is_image(function)
     package = code.sha256 if _has_package(function, place) else ""
-    stored = Package(name=code.sha256, bucket=place.state_bucket)
+    stored = _stored(function, place, code)
+    by_bucket = stored.bucket != place.state_bucket or code.size > DIRECT_BYTES_MAX
     tags = {"createdby": "orchgpu"}
     if place.local and package:
-        tags[PACKAGE_TAG] = f"s3://{place.state_bucket}/{stored.object_key}"
+        tags[PACKAGE_TAG] = f"s3://{stored.bucket}/{stored.object_key}"
     if image and package:
         tags[DEPLOYED_TAG] = code.sha256
     return FunctionResource(
@@ -168,7 +179,7 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
         handler=HANDLER if package else "",
         package="" if image else package,
         image=(declared.container.image or "") if image else "",
-        code_key=stored.object_key if not image and code.size > DIRECT_BYTES_MAX else "",
+        code_at=(stored.bucket, stored.object_key) if by_bucket and not image else (),
         architectures=declared.architectures[:1] or ("x86_64",),
         description=declared.description,
         layers=() if image else declared.layers,

@@ -128,8 +128,8 @@ _DEPLOYMENT = Block(
     keys={
         "bucket": Key(
             reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
-            idle=True,
-            about="A package too large for a direct upload goes through the state bucket.",
+            about="The package is uploaded through it, and kept there.",
+            default="the state bucket, for packages too large to send",
         ),
         "max_payload_size": _SIZE,
         "max_s3_payload_size": _SIZE,

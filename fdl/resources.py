@@ -55,15 +55,19 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A function's zip in the state bucket."""
+    """A function's zip in the state bucket, or in the one that the file names for it."""
 
     kind: ClassVar[str] = "package"
-    name: str  #: hex sha256 of the zip
     bucket: str
+    sha256: str  #: of the zip, hex
+
+    @property
+    def name(self) -> str:
+        return f"{self.bucket}/{self.sha256}"
 
     @property
     def object_key(self) -> str:
-        return f"packages/{self.name}.zip"
+        return f"packages/{self.sha256}.zip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +96,8 @@ class FunctionResource:
     handler: str = ""  #: of an image: its command; "" = the image's own
     package: str = ""  #: hex sha256 of the zip; "" = an image without one
     image: str = ""  #: image uri; "" = a zip function
-    #: object key of the zip in the state bucket when it is too large to send; cannot be observed
-    code_key: str = field(default="", compare=False)
+    #: (bucket, key) of the zip when it is not sent directly; cannot be observed
+    code_at: tuple[str, ...] = field(default=(), compare=False)
     architectures: tuple[str, ...] = ("x86_64",)
     description: str = ""
     layers: tuple[str, ...] = ()
@@ -236,7 +240,7 @@ Resource: TypeAlias = (
 #: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
 #: before everything it will own, the record after everything it speaks of.
 ORDER = (
-    "ledger", "package", "bucket", "expiry", "queue", "log-retention", "function", "invoke-config",
+    "ledger", "bucket", "package", "expiry", "queue", "log-retention", "function", "invoke-config",
     "permission", "notification", "record",
 )  # fmt: skip
 

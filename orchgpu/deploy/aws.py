@@ -142,7 +142,7 @@ class AwsCloud:
             case Expiry():
                 parts.expiries.put(resource)
             case Package():
-                parts.state.write_package(resource, packages[resource.name])
+                parts.state.write_package(resource, packages[resource.sha256])
             case QueueResource():
                 parts.queues.put(resource)
             case FunctionResource():
@@ -249,7 +249,7 @@ class _Reading:
             case Expiry.kind:
                 return parts.expiries.observe(*name.split("/", 1))
             case Package.kind:
-                return parts.state.package(name)
+                return parts.state.package(*name.split("/", 1))
             case QueueResource.kind:
                 return self._queue(name)
             case FunctionResource.kind:

@@ -119,8 +119,9 @@ class Functions:
     def _code(self, function: FunctionResource, data: bytes | None) -> dict[str, Any]:
         if function.image:
             return {"ImageUri": function.image}
-        if function.code_key:
-            return {"S3Bucket": self._place.state_bucket, "S3Key": function.code_key}
+        if function.code_at:
+            bucket, key = function.code_at
+            return {"S3Bucket": bucket, "S3Key": key}
         if data is None:
             raise AppError(ErrorCode.INTERNAL, f"no package was built for {function.name}")
         return {"ZipFile": data}

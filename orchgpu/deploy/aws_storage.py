@@ -182,14 +182,14 @@ def _ids(configuration: Mapping[str, Any]) -> list[str]:
 
 
 class StateObjects:
-    """Packages, records and ledgers in the state bucket."""
+    """Packages, and records and ledgers in the state bucket."""
 
     def __init__(self, s3: Any, place: Place) -> None:
         self._s3 = s3
         self._place = place
 
-    def package(self, sha256: str) -> Package | None:
-        package = Package(name=sha256, bucket=self._place.state_bucket)
+    def package(self, bucket: str, sha256: str) -> Package | None:
+        package = Package(bucket=bucket, sha256=sha256)
         try:
             with translated(f"HeadObject {package.object_key}"):
                 self._s3.head_object(Bucket=package.bucket, Key=package.object_key)
@@ -217,7 +217,7 @@ class StateObjects:
         return found
 
     def write_package(self, package: Package, data: bytes) -> None:
-        self._write(package.object_key, data, "application/zip")
+        self._write(package.object_key, data, "application/zip", bucket=package.bucket)
 
     def write_record(self, record: Record) -> None:
         decode(Function, record.body, record.object_key)  # orchestrators must be able to read it
@@ -255,10 +255,13 @@ class StateObjects:
             message = f"s3://{self._place.state_bucket}/{key} is not JSON: {error}"
             raise AppError(ErrorCode.INVALID, message) from error
 
-    def _write(self, key: str, data: bytes, content_type: str) -> None:
+    def _write(self, key: str, data: bytes, content_type: str, *, bucket: str = "") -> None:
         with translated(f"PutObject {key}"):
             self._s3.put_object(
-                Bucket=self._place.state_bucket, Key=key, Body=data, ContentType=content_type
+                Bucket=bucket or self._place.state_bucket,
+                Key=key,
+                Body=data,
+                ContentType=content_type,
             )
 
 

@@ -360,6 +360,21 @@ def test_a_cloud_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     cloud.close()
 
 
+def test_a_package_goes_through_its_own_bucket(bench: Bench) -> None:
+    deployment = "deployment: {{bucket: through-uploads}}\n      init_script"
+    file = bench.write(PLAIN.replace("init_script", deployment), "through")
+    bench.run("deploy", file)
+    assert "nothing to do" in bench.run("plan", file).output
+    stored = bench.clients["s3"].list_objects_v2(Bucket="through-uploads")["Contents"]
+    assert [item["Key"].split("/")[0] for item in stored] == ["packages"]
+    found = bench.clients["lambda"].get_function(FunctionName="through")
+    assert found["Tags"]["orchgpu:package"] == f"s3://through-uploads/{stored[0]['Key']}"
+    (bench.folder / "run.sh").write_text("#!/bin/sh\necho changed\n")
+    bench.run("deploy", file)
+    assert "nothing to do" in bench.run("plan", file).output
+    bench.run("rm", file)
+
+
 def test_what_is_staged_expires_beside_foreign_rules(bench: Bench) -> None:
     s3 = bench.clients["s3"]
     s3.create_bucket(Bucket="expire-intermediate")

@@ -117,10 +117,10 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
     assert World().plan(BLAST).text().splitlines() == [
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger blast",
-        f"  + package {CODE.sha256}",
         "  + bucket queries",
         "  + bucket blast-intermediate",
         "  + bucket answers",
+        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
         "  + expiry blast-intermediate/orchgpu-blast-staging",
         "  + queue blast-dlq",
         "  + queue blast-jobs",
@@ -141,8 +141,8 @@ def test_golden_plan_of_a_plain_scar_function() -> None:
     assert World().plan(PLAIN).text().splitlines() == [
         "  + bucket orchgpu-state-000000000000-us-east-1",
         "  + ledger grep",
-        f"  + package {CODE.sha256}",
         "  + bucket texts",
+        f"  + package {PLACE.state_bucket}/{CODE.sha256}",
         "  + function grep",
         "  + permission grep/orchgpu-s3-texts",
         "  + notification texts/orchgpu-grep-invoke",
@@ -282,7 +282,10 @@ def test_rm_keeps_what_another_function_uses() -> None:
     world.apply(world.plan(BLAST).steps)
     world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)
     done = removal(["blast"], world.observed(), PLACE)
-    assert [kept.key for kept in done.kept] == ["bucket/answers", f"package/{CODE.sha256}"]
+    assert [kept.key for kept in done.kept] == [
+        "bucket/answers",
+        f"package/{PLACE.state_bucket}/{CODE.sha256}",
+    ]
     world.apply(done.steps)
     assert world.plan(PLAIN.replace("texts/in", "answers/x")).empty
 
@@ -296,3 +299,16 @@ def test_rm_waits_for_jobs_but_not_for_completions() -> None:
     with pytest.raises(AppError, match=r"hold messages: blast-dlq \(1\), blast-jobs \(2\)"):
         removal(["blast"], world.observed(), PLACE)
     assert not removal(["blast"], world.observed(), PLACE, force=True).empty
+
+
+def test_a_package_goes_through_the_bucket_that_the_file_names() -> None:
+    deployment = "deployment: {bucket: uploads}\n      init_script"
+    text = PLAIN.replace("init_script", deployment)
+    world = World()
+    first = world.plan(text)
+    keys = [step.key for step in first.steps]
+    assert keys.index("bucket/uploads") < keys.index(f"package/uploads/{CODE.sha256}")
+    (code,) = [r for f in wanted(text) for r in f.resources if isinstance(r, FunctionResource)]
+    assert code.code_at == ("uploads", f"packages/{CODE.sha256}.zip")
+    world.apply(first.steps)
+    assert world.plan(text).empty
