@@ -365,9 +365,10 @@ class Explanation:
     position: int | None  #: in the queue, 1 = next; None when not queued
     largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": `largest` in words
     sentence: str
+    # --- of an impossible request, and of `explain`
+    short: Shortage | None = None  #: None: it is possible
     #: The most of this sort that all known devices hold when nothing is lent; None = none known.
     largest: Request | None = None
-    short: Shortage | None = None  #: of an impossible request
     # --- only of `explain`
     devices: tuple[DeviceVerdict, ...] = ()  #: those first that could ever serve it
     devices_left_out: int = 0

@@ -36,15 +36,15 @@ def explain(
     counts = {reason: judged[reason] for reason in NoFit if reason in judged}
     if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
         counts[NoFit.SAME_HOST] = fitting
-    most, short = largest(request, inventory), None
+    most, short = None, None
     if impossible(request, inventory):
-        short = shortage(request, inventory)
+        most, short = largest(request, inventory), shortage(request, inventory)
     told = Explanation(
         devices_known=len(inventory.devices),
         devices_fitting=fitting,
         counts={reason.value: counts[reason] for reason in NoFit if reason in counts},
         position=position,
-        largest_fit=_largest_fit(most, inventory),
+        largest_fit="" if short is None else _largest_fit(most, inventory),
         largest=most,
         short=short,
         sentence="",
@@ -64,13 +64,17 @@ def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict
     return counts
 
 
-def verdicts(
-    request: Request, inventory: Inventory, attempt: str | None = None
-) -> tuple[tuple[DeviceVerdict, ...], int]:
-    """What the devices say one by one, and how many are left out."""
-    devices = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
-    told = tuple(_verdict(request, inventory, device, attempt) for device in devices)
-    return told, len(inventory.devices) - len(told)
+def in_full(
+    told: Explanation, request: Request, inventory: Inventory, attempt: str | None = None
+) -> Explanation:
+    """The same with what the devices say one by one, and the largest fit."""
+    named = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
+    most = largest(request, inventory)
+    return replace(
+        told, largest=most, largest_fit=_largest_fit(most, inventory),
+        devices=tuple(_verdict(request, inventory, device, attempt) for device in named),
+        devices_left_out=len(inventory.devices) - len(named),
+    )  # fmt: skip
 
 
 def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]:

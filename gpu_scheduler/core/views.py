@@ -13,7 +13,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.dispatch import explained, held_back, judge
 from gpu_scheduler.core.expected import expected
-from gpu_scheduler.core.explain import verdicts, wanted
+from gpu_scheduler.core.explain import in_full, wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.rules import parameters
@@ -143,9 +143,7 @@ def _granted(turn: Turn, entry: LeaseEntry) -> do.ExplainAnswer:
 def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
     """With every device's own answer, and when capacity is expected."""
     request, inventory = waiting.request, turn.state.inventory
-    told = explained(turn, request, waiting)
-    devices, left_out = verdicts(request, inventory, waiting.attempt)
-    told = replace(told, devices=devices, devices_left_out=left_out)
+    told = in_full(explained(turn, request, waiting), request, inventory, waiting.attempt)
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return told
     at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core.capacity import devices_ever, impossible, largest, shortage
-from gpu_scheduler.core.explain import explain, verdicts
+from gpu_scheduler.core.explain import explain, in_full
 from gpu_scheduler.core.fits import fits, fits_ever, fresh, share_of
 from gpu_scheduler.core.index import Index, preference
 from gpu_scheduler.core.inventory import Inventory
@@ -197,9 +197,9 @@ def test_explanations_count_what_every_device_says(known: Known, request: Reques
         told.devices_fitting >= request.count > 1 and place(request, known.inventory, "me") is None
     )
     assert sum(counts.values()) + told.devices_fitting == told.devices_known == len(ids)
-    one_by_one, left_out = verdicts(request, known.inventory, "me")
-    assert (len(one_by_one), left_out) == (len(ids), 0)
-    for verdict in one_by_one:
+    told = in_full(told, request, known.inventory, "me")
+    assert (len(told.devices), told.devices_left_out) == (len(ids), 0)
+    for verdict in told.devices:
         shape = known.inventory.shape_of(verdict.device)
         assert verdict.reason == fits(request, shape, "me")
 
