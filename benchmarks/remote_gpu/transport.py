@@ -13,9 +13,7 @@ the floor is the same exchange by Python's sockets, and says so.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -25,62 +23,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
-from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import GrantedLease, Hold, Request
-from remote_gpu.client import Device, Session, connect
-from remote_gpu.middleware import render
+from benchmarks.remote_gpu.host import Host
+from remote_gpu.client import Device, connect
 
 BULK_BYTES = 64 << 20
 PING_BYTES = 64
 PINGS = 2000
 BULKS = 8
 _CALL = struct.Struct("=QQ")
-
-
-@contextlib.contextmanager
-def device_of_a_lease(folder: Path, core: int) -> Iterator[Device]:
-    """A scheduler, a host on one core, a lease, a session, a lane."""
-    with contextlib.ExitStack() as stack:
-        scheduler = _daemon(stack, folder, "gpu_scheduler.daemon", "--state", str(folder / "s"))
-        address = str(scheduler["socket"])
-        _daemon(
-            stack, folder, "remote_gpu.host", "--host-id", "bench", "--scheduler", address,
-            "--state", str(folder / "h"), "--cpus", str(core), "--memory-mib", "512", "--no-nvml",
-        )  # fmt: skip
-        granted = asyncio.run(_reserve(address))
-        connection = render("builtin", granted)["connection"]
-        session = stack.enter_context(Session.open(connection, 600))
-        yield stack.enter_context(connect(session.environment()))
-
-
-async def _reserve(address: str) -> GrantedLease:
-    async with SchedulerClient(address) as scheduler:
-        request = Request(memory_mib=256)
-        answer = await scheduler.reserve("bench:1", request, wait=False, hold=Hold.SESSION)
-    if answer.granted is None:
-        raise RuntimeError(f"no lease: {answer.explanation}")
-    return answer.granted
-
-
-def _daemon(
-    stack: contextlib.ExitStack, folder: Path, module: str, *arguments: str
-) -> dict[str, object]:
-    ready = folder / f"{module}.json"
-    log = stack.enter_context((folder / f"{module}.log").open("wb"))
-    command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
-    process = stack.enter_context(subprocess.Popen(command, stderr=log))
-    stack.callback(process.terminate)
-    deadline_s = time.monotonic() + 60
-    while not ready.exists():
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            raise RuntimeError(f"{module} does not start: {Path(log.name).read_text()[-2000:]}")
-        time.sleep(0.02)
-    found: dict[str, object] = json.loads(ready.read_text())
-    return found
 
 
 class Floor:
@@ -193,7 +147,8 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="transport-")))
-        device = stack.enter_context(device_of_a_lease(folder, cores[0]))
+        host = Host(stack, folder, cores[0])
+        device = stack.enter_context(connect(host.session(guarantee_pct=0).environment()))
         floor = Floor(stack, folder, cores[0])
         os.sched_setaffinity(0, {cores[-1]})
         figures = measure(device, floor, arguments.rounds)

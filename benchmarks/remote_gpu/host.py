@@ -1,0 +1,66 @@
+"""A scheduler and one GPU host on one core, as processes, for the benchmarks of the data plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import GrantedLease, Hold, Request
+from remote_gpu.client import Session
+from remote_gpu.middleware import render
+
+_START_S = 60.0
+_CAP_S = 600.0
+
+
+class Host:
+    """Real daemons until the stack closes."""
+
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, core: int) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._attempts = itertools.count(1)
+        scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
+        self._scheduler = str(scheduler["socket"])
+        self._daemon(
+            "remote_gpu.host", "--host-id", "bench", "--scheduler", self._scheduler,
+            "--state", str(folder / "h"), "--cpus", str(core), "--memory-mib", "1024", "--no-nvml",
+        )  # fmt: skip
+
+    def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
+        """A lease with its session open; both end with the stack at the latest."""
+        granted = asyncio.run(self._reserve(guarantee_pct, memory_mib))
+        connection = render("builtin", granted)["connection"]
+        return self._stack.enter_context(Session.open(connection, _CAP_S))
+
+    async def _reserve(self, guarantee_pct: int, memory_mib: int) -> GrantedLease:
+        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct)
+        async with SchedulerClient(self._scheduler) as scheduler:
+            answer = await scheduler.reserve(
+                f"bench:{next(self._attempts)}", request, wait=False, hold=Hold.SESSION
+            )
+        if answer.granted is None:
+            raise RuntimeError(f"no lease: {answer.explanation}")
+        return answer.granted
+
+    def _daemon(self, module: str, *arguments: str) -> dict[str, object]:
+        ready = self._folder / f"{module}.json"
+        log = self._stack.enter_context((self._folder / f"{module}.log").open("wb"))
+        command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
+        process = self._stack.enter_context(subprocess.Popen(command, stderr=log))
+        self._stack.callback(process.terminate)
+        deadline_s = time.monotonic() + _START_S
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                said = Path(log.name).read_text()[-2000:]
+                raise RuntimeError(f"{module} does not start: {said}")
+            time.sleep(0.02)
+        found: dict[str, object] = json.loads(ready.read_text())
+        return found
