@@ -22,6 +22,7 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
+from orchgpu.story import without_aws
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ def build(
         budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
     )
     performer = Performer(
-        queue=aws.queue, store=aws.store, scheduler=scheduler, render=render, clock=clock,
-        budget=budget,
+        queue=without_aws(aws.queue, clock), store=without_aws(aws.store, clock),
+        scheduler=scheduler, render=render, clock=clock, budget=budget,
     )  # fmt: skip
     bucket = state_bucket(aws.account, aws.region)
     return Replica(

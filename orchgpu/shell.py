@@ -46,10 +46,6 @@ _SOON_OVER = frozenset({
     Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING,
     Phase.FAILING, Phase.CONCLUDING, Phase.BURYING, Phase.FINISHING, Phase.DELETING,
 })  # fmt: skip
-_AWS_ACTIONS = (
-    do.ReadInput, do.ReadResult, do.ReadReport, do.StageEnvelope, do.WriteResult,
-    do.SendDeadLetter, do.DeleteMessages,
-)  # fmt: skip
 
 
 class Replica:
@@ -282,12 +278,14 @@ class Replica:
         if isinstance(action, do.ForgetJob):
             self._forget(action.job)
             return None
-        started_s = self._clock.monotonic_s()
         if isinstance(action, do.ReadInput):
-            self._stories.setdefault(action.job, Story(received_s=started_s))
+            self._stories.setdefault(action.job, Story(received_s=self._clock.monotonic_s()))
+        story = self._stories.get(action.job)
+        if story is not None:
+            story.tell()
         event = await self._performer.perform(action)
         self._progress.set()
-        self._note_call(action, event, started_s)
+        self._note_call(action, event)
         return event
 
     def _arm(self, action: do.ArmTimer) -> None:
@@ -323,7 +321,7 @@ class Replica:
             if story is not None and story.ended_s is None:
                 story.ended_s = event.at_s
 
-    def _note_call(self, action: do.Action, event: on.Event | None, started_s: float) -> None:
+    def _note_call(self, action: do.Action, event: on.Event | None) -> None:
         now_s = self._clock.monotonic_s()
         if isinstance(event, on.CallFailed):
             logger.warning(
@@ -333,8 +331,6 @@ class Replica:
         story = self._stories.get(action.job)
         if story is None:
             return
-        if isinstance(action, _AWS_ACTIONS):
-            story.aws_calls.append((started_s, now_s))
         if isinstance(event, on.StagedRecorded):
             story.staged_s = now_s
         if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):

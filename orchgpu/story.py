@@ -1,10 +1,47 @@
-"""What one job cost this replica: the time of its own, with the waiting for AWS taken out."""
+"""What one job cost this replica: the time of its own, with the waiting for AWS taken out.
+
+Only the calls themselves are taken out, port by port (`without_aws`): packing, parsing, deciding
+and the scheduler's answers count as ours.
+"""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from corekit.aio.clock import Clock
 
 Interval = tuple[float, float]
+PortT = TypeVar("PortT")
+
+#: Of the job whose action the running task performs.
+_CALLS: ContextVar[list[Interval]] = ContextVar("aws_calls")
+
+
+def without_aws(port: PortT, clock: Clock) -> PortT:
+    """The same port; its calls are taken out of the job for which `Story.tell` was called."""
+    return cast("PortT", _Noted(port, clock))
+
+
+class _Noted:
+    def __init__(self, port: Any, clock: Clock) -> None:
+        self._port = port
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._port, name)
+
+        async def noted(*arguments: Any, **named: Any) -> Any:
+            started_s = self._clock.monotonic_s()
+            try:
+                return await call(*arguments, **named)
+            finally:
+                calls = _CALLS.get(None)
+                if calls is not None:
+                    calls.append((started_s, self._clock.monotonic_s()))
+
+        return noted
 
 
 @dataclass(slots=True)
@@ -15,6 +52,10 @@ class Story:
     staged_s: float | None = None  #: the scheduler knows the envelope is there
     ended_s: float | None = None  #: the result or the lease's end was noticed
     aws_calls: list[Interval] = field(default_factory=list)
+
+    def tell(self) -> None:
+        """The AWS calls of the running task belong to this story from here on."""
+        _CALLS.set(self.aws_calls)
 
     def own_s(self, done_s: float) -> float:
         """From message to staged, and from the lease's end to `done_s`, less every AWS call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -19,12 +20,14 @@ from contract.keys import (
     staging_key,
 )
 from contract.states import Reason
+from corekit.aio.clock import LoopClock
+from corekit.aio.vloop import run_virtual
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
 from orchgpu.core.routing import InputEvent
 from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
-from orchgpu.story import Story
+from orchgpu.story import Story, without_aws
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
 
 INPUT = InputEvent(
@@ -136,3 +139,28 @@ def test_own_time_leaves_out_aws_and_the_function() -> None:
     story = Story(received_s=0.0, staged_s=1.0, ended_s=10.0)
     story.aws_calls = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
     assert story.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))
+
+
+def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_them() -> None:
+    class Store:
+        async def get(self, key: str) -> str:
+            await asyncio.sleep(2)
+            return key
+
+    async def act(store: Store, story: Story) -> None:
+        story.tell()
+        await asyncio.sleep(1)
+        assert await store.get("a") == "a"
+        await asyncio.sleep(1)
+
+    async def main() -> list[Story]:
+        clock = LoopClock(wall_at_zero_s=0.0)
+        store = without_aws(Store(), clock)
+        await store.get("b")  # of no job
+        stories = [Story(received_s=clock.monotonic_s()) for _ in range(2)]
+        await asyncio.gather(*(act(store, story) for story in stories))
+        return stories
+
+    for story in run_virtual(main()):
+        assert story.aws_calls == [(3.0, 5.0)]
+        assert story.own_s(6.0) == 2.0
