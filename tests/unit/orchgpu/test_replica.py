@@ -22,6 +22,7 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.performer import Performer
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
+from simulator.books import TenantBooks
 from simulator.checkers import Checker
 from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
@@ -65,7 +66,7 @@ class Bench:
         for suffix in ("jobs", "dlq", "done"):
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
-        scheduler = SimScheduler(budget, self.clock, Checker(), "replica")
+        scheduler = SimScheduler(budget, self.clock, Checker(TenantBooks()), "replica")
         scheduler.start()
         requester = SimRequester(
             scheduler, "me", budget, random.Random(1), delay_s_max=0.001, loss_rate=0.0
