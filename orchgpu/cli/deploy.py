@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.model import Document
-from fdl.notes import Note, Severity
+from fdl.notes import Severity
 from fdl.plan import Step
 from orchgpu.cli.capacity import capacity_notes
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
@@ -74,7 +74,7 @@ def deploy(
     with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
         prepared = _prepared(file, cloud, scheduler)
-        _show_warnings(prepared.notes, str(file))
+        _show_warnings(prepared, str(file))
         _execute(prepared, cloud, as_json=as_json)
         for notice in warm_up(prepared, cloud.aws):
             click.echo(f"note: {notice}", err=True)
@@ -104,7 +104,7 @@ def plan(
     except AppError as error:
         wrong = error.code is ErrorCode.INVALID
         fail(error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code])
-    _show_warnings(prepared.notes, str(file))
+    _show_warnings(prepared, str(file))
     if as_json:
         click.echo(json.dumps(_json(prepared, where, applied=False), indent=2))
     else:
@@ -229,9 +229,11 @@ def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
     }
 
 
-def _show_warnings(notes: Sequence[Note], file: str) -> None:
+def _show_warnings(prepared: Prepared, file: str) -> None:
     """What somebody should do something about: a plan that works needs no more words."""
-    show_notes([note for note in notes if note.severity is not Severity.NOTE], file)
+    show_notes([note for note in prepared.notes if note.severity is not Severity.NOTE], file)
+    if prepared.rewritten:
+        click.echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
 
 
 def _show_notices(prepared: Prepared) -> None:

@@ -50,6 +50,8 @@ def validate_file(file: Path, as_json: bool) -> None:
         shown = {"valid": not errors, "functions": names, "notes": [note_json(n) for n in notes]}
         click.echo(json.dumps(shown, indent=2))
     show_notes(notes, str(file))
+    if document.rewrites:
+        click.echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
     if errors:
         counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
         click.echo(f"orchgpu: {file}: {counted}", err=True)

@@ -31,6 +31,7 @@ class Prepared:
     names: tuple[str, ...]  #: of the functions
     packages: Mapping[str, bytes]  #: sha256 → zip
     notes: tuple[Note, ...] = ()
+    rewritten: bool = False  #: parts of the file are read as something else
     preheated: tuple[str, ...] = ()  #: functions to call once when their code or setting changes
 
 
@@ -60,6 +61,7 @@ def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
         names=names,
         packages={package.sha256: package.data for package in built},
         notes=notes,
+        rewritten=bool(document.rewrites),
         preheated=tuple(f.name for f in functions if f.function.preheat),
     )
 
