@@ -42,6 +42,7 @@ class Budget:
     device_clean_s: float = 6.0  #: a device that was BAD must be found clean for so long
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
+    room_poll_s: float = 1.0  #: who waits learns this late that the journal's disk is full
     keys_poll_s: float = 2.0  #: changed keys and certificates are looked for this often
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- what a machine itself needs: limits that only a fault reaches; see `_REAL_WORK`

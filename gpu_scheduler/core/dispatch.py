@@ -81,6 +81,8 @@ def _beyond_quota(turn: Turn, request: Request) -> str | None:
 
 def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
     """Which rule, not the devices, holds a request back; None when none does."""
+    if not turn.state.has_room:
+        return "the scheduler's journal has no room for new grants; free space on its disk"
     if not _room_for_lease(turn):
         return f"all {turn.state.parameters.leases_max} leases that may live at a time do"
     if not within_quota(turn, waiting):
@@ -91,7 +93,8 @@ def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
 
 
 def _room_for_lease(turn: Turn) -> bool:
-    return len(turn.state.leases) < turn.state.parameters.leases_max
+    state = turn.state
+    return state.has_room and len(state.leases) < state.parameters.leases_max
 
 
 def enqueue(turn: Turn, waiting: to.Waiting, *, looked: bool = False) -> None:

@@ -42,6 +42,13 @@ class CapacityDeclared(Happened):
     devices: tuple[Device, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomChanged(Happened):
+    """The journal's disk is full, or has room again: without, nothing is granted."""
+
+    has_room: bool
+
+
 # --- requester sessions
 
 
@@ -338,7 +345,7 @@ class CutTold(HostSaid):
 
 
 Event = (
-    EpochBegan | Ticked | CapacityDeclared
+    EpochBegan | Ticked | CapacityDeclared | RoomChanged
     | SessionHello | SessionBeat | WatchAsked
     | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
     | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked

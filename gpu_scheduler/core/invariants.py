@@ -126,7 +126,7 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: belongs to another session than its record"
         elif record.waiting_since_s != waiting.waiting_since_s:
             yield f"{waiting.attempt}: lost its place"
-    if len(state.leases) >= state.parameters.leases_max:
+    if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
     for waiting in state.queue.heads():
         devices = place(waiting.request, state.inventory, waiting.attempt)

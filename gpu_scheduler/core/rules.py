@@ -17,6 +17,12 @@ def parameters(state: State) -> do.ParametersAnswer:
     return do.ParametersAnswer(parameters=state.parameters, overridden=tuple(state.overrides))
 
 
+def room_changed(turn: Turn, event: on.RoomChanged) -> None:
+    """While the disk is full leases end and nobody is granted; then who waits is served."""
+    turn.state.has_room = event.has_room
+    turn.capacity_freed = event.has_room
+
+
 def set_parameter(turn: Turn, event: on.SetAsked) -> None:
     """Idempotent: a value that stands already is not journalled again."""
     state = turn.state

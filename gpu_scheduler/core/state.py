@@ -75,6 +75,7 @@ class State:
     refused: dict[str, Request] = field(default_factory=dict)  #: by attempt, for `explain`
     openings: Openings = field(default_factory=Openings)
     timers: Timers = field(default_factory=Timers)
+    has_room: bool = True  #: for grants in the journal
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
 
     def __post_init__(self) -> None:

@@ -120,6 +120,17 @@ class Performer:
         assert self.driver is not None, "the doors open when it runs"
         self.driver.submit(event)
 
+    async def tell_of_room(self, journal: Journal, budget: Budget) -> None:
+        """For ever: a full disk stops grants also to those who wait, and room lets them go on."""
+        had_room = True
+        while True:
+            if journal.has_room is not had_room:
+                now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
+                with contextlib.suppress(asyncio.QueueFull):  # said next time
+                    self.submit(on.RoomChanged(has_room=not had_room, **now))
+                    had_room = not had_room
+            await asyncio.sleep(budget.room_poll_s)
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -153,6 +164,7 @@ async def running_daemon(
         driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
         performer.driver = driver
         nursery.start_eternal(driver.run(), "driver")
+        nursery.start_eternal(performer.tell_of_room(journal, settings.budget), "room")
         nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
 

@@ -1,0 +1,31 @@
+"""A full disk stops grants to everybody, also to those who wait; leases go on and end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import EndReason, Request, Sharing
+
+WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+def pushes(actions: list[do.Action]) -> list[str]:
+    granted = [a.push for a in actions if isinstance(a, do.PushToSession)]
+    return [push.attempt for push in granted if isinstance(push, do.GrantedPush)]
+
+
+def test_who_waits_is_served_when_there_is_room_again(one: Any) -> None:
+    world = one
+    held = world.reserve("a", WHOLE)
+    world.reserve("b", WHOLE)
+    assert pushes(world.handle(on.RoomChanged, has_room=False)) == []
+    released = world.ask(
+        on.ReleaseAsked, lease=held.granted.lease.id, reason=EndReason.RELEASED, detail=""
+    )
+    assert pushes(released) == [], "a lease ends, and nobody gets its device"
+    refused = world.reserve("c", WHOLE, wait=False)
+    assert refused.outcome is do.Outcome.BUSY
+    assert "no room for new grants" in refused.explanation.sentence
+    assert pushes(world.handle(on.RoomChanged, has_room=True)) == ["b"]
