@@ -14,6 +14,7 @@ from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource
+from gpu_scheduler.parameters import Parameters
 from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
@@ -66,7 +67,9 @@ class Bench:
         for suffix in ("jobs", "dlq", "done"):
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
-        scheduler = SimScheduler(budget, self.clock, Checker(TenantBooks()), "replica")
+        scheduler = SimScheduler(
+            budget, self.clock, Checker(TenantBooks()), "replica", Parameters()
+        )
         scheduler.start()
         requester = SimRequester(
             scheduler, "me", budget, random.Random(1), delay_s_max=0.001, loss_rate=0.0
