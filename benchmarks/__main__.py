@@ -24,6 +24,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "dispatch": ("--jobs", "60", "--burst", "200"),
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "scheduler.cycles": ("--rounds", "3"),
+    "scheduler.decision": ("--cycles", "1000", "--plot", "docs/decision.svg"),
     "scheduler.fleet": (),
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),

@@ -223,13 +223,17 @@ def plot(all_: list[Measured], path: Path) -> None:
         return HEIGHT - EDGE - p99_ms / top_ms * (HEIGHT - 2 * EDGE)
 
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{EDGE}" y="24">p99 of one decision, ms, by requests that wait</text>',
         f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(0):.0f}" y2="{y(0):.0f}" stroke="black"/>',
-        f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(1):.0f}" y2="{y(1):.0f}" stroke="gray" '
-        'stroke-dasharray="4"/>',
+        (
+            f'<line x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{y(1):.0f}" y2="{y(1):.0f}" stroke="gray" '
+            'stroke-dasharray="4"/>'
+        ),
         f'<text x="8" y="{y(1) + 4:.0f}">1 ms</text>',
     ]
     for column, waiting in enumerate(WAITING):
@@ -241,10 +245,8 @@ def plot(all_: list[Measured], path: Path) -> None:
         path_ = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
         colour = COLOURS[row % len(COLOURS)]
         lines.append(f'<polyline points="{path_}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        x, height = points[-1]
-        lines.append(
-            f'<text x="{x + 4:.0f}" y="{height + 4:.0f}" fill="{colour}">{devices:,}</text>'
-        )
+        label = f"{devices:,} devices"
+        lines.append(f'<text x="{WIDTH - 130}" y="{42 + 16 * row}" fill="{colour}">{label}</text>')
     path.write_text("\n".join([*lines, "</svg>\n"]))
 
 
@@ -258,10 +260,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, help="DEVICES WAITING: only this one")
     options = parser.parse_args()
     if options.size:
-        one = measure(*options.size, options.cycles, PolicyName(options.policy))
+        devices, waiting = options.size
+        one = measure(devices, waiting, options.cycles, PolicyName(options.policy))
         print(json.dumps(asdict(one)))
         return
-    all_ = [_in_own_process(devices, w, options) for devices in DEVICES for w in WAITING]
+    all_ = [
+        _in_own_process(devices, waiting, options) for devices in DEVICES for waiting in WAITING
+    ]
     if options.plot:
         plot(all_, options.plot)
     report.show("scheduler.decision", figures(all_), as_json=options.json)
