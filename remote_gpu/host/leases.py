@@ -213,15 +213,16 @@ class LeaseTable:
         entry = self.find(lease)
         if entry is None:
             return []
+        dying = entry.phase is Phase.RETURNED  # and told to: who kills it calls `gone`, once
         entry.phase = Phase.CLOSING
         closed = self._step(entry, StepKind.CLOSED, reason, detail, reported=reported)
         self._remember(closed)
         steps = [closed]
-        if entry.occupying:
-            steps.append(self._step(entry, StepKind.KILL))
-        else:
+        if not entry.occupying:
             del self._entries[lease]
             steps.append(self._step(entry, StepKind.CUT))
+        elif not dying:
+            steps.append(self._step(entry, StepKind.KILL))
         return steps
 
     def gone(self, lease: LeaseId) -> list[Step]:

@@ -60,6 +60,18 @@ def test_the_life_of_a_lease() -> None:
     assert list(leases) == []
 
 
+def test_a_lease_that_ends_while_its_worker_dies_holds_its_shares_until_then() -> None:
+    leases = table()
+    leases.install(install(1, share(memory_mib=1000)), 0)
+    leases.open("l1", "n1", 60, 0)
+    assert kinds(leases.give_back(LeaseId("l1"))) == ["returned", "kill"]
+    assert leases.install(install(2), 1) == []
+    assert kinds(leases.session_over(LeaseId("l1"), EndReason.DONE, "")) == ["closed"]
+    assert [(s.kind.value, s.lease) for s in leases.gone(LeaseId("l1"))] == [
+        ("cut", "l1"), ("placed", "l2"),
+    ]  # fmt: skip
+
+
 def test_an_ended_lease_is_never_reopened_and_its_end_is_said_again() -> None:
     leases = table()
     leases.install(install(1), 0)
@@ -208,6 +220,7 @@ class Table(RuleBasedStateMachine):
     def take(self, steps: list[Step]) -> None:
         for step in steps:
             if step.kind is StepKind.KILL:
+                assert step.lease not in self.dying, "killed once: nothing else says it is gone"
                 self.dying.append(step.lease)
             line = {
                 "event": step.kind.value, "at_s": self.now_s, "lease": step.lease,
@@ -252,6 +265,11 @@ class Table(RuleBasedStateMachine):
     def a_worker_is_gone(self) -> None:
         if self.dying:
             self.take(self.leases.gone(self.dying.pop(0)))
+
+    @rule()
+    def a_worker_is_stuck(self) -> None:
+        if self.dying:
+            self.take(self.leases.stuck(self.dying[0], "it cannot be killed"))
 
     @rule(seconds=st.floats(0, 200))
     def time_passes(self, seconds) -> None:
