@@ -11,7 +11,7 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Device, DeviceKind, EndReason, LeaseState
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom
 from simulator.checkers import Checker, Violation
 from simulator.scheduler import SimScheduler
 
@@ -107,6 +107,19 @@ class SimHost:
             self._end(lease, EndReason.REVOKED)
         for install in welcome.installs:
             self._install(install)
+
+    def sicken(self, number: int, health: Health) -> Device:
+        """The next report finds one device SUSPECT or BAD; returns it as it was."""
+        well = self._devices[number % len(self._devices)]
+        self._replace(replace(well, health=health, symptoms=(Symptom.OTHER,)))
+        return well
+
+    def heal(self, well: Device) -> None:
+        """The next report finds the device clean."""
+        self._replace(replace(well, health=Health.OK, symptoms=()))
+
+    def _replace(self, device: Device) -> None:
+        self._devices = tuple(device if d.id == device.id else d for d in self._devices)
 
     def stop(self) -> None:
         self.running.clear()

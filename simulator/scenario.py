@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from gpu_scheduler.parameters import EVERYBODY, Parameters, PolicyName, Quota
 from simulator.function import Behaviour, Fate
 
-FAULTS = ("kill orchestrator", "kill scheduler", "stop host", "restart host")
+FAULTS = (
+    "kill orchestrator", "kill scheduler", "stop host", "restart host", "suspect device",
+    "bad device",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

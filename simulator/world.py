@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource
-from gpu_scheduler.model import DeviceKind, Request, Sharing
+from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.function import InvokeConfig
@@ -246,6 +246,9 @@ class World:
                 self._later(lasts_s, _call(host.go_on))
             case "restart host":
                 host.restart()
+            case "suspect device" | "bad device":
+                device = host.sicken(target, Health.BAD if kind == "bad device" else Health.SUSPECT)
+                self._later(lasts_s, _call(lambda: host.heal(device)))
 
     def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
         async def wait() -> None:
