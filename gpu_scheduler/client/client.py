@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ from gpu_scheduler.protocol import answers, requester
 from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
+
+#: Devices, shares or waiting requests of one answer: some 500 bytes each, so half the longest line.
+PAGE_MAX = 1000
 
 T = TypeVar("T")
 
@@ -239,16 +243,37 @@ class SchedulerClient:
         return await self._ask(op, answers.ExplainAnswer)
 
     async def inventory(self) -> answers.InventoryAnswer:
-        """Hosts with devices, what is promised of them, usage, states."""
-        return await self._ask(requester.Inventory(), answers.InventoryAnswer)
+        """Hosts by name with devices, what is promised of them, usage, states."""
+        found = first = await self._ask(
+            requester.Inventory(limit=PAGE_MAX), answers.InventoryAnswer
+        )
+        hosts = [*first.hosts]
+        while found.more:
+            op = requester.Inventory(after=hosts[-1].host, limit=PAGE_MAX)
+            found = await self._ask(op, answers.InventoryAnswer)
+            hosts += found.hosts
+        return replace(first, hosts=tuple(hosts), more=False)
 
     async def leases(self) -> tuple[Lease, ...]:
         """All leases that are not ENDED, oldest first."""
-        return (await self._ask(requester.Leases(), answers.LeasesAnswer)).leases
+        return (await self.live_leases()).leases
 
-    async def queue(self) -> tuple[answers.QueuedView, ...]:
-        """All waiting requests in the order of service, parked ones last."""
-        return (await self._ask(requester.Queue(), answers.QueueAnswer)).queue
+    async def live_leases(self) -> answers.LeasesAnswer:
+        """All leases that are not ENDED, oldest first, and when they end at the latest."""
+        leases: list[Lease] = []
+        ends_in_s: dict[str, float] = {}
+        more = True
+        while more:
+            op = requester.Leases(after=leases[-1].fence if leases else 0, limit=PAGE_MAX)
+            found = await self._ask(op, answers.LeasesAnswer)
+            leases += found.leases
+            ends_in_s |= found.ends_in_s
+            more = found.more
+        return answers.LeasesAnswer(leases=tuple(leases), ends_in_s=ends_in_s)
+
+    async def queue(self, limit: int = PAGE_MAX) -> answers.QueueAnswer:
+        """The first waiting requests in the order of service, parked ones last."""
+        return await self._ask(requester.Queue(limit=limit), answers.QueueAnswer)
 
     async def watch(self, *, all_leases: bool = True) -> None:
         """Get (or stop) every push about every lease; ask again after each `Connected`."""

@@ -34,20 +34,21 @@ def devices(line: Line) -> None:
 @click.command(epilog="Example: ssgm leases --json")
 @connected
 def leases(line: Line) -> None:
-    """All leases that are not over."""
-    found = line.ask(lambda client: client.leases())
-    line.show({"leases": found}, lambda: tables.leases(found))
+    """All leases that are not over, oldest first."""
+    found = line.ask(lambda client: client.live_leases())
+    line.show({"leases": found.leases, "ends_in_s": found.ends_in_s}, lambda: tables.leases(found))
 
 
-@click.command(epilog="Example: ssgm queue")
+@click.command(epilog="Example: ssgm queue --limit 20")
+@click.option("--limit", default=100, show_default=True, metavar="N", help="The first N of them.")
 @connected
-def queue(line: Line) -> None:
+def queue(line: Line, limit: int) -> None:
     """Waiting requests in the order of service.
 
     Parked ones, whose owner is gone, come last.
     """
-    found = line.ask(lambda client: client.queue())
-    line.show({"queue": found}, lambda: tables.queue(found))
+    found = line.ask(lambda client: client.queue(limit))
+    line.show(found, lambda: tables.queue(found))
 
 
 @click.command(epilog="Example: ssgm explain ssgm-1f0c9a3d5e7b2468")

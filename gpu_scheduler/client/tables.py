@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from corekit.units import format_duration
 from gpu_scheduler.client.terminal import coloured, table
 from gpu_scheduler.core.explain import wanted
-from gpu_scheduler.model import Device, DeviceVerdict, HostState, Lease, Share
+from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
@@ -16,7 +16,8 @@ from gpu_scheduler.protocol.answers import (
     ExplainAnswer,
     HostView,
     InventoryAnswer,
-    QueuedView,
+    LeasesAnswer,
+    QueueAnswer,
 )
 
 
@@ -36,15 +37,21 @@ def outcome(answer: AttemptOutcome) -> str:
     return f"{coloured(answer.outcome.value)}: {answer.explanation.sentence}"
 
 
-def leases(found: Sequence[Lease]) -> str:
+def leases(found: LeasesAnswer) -> str:
     rows = [
         (
-            lease.id, lease.state.value, lease.attempt, str(lease.fence),
+            lease.id, lease.state.value, lease.attempt, lease.tenant,
+            _ends(found.ends_in_s.get(lease.id)), str(lease.fence),
             "; ".join(share(part) for part in lease.shares),
         )
-        for lease in found
+        for lease in found.leases
     ]  # fmt: skip
-    return table(("LEASE", "STATE", "ATTEMPT", "FENCE", "SHARES"), rows, "nothing is lent")
+    head = ("LEASE", "STATE", "ATTEMPT", "TENANT", "ENDS IN", "FENCE", "SHARES")
+    return table(head, rows, "nothing is lent")
+
+
+def _ends(left_s: float | None) -> str:
+    return "with its session" if left_s is None else format_duration(left_s)
 
 
 def hosts(found: InventoryAnswer) -> str:
@@ -94,7 +101,7 @@ def _versions(device: Device) -> str:
     return " / ".join(version for version in (device.driver, device.runtime) if version)
 
 
-def queue(found: Sequence[QueuedView]) -> str:
+def queue(found: QueueAnswer) -> str:
     now_s = time.time()
     rows = [
         (
@@ -102,11 +109,11 @@ def queue(found: Sequence[QueuedView]) -> str:
             view.request.tenant, str(view.request.priority),
             format_duration(max(0.0, now_s - view.waiting_since_s)), wanted(view.request),
         )
-        for view in found
+        for view in found.queue
     ]  # fmt: skip
-    return table(
-        ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST"), rows, "nobody waits"
-    )
+    head = ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST")
+    shown = table(head, rows, "nobody waits")
+    return f"{shown}\nand {found.left_out} more behind them" if found.left_out else shown
 
 
 def explained(answer: ExplainAnswer) -> str:

@@ -143,12 +143,16 @@ class HostView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryAnswer:
     hosts: tuple[HostView, ...]
-    declared: tuple[Device, ...] = ()
+    declared: tuple[Device, ...] = ()  #: on the first page
+    declared_left_out: int = 0
+    more: bool = False  #: hosts after the last of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesAnswer:
     leases: tuple[Lease, ...]
+    ends_in_s: Mapping[str, float] = field(default_factory=dict)  #: lease → at most; see its state
+    more: bool = False  #: leases above the fence of the last of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +177,7 @@ class QueuedView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAnswer:
     queue: tuple[QueuedView, ...]
+    left_out: int = 0  #: behind these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,17 +245,25 @@ class ExplainAsked(Asked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryAsked(Asked):
-    """op `inventory` → InventoryAnswer."""
+    """op `inventory` → InventoryAnswer. With a limit, a page of hosts by name, after `after`."""
+
+    after: HostId | None = None
+    limit: int | None = None  #: devices; a host is not split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesAsked(Asked):
-    """op `leases` → LeasesAnswer: all that are not ENDED, oldest first."""
+    """op `leases` → LeasesAnswer: all that are not ENDED, oldest first, above fence `after`."""
+
+    after: int = 0
+    limit: int | None = None  #: shares; a lease is not split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAsked(Asked):
-    """op `queue` → QueueAnswer in the order of service, parked ones last."""
+    """op `queue` → QueueAnswer in the order of service, parked ones last; the first `limit`."""
+
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

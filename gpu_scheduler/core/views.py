@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import dropwhile, islice
-from typing import assert_never
+from collections.abc import Callable
+from itertools import accumulate, dropwhile, islice
+from typing import TypeVar, assert_never
 
 from corekit.errors import ErrorCode
 from corekit.ids import LeaseId
@@ -20,6 +21,8 @@ from gpu_scheduler.core.rules import parameters
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Explanation, Record
+
+T = TypeVar("T")
 
 Question = (
     on.OrphansAsked | on.RecordAsked | on.RecordsAsked | on.ExplainAsked | on.InventoryAsked
@@ -39,12 +42,11 @@ def answer(turn: Turn, event: Question) -> None:
         case on.RecordsAsked():
             turn.reply(event.reply_to, _page(state, event))
         case on.InventoryAsked():
-            turn.reply(event.reply_to, _inventory(turn))
+            turn.reply(event.reply_to, _inventory(turn, event))
         case on.LeasesAsked():
-            leases = tuple(entry.lease for entry in state.leases.values())
-            turn.reply(event.reply_to, do.LeasesAnswer(leases=leases))
+            turn.reply(event.reply_to, _leases(turn, event))
         case on.QueueAsked():
-            turn.reply(event.reply_to, _queue(state))
+            turn.reply(event.reply_to, _queue(state, event.limit))
         case on.ParametersAsked():
             turn.reply(event.reply_to, parameters(state))
         case on.ExplainAsked():
@@ -62,10 +64,40 @@ def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
     return do.RecordsAnswer(records=tuple(state.records[holder] for holder in page))
 
 
-def _inventory(turn: Turn) -> do.InventoryAnswer:
-    inventory = turn.state.inventory
-    hosts = tuple(_host(turn, host) for host in inventory.hosts.values())
-    return do.InventoryAnswer(hosts=hosts, declared=inventory.declared)
+def _inventory(turn: Turn, event: on.InventoryAsked) -> do.InventoryAnswer:
+    inventory, after, limit = turn.state.inventory, event.after, event.limit
+    by_name = sorted(inventory.hosts.values(), key=lambda host: host.host)
+    wanted = [host for host in by_name if after is None or host.host > after]
+    page = _first(wanted, limit, lambda host: len(host.devices))
+    declared = () if after is not None else inventory.declared[:limit]
+    return do.InventoryAnswer(
+        hosts=tuple(_host(turn, host) for host in page), declared=declared,
+        declared_left_out=0 if after is not None else len(inventory.declared) - len(declared),
+        more=len(page) < len(wanted),
+    )  # fmt: skip
+
+
+def _leases(turn: Turn, event: on.LeasesAsked) -> do.LeasesAnswer:
+    entries = turn.state.leases.values()  # in the order of their fences
+    wanted = [entry for entry in entries if entry.lease.fence > event.after]
+    page = _first(wanted, event.limit, lambda entry: len(entry.lease.shares))
+    return do.LeasesAnswer(
+        leases=tuple(entry.lease for entry in page),
+        ends_in_s={
+            entry.lease.id: max(0.0, entry.deadline_s - turn.at_s)
+            for entry in page
+            if entry.deadline_s is not None
+        },
+        more=len(page) < len(wanted),
+    )
+
+
+def _first(wanted: list[T], limit: int | None, size: Callable[[T], int]) -> list[T]:
+    """Those first that hold `limit` together, and at least one."""
+    if limit is None:
+        return wanted
+    sizes = accumulate(size(one) for one in wanted)
+    return [one for one, total in zip(wanted, sizes, strict=True) if total <= limit] or wanted[:1]
 
 
 def _host(turn: Turn, host: HostEntry) -> do.HostView:
@@ -84,10 +116,12 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
     )  # fmt: skip
 
 
-def _queue(state: State) -> do.QueueAnswer:
+def _queue(state: State, limit: int | None) -> do.QueueAnswer:
+    waiting = state.queue.in_order()
     places = ((None if state.queue.is_parked(w.attempt) else i, w)
-              for i, w in enumerate(state.queue.in_order(), 1))  # fmt: skip
-    return do.QueueAnswer(queue=tuple(_queued(waiting, place) for place, waiting in places))
+              for i, w in enumerate(waiting[:limit], 1))  # fmt: skip
+    queue = tuple(_queued(waiting, place) for place, waiting in places)
+    return do.QueueAnswer(queue=queue, left_out=len(waiting) - len(queue))
 
 
 def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:

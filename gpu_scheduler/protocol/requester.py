@@ -114,6 +114,11 @@ class Records:
         _page(self.limit)
 
 
+def _positive(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise invalid(f"limit {limit} must be 1 or more")
+
+
 def _page(limit: int) -> None:
     if not 1 <= limit <= PAGE_MAX:
         raise invalid(f"limit {limit} must lie in 1…{PAGE_MAX}; ask for the next page with `after`")
@@ -294,17 +299,34 @@ class Explain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Hosts, devices, what is promised of them → `InventoryAnswer`."""
+    """Hosts by name, devices, what is promised of them → `InventoryAnswer`, page by page."""
+
+    after: HostId | None = None  #: the last host of the page before
+    limit: int | None = None  #: devices of a page; a host is not split; None = everything
+
+    def __post_init__(self) -> None:
+        _positive(self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """All leases that are not ENDED → `LeasesAnswer`."""
+    """All leases that are not ENDED, oldest first → `LeasesAnswer`, page by page."""
+
+    after: int = 0  #: fence of the last lease of the page before
+    limit: int | None = None  #: shares of a page; a lease is not split; None = everything
+
+    def __post_init__(self) -> None:
+        _positive(self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """All waiting requests in the order of service → `QueueAnswer`."""
+    """Waiting requests in the order of service → `QueueAnswer`."""
+
+    limit: int | None = None  #: the first of them; None = all
+
+    def __post_init__(self) -> None:
+        _positive(self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,7 +208,7 @@ def test_a_folder_has_one_writer_also_while_that_one_is_stopped(programs: Any) -
     assert third.process.wait(timeout=60) == 4
     winner.process.send_signal(signal.SIGCONT)
     with urllib.request.urlopen(f"http://{http}/v1/leases", timeout=20) as answer:
-        assert json.loads(answer.read()) == {"leases": []}
+        assert json.loads(answer.read())["leases"] == []
     assert winner.terminate() == 0
 
 
@@ -306,7 +306,8 @@ def test_the_http_door_speaks_the_same_ops(programs: Any) -> None:
 
     assert ask("GET", "/healthz") == (200, {"ok": True})
     assert ask("GET", "/readyz") == (200, {"ready": True})
-    assert ask("GET", "/v1/leases") == (200, {"leases": []})
+    status, answer = ask("GET", "/v1/leases")
+    assert (status, answer["leases"]) == (200, [])
     status, value = ask("POST", "/v1/reserve", {"attempt": "a", "request": {"count": 2}})
     assert (status, value["outcome"]) == (200, Outcome.IMPOSSIBLE.value)
     assert ask("DELETE", "/v1/leases/nothing") == (200, {})

@@ -118,7 +118,7 @@ _IDS = [f"{n}-{op}" for n, (op, *_) in enumerate(REQUESTS)]
 async def standing(system: System) -> list[Any]:
     """What must not change."""
     journal = system.doors.daemon.journal
-    leases = (await system.doors.ask("GET", "/v1/leases")).value
+    leases = (await system.doors.ask("GET", "/v1/leases")).value["leases"]
     queue = (await system.doors.ask("GET", "/v1/queue")).value
     return [journal.size, journal.figures.entries, leases, queue]
 
