@@ -127,11 +127,19 @@ class Tenants:
 
     def share(self, tenant: str, wall_s: float, parameters: Parameters) -> float:
         """Its weighted dominant share: 1 = all there is of one resource, for a weight of 1."""
-        half_life_s = parameters.usage_half_life_s
-        amount = self.held.get(tenant, NOTHING)
+        devices, memory_mib, compute_pct = self.held.get(tenant, NOTHING)
         used = self.used.get(tenant)
-        if used is not None:
-            mean_life_s = half_life_s / math.log(2)
-            amount = amount.plus(used.at(wall_s, half_life_s), 1 / mean_life_s)
-        parts = (mine / all_ for mine, all_ in zip(amount, self.capacity, strict=True) if all_ > 0)
-        return max(parts, default=0.0) / parameters.weight(tenant)
+        if used is not None:  # once per tenant and decision: no values are made for it
+            half_life_s = parameters.usage_half_life_s
+            gone_s = max(0.0, wall_s - used.as_of_s)
+            per_mean_life = 0.5 ** (gone_s / half_life_s) * math.log(2) / half_life_s
+            devices += used.amount.devices * per_mean_life
+            memory_mib += used.amount.memory_mib * per_mean_life
+            compute_pct += used.amount.compute_pct * per_mean_life
+        all_ = self.capacity
+        dominant = max(
+            devices / max(1.0, all_.devices),
+            memory_mib / max(1.0, all_.memory_mib),
+            compute_pct / max(1.0, all_.compute_pct),
+        )
+        return dominant / parameters.weight(tenant)

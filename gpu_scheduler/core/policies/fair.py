@@ -5,6 +5,7 @@ share of what it holds and of what it used lately, divided by its weight (tenant
 
 Bound: that of FIFO, for the head of the whole queue is passed `bypass_max` times at most here too,
 so fairness cannot starve the patient: at most one grant in `bypass_max` + 1 goes by place alone.
+A decision costs a step for every tenant that waits.
 """
 
 from __future__ import annotations
