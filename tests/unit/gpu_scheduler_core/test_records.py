@@ -14,8 +14,9 @@ def adopt(world, session="s2", revision=None, holder="job", handle=None):
     return world.answer()
 
 
-def finish(world, session="s1", outcome="SUCCEEDED", holder="job"):
-    world.ask(on.FinishAsked, session, holder=holder, outcome=outcome, reason="NONE", detail="")
+def finish(world, session="s1", outcome="SUCCEEDED", holder="job", **fields):
+    said = {"holder": holder, "outcome": outcome, "reason": "NONE", "detail": "", **fields}
+    world.ask(on.FinishAsked, session, **said)
     return world.answer().record
 
 
@@ -461,11 +462,7 @@ def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
 def test_the_end_says_when_the_result_was_seen(one):
     one.attempt()
     one.advance(1.0)
-    one.ask(
-        on.FinishAsked, "s1", holder="job", outcome="SUCCEEDED", reason="NONE", detail="",
-        committed_ago_s=0.25,
-    )  # fmt: skip
-    times = one.answer().record.times
+    times = finish(one, committed_ago_s=0.25).times
     assert times["ENDED"] - times["COMMITTED"] == 0.25
 
 
