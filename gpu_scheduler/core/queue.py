@@ -159,15 +159,20 @@ class WaitingQueue:
         self.woken = dict.fromkeys(self._kins.values())
 
     def reorder(self, aging_s: float | None) -> None:
-        """Another rule of order. Costs a step for every entry."""
+        """Another rule of order: everything is sorted anew."""
         if aging_s == self._aging_s:
             return
         served = [self.entries[place[2]] for place in self._order]
-        for waiting in served:
-            self._leave(waiting)
         self._aging_s = aging_s
-        for waiting in served:
-            self._join(waiting)
+        self._order = sorted(self.place_of(waiting) for waiting in served)
+        self.lines, self.of_tenant = {}, {}
+        for line in self._lines.values():
+            line.places.clear()
+        for place in self._order:
+            self._line_of[place[2]].places.append(place)
+        for line in self._lines.values():
+            if line.places and not line.benched:
+                self._show(line, None, line.places[0])
 
     # ------------------------------------------------------------------ quotas
 
