@@ -29,6 +29,7 @@ from fdl.resources import (
     digest,
     key_of,
 )
+from fdl.roles import role_name, role_of
 from gpu_scheduler.model import Request
 
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
@@ -71,6 +72,8 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [Bucket(name=name) for name in buckets_of(function)]
+    if function.iam.create and not place.local:
+        parts.append(role_of(function, place))
     days = function.cloudwatch.get(RETENTION)
     if days is not None and not place.local:
         parts.append(LogRetention(name=function.name, days=days))
@@ -172,7 +175,7 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
         tags[DEPLOYED_TAG] = code.sha256
     return FunctionResource(
         name=function.name,
-        role=function.iam.role or place.role_arn(LOCAL_ROLE),
+        role=_role_arn(function, place),
         memory_mib=declared.memory_mib,
         timeout_s=declared.timeout_s,
         runtime="" if image else declared.runtime,
@@ -202,6 +205,12 @@ def _expiry(function: Function) -> Expiry:
     )
 
 
+def _role_arn(function: Function, place: Place) -> str:
+    if function.iam.create and not place.local:
+        return place.role_arn(role_name(function.name))
+    return function.iam.role or place.role_arn(LOCAL_ROLE)
+
+
 def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
     jobs, dead, done = function.queues
     visibility_s = max(1, round(budget.visibility_s))
@@ -215,7 +224,7 @@ def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
         receives_max=budget.max_receive_count,
         policy=_policy(_from_s3(place, jobs, function.user_input[0].path.bucket)),
     )
-    role = function.iam.role or place.role_arn(LOCAL_ROLE)
+    role = _role_arn(function, place)
     completion = QueueResource(
         name=done,
         retention_s=COMPLETION_RETENTION_S,

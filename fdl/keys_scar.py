@@ -268,9 +268,8 @@ IAM = Block(
         ),
         "create": Key(
             reader=Flag(),
-            about="A role with the least privilege.",
-            refused="roles are not made yet; name one in `iam: {role: …}` with the actions"
-            " that infra/README.md lists",
+            about="Make a role that may do what this function needs and nothing else, and remove"
+            " it with the function; on AWS only.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,

@@ -170,8 +170,9 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
             key = f"{function.path}.cloudwatch.{RETENTION}"
             yield Severity.NOTE, key, "no effect: off AWS there is no CloudWatch"
         return
-    if function.iam.role is None:
-        yield _E, f"{function.path}.iam.role", "AWS needs the ARN of the function's role"
+    if function.iam.role is None and not function.iam.create:
+        message = "AWS needs the ARN of the function's role; or write `iam: {create: true}`"
+        yield _E, f"{function.path}.iam.role", message
     if declared.runtime == "image" and image is not None and not _ECR_IMAGE.fullmatch(image):
         yield _E, f"{function.path}.lambda.container.image", "Lambda takes images from ECR only"
     if declared.runtime != "image" and image is not None:

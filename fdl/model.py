@@ -223,11 +223,16 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iam:
-    """The role the function runs under; we never create roles on AWS."""
+    """The role the function runs under."""
 
     role: str | None = None
+    create: bool = False  #: make one with the least that the function needs; on AWS only
     boto_profile: str | None = None
     region: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.create and self.role is not None:
+            raise invalid("role and create contradict each other; keep one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

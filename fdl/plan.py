@@ -27,6 +27,7 @@ from fdl.resources import (
     QueueResource,
     Record,
     Resource,
+    Role,
     fields_of,
     key_of,
 )
@@ -224,12 +225,12 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
-    """Functions and queues belong to one function; buckets may be shared."""
+    """Functions, queues and roles belong to one function; buckets may be shared."""
     for function in wanted:
         ledger = observed.ledgers.get(function.name)
         for resource in function.resources:
             key = key_of(resource)
-            exclusive = isinstance(resource, (FunctionResource, QueueResource))
+            exclusive = isinstance(resource, FunctionResource | QueueResource | Role)
             if not exclusive or key not in observed.resources:
                 continue
             if ledger is not None and key in ledger.created:

@@ -109,6 +109,15 @@ class FunctionResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A function's execution role, for Lambda alone, with one inline policy."""
+
+    kind: ClassVar[str] = "role"
+    name: str
+    policy: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeConfig:
     """What Lambda does with an asynchronous event that fails."""
 
@@ -234,14 +243,14 @@ class Ledger:
 
 Resource: TypeAlias = (
     Bucket | Package | QueueResource | FunctionResource | InvokeConfig | Permission
-    | Notification | Expiry | LogRetention | Record | Ledger
+    | Notification | Expiry | LogRetention | Role | Record | Ledger
 )  # fmt: skip
 
 #: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
 #: before everything it will own, the record after everything it speaks of.
 ORDER = (
-    "ledger", "bucket", "package", "expiry", "queue", "log-retention", "function", "invoke-config",
-    "permission", "notification", "record",
+    "ledger", "bucket", "package", "expiry", "role", "queue", "log-retention", "function",
+    "invoke-config", "permission", "notification", "record",
 )  # fmt: skip
 
 

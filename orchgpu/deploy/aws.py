@@ -23,6 +23,7 @@ from fdl.resources import (
     QueueResource,
     Record,
     Resource,
+    Role,
     key_of,
 )
 from orchgpu.adapters.aws.errors import translated
@@ -30,6 +31,7 @@ from orchgpu.deploy.aws_expiry import Expiries
 from orchgpu.deploy.aws_functions import Functions, InvokeConfigs, Permissions
 from orchgpu.deploy.aws_logs import LogRetentions
 from orchgpu.deploy.aws_queues import Queues
+from orchgpu.deploy.aws_roles import Roles
 from orchgpu.deploy.aws_storage import Buckets, Notifications, StateObjects
 from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
 
@@ -51,6 +53,7 @@ class _Parts:
     expiries: Expiries
     notifications: Notifications
     retentions: LogRetentions
+    roles: Roles
     state: StateObjects
     queues: Queues
     functions: Functions
@@ -127,6 +130,7 @@ class AwsCloud:
             expiries=Expiries(s3),
             notifications=Notifications(s3),
             retentions=LogRetentions(lambda: self._client("logs")),
+            roles=Roles(lambda: self._client("iam")),
             state=StateObjects(s3, self.place),
             queues=Queues(self._client("sqs")),
             functions=Functions(lambda_, lambda: self._client("iam"), self.place),
@@ -135,32 +139,20 @@ class AwsCloud:
         )
 
     def _put(self, step: Step, packages: Mapping[str, bytes]) -> None:
-        parts, resource, exists = self._parts, step.resource, step.action is Action.UPDATE
+        parts, resource = self._parts, step.resource
         match resource:
             case Bucket():
-                parts.buckets.put(resource, exists=exists)
-            case Expiry():
-                parts.expiries.put(resource)
+                parts.buckets.put(resource, exists=step.action is Action.UPDATE)
             case Package():
                 parts.state.write_package(resource, packages[resource.sha256])
-            case QueueResource():
-                parts.queues.put(resource)
             case FunctionResource():
                 self._put_function(step, resource, packages.get(resource.package))
-            case InvokeConfig():
-                parts.configs.put(resource)
-            case Permission():
-                parts.permissions.put(resource)
-            case Notification():
-                parts.notifications.put(resource)
-            case LogRetention():
-                parts.retentions.put(resource)
             case Record():
                 parts.state.write_record(self._resolved(resource))
             case Ledger():
                 parts.state.write_ledger(resource)
             case _:
-                assert_never(resource)
+                _put_part(parts, resource)
 
     def _put_function(self, step: Step, function: FunctionResource, data: bytes | None) -> None:
         if step.action is Action.CREATE:
@@ -196,10 +188,42 @@ class AwsCloud:
                 parts.permissions.delete(resource)
             case Notification():
                 parts.notifications.delete(resource)
+            case Role():
+                parts.roles.delete(resource.name)
             case LogRetention():
                 pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
+
+
+def _put_part(
+    parts: _Parts,
+    resource: QueueResource
+    | InvokeConfig
+    | Permission
+    | Notification
+    | Expiry
+    | LogRetention
+    | Role,
+) -> None:
+    """Those that need nothing but themselves."""
+    match resource:
+        case QueueResource():
+            parts.queues.put(resource)
+        case InvokeConfig():
+            parts.configs.put(resource)
+        case Permission():
+            parts.permissions.put(resource)
+        case Notification():
+            parts.notifications.put(resource)
+        case Expiry():
+            parts.expiries.put(resource)
+        case LogRetention():
+            parts.retentions.put(resource)
+        case Role():
+            parts.roles.put(resource)
+        case _:
+            assert_never(resource)
 
 
 def _is_reference(value: Any) -> bool:
@@ -262,6 +286,8 @@ class _Reading:
                 return self._notification(*name.split("/", 1))
             case LogRetention.kind:
                 return parts.retentions.observe(name)
+            case Role.kind:
+                return parts.roles.observe(name)
             case Record.kind:
                 return parts.state.record(name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")

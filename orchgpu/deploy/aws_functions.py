@@ -14,10 +14,14 @@ from corekit.errors import AppError, ErrorCode
 from fdl.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.resources import FunctionResource, InvokeConfig, Permission, Place
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws_roles import TRUST
 
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
+#: A fresh role reaches Lambda within seconds; after this something is wrong with it.
+_ROLE_SPREAD_S_MAX = 60.0
+_ROLE_SPREAD_POLL_S = 2.0
 #: What S3 sends to try a target out: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
 _SAID_BYTES_MAX = 500  #: of a failed call's answer
@@ -93,28 +97,28 @@ class Functions:
             raise AppError(ErrorCode.INVALID, f"{name} failed: {said}")
 
     def _create(self, arguments: Mapping[str, Any]) -> None:
-        try:
-            self._lambda.create_function(**arguments)
-        except ClientError as error:
-            # moto checks that the role exists; on AWS we never make roles
-            if not self._place.local or "role" not in str(error).lower():
-                raise
-            self._make_local_role(str(arguments["Role"]))
-            self._lambda.create_function(**arguments)
+        ends_s = time.monotonic() + _ROLE_SPREAD_S_MAX
+        while True:
+            try:
+                self._lambda.create_function(**arguments)
+            except ClientError as error:
+                if not self._is_new_role(error) or time.monotonic() > ends_s:
+                    raise
+                if self._place.local:  # moto checks that the role exists
+                    self._make_local_role(str(arguments["Role"]))
+                else:
+                    time.sleep(_ROLE_SPREAD_POLL_S)
+                continue
+            return
+
+    def _is_new_role(self, error: ClientError) -> bool:
+        """A role is known to IAM some seconds before Lambda can take it."""
+        said = str(error)
+        return "role" in said.lower() if self._place.local else "cannot be assumed" in said
 
     def _make_local_role(self, arn: str) -> None:
-        trust = {
-            "Version": "2012-10-17",
-            "Statement": [{
-                "Effect": "Allow",
-                "Principal": {"Service": "lambda.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-            }],
-        }  # fmt: skip
         with translated(f"CreateRole {arn}"):
-            self._iam().create_role(
-                RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=json.dumps(trust)
-            )
+            self._iam().create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
 
     def _code(self, function: FunctionResource, data: bytes | None) -> dict[str, Any]:
         if function.image:

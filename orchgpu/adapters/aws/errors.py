@@ -27,6 +27,7 @@ _CODES = {
     "AWS.SimpleQueueService.NonExistentQueue": ErrorCode.NOT_FOUND,
     "QueueDoesNotExist": ErrorCode.NOT_FOUND,
     "ResourceNotFoundException": ErrorCode.NOT_FOUND,
+    "NoSuchEntity": ErrorCode.NOT_FOUND,
     "PreconditionFailed": ErrorCode.CONFLICT,
     "412": ErrorCode.CONFLICT,
     # two conditional writes raced; S3 asks to repeat the call

@@ -16,7 +16,7 @@ LOCAL = Place(account="000000000000", region="us-east-1", local=True)
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
 #: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
 VALUES = {
-    "alpine": "true", "max_payload_size": "1", "create": "true",
+    "alpine": "true", "max_payload_size": "1",
     "max_s3_payload_size": "1", "asynchronous": "true", "invocation_type": "Event",
     "log_type": "Tail", "delete_image": "false", "log_retention_policy_in_days": "30",
     "advisory": "true",

@@ -1,0 +1,148 @@
+"""`iam: {create: true}`: the least that a function needs, made and removed with it."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from corekit.budget import Budget
+from fdl.desired import Code, desired
+from fdl.lint import lint
+from fdl.notes import Severity
+from fdl.parse import parse
+from fdl.plan import Action, Step
+from fdl.resources import FunctionResource, Place, Role
+from fdl.roles import role_name, role_of
+from orchgpu.deploy.aws import AwsCloud
+from orchgpu.deploy.aws_roles import Roles
+from orchgpu.deploy.deployment import execute, prepare, prepare_removal
+from orchgpu.endpoints import resolve
+
+AWS = Place(account="123456789012", region="eu-west-1")
+BLAST = """\
+functions:
+  aws:
+  - lambda:
+      name: blast
+      init_script: run.sh
+      output: [{path: answers/tsv}, {path: more}]
+      vpc: {SubnetIds: [subnet-1], SecurityGroupIds: [sg-1]}
+    iam: {create: true}
+    gpu: {}
+    job: {input: {path: queries/in}}
+"""
+PLAIN = """\
+functions:
+  aws:
+  - lambda:
+      name: grep
+      init_script: run.sh
+      input: [{path: texts/in}]
+      output: [{path: found/out}]
+    iam: {create: true}
+"""
+
+
+def allowed(text: str) -> dict[str, tuple[list[str], list[str]]]:
+    (function,) = parse(text).functions.aws
+    statements = role_of(function, AWS).policy["Statement"]
+    return {s["Sid"]: (s["Action"], s["Resource"]) for s in statements}
+
+
+def test_a_job_function_may_do_what_its_jobs_need() -> None:
+    found = allowed(BLAST)
+    assert found["Inputs"][1] == ["arn:aws:s3:::queries/in/*"]
+    assert found["Outputs"][1] == ["arn:aws:s3:::answers/tsv/*", "arn:aws:s3:::more/*"]
+    assert found["Envelopes"][1] == [
+        "arn:aws:s3:::blast-intermediate/staging/blast/*",
+        "arn:aws:s3:::blast-intermediate/results/*",
+    ]
+    assert found["Failures"] == (
+        ["sqs:SendMessage"],
+        ["arn:aws:sqs:eu-west-1:123456789012:blast-done"],
+    )
+    assert found["Absence"][1] == ["arn:aws:s3:::queries", "arn:aws:s3:::blast-intermediate"]
+    assert found["Logs"][1] == ["arn:aws:logs:eu-west-1:123456789012:log-group:/aws/lambda/blast:*"]
+
+
+def test_only_network_interfaces_have_no_name() -> None:
+    for text in (BLAST, PLAIN):
+        wild = [sid for sid, (_, resources) in allowed(text).items() if "*" in resources]
+        assert wild == (["Network"] if text is BLAST else [])
+        assert not any("*" in action for actions, _ in allowed(text).values() for action in actions)
+    assert list(allowed(PLAIN)) == ["Inputs", "Outputs", "Logs", "Absence"]
+
+
+def test_the_function_runs_under_it_on_aws_only() -> None:
+    (function,) = parse(PLAIN).functions.aws
+    for local in (False, True):
+        place = dataclasses.replace(AWS, local=local)
+        made = desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources
+        (code,) = [r for r in made if isinstance(r, FunctionResource)]
+        assert [r.name for r in made if isinstance(r, Role)] == ([] if local else ["orchgpu-grep"])
+        assert code.role.endswith("role/orchgpu-function" if local else "role/orchgpu-grep")
+    errors = [n for n in lint(parse(PLAIN), place=AWS) if n.severity is Severity.ERROR]
+    assert errors == []
+
+
+def test_names_fit_into_iam() -> None:
+    names = [role_name("f" * 56), role_name("f" * 60 + "a"), role_name("f" * 60 + "b")]
+    assert max(map(len, names)) == 64
+    assert len(set(names)) == 3
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A mocked AWS without any endpoint: what the code takes for the real one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "AWS_PROFILE", "ORCHGPU_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with mock_aws():
+        yield
+
+
+def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
+    client = boto3.client("iam")
+    roles, role = Roles(lambda: client), role_of(parse(PLAIN).functions.aws[0], AWS)
+    assert roles.observe(role.name) is None
+    roles.put(role)
+    assert roles.observe(role.name) == role
+    smaller = Role(
+        name=role.name, policy={**role.policy, "Statement": role.policy["Statement"][:1]}
+    )
+    roles.put(smaller)
+    assert roles.observe(role.name) == smaller
+    client.delete_role_policy(RoleName=role.name, PolicyName="orchgpu")
+    assert roles.observe(role.name) == Role(name=role.name, policy={})
+    for _ in range(2):
+        roles.delete(role.name)
+    assert roles.observe(role.name) is None
+    client.close()
+
+
+def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "f.yaml").write_text(PLAIN)
+    cloud = AwsCloud(lambda service: resolve(service))
+    assert not cloud.place.local
+    steps: list[Any] = []
+
+    def tell(_number: int, _count: int, step: Step) -> None:
+        steps.append((step.action, step.resource.kind))
+
+    execute(prepare(tmp_path / "f.yaml", cloud, Budget()), cloud, tell)
+    kinds = [kind for _, kind in steps]
+    assert kinds.index("role") < kinds.index("function")
+    assert prepare(tmp_path / "f.yaml", cloud, Budget()).plan.empty
+    steps.clear()
+    execute(prepare_removal(["grep"], cloud), cloud, tell)
+    assert (Action.DELETE, "role") in steps
+    assert prepare_removal(["grep"], cloud).plan.empty
+    cloud.close()
