@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,6 +25,7 @@ from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.request_words import WORDS
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Unhurried, run_ssgm
+from tests.integration.ssgm.played_host import PlayedHost
 from tests.integration.ssgm.transcript import Names, Step, steps_of, updated
 
 PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
@@ -44,46 +41,6 @@ T4 = {
     "kind": "cuda", "model": "Tesla T4", "memory_mib": 15000, "driver": "535.183.01",
     "runtime": "12.2",
 }  # fmt: skip
-
-
-class PlayedHost(threading.Thread):
-    """A GPU host's side of the link: registers its devices and reports every second."""
-
-    def __init__(self, scheduler: str, name: str, gateway: str, *devices: dict[str, Any]) -> None:
-        super().__init__(name=name, daemon=True)
-        address, _, port = scheduler.rpartition(":")
-        self._over = threading.Event()
-        self._peer = socket.create_connection((address, int(port)), timeout=30)
-        self._lines = self._peer.makefile("rw")
-        ids = [f"GPU-{name}-{index}" for index in range(len(devices))]
-        said = [{"id": id_, "index": i, **devices[i]} for i, id_ in enumerate(ids)]
-        self._say(
-            0, "hello", role="host", host=name, incarnation="1", gateway=gateway, devices=said,
-            epoch_seen=0, installed=[], version=1,
-        )  # fmt: skip
-        welcome = json.loads(self._lines.readline())
-        assert "ok" in welcome, welcome
-        self._usage = [
-            {"device": id_, "memory_used_mib": 1200, "utilisation_pct": 37} for id_ in ids
-        ]
-        self.start()
-
-    def run(self) -> None:
-        number = 1
-        while not self._over.is_set():
-            self._say(number, "report", usage=self._usage)
-            number += 1
-            self._over.wait(1.0)
-
-    def close(self) -> None:
-        self._over.set()
-        self.join()
-        self._lines.close()
-        self._peer.close()
-
-    def _say(self, number: int, op: str, **fields: Any) -> None:
-        self._lines.write(json.dumps({"id": number, "op": op, **fields}) + "\n")
-        self._lines.flush()
 
 
 class Reader:
