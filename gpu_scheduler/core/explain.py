@@ -154,7 +154,7 @@ _SHORT = {
     NoFit.RUNTIME: "runtime {most} is the newest",
     NoFit.MEMORY: "{most} is the most of one device",
     NoFit.SAME_HOST: "{most} is the most on one host",
-    NoFit.COUNT: "{most} such devices are known",
+    NoFit.COUNT: "{most} such is all there is",
 }
 
 

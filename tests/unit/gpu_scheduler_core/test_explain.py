@@ -47,7 +47,7 @@ def test_too_many_devices_say_how_many_there_are(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
-        "no known capacity can ever hold 5 × device: 2 such devices are known, "
+        "no known capacity can ever hold 5 × device: 2 such is all there is, "
         "the largest fit is 2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
     )
 
@@ -114,7 +114,7 @@ def test_by_holder(mixed):
         ({"kinds": (DeviceKind.VPU,)}, "KIND", "there is only cuda/cpu", "1 × cuda with 8000"),
         ({"models": ("H100",)}, "MODEL", "there is only A100/T4/X", "1 × cuda with 8000"),
         ({"memory_mib": 8001}, "MEMORY", "8000 MiB is the most of one", "1 × cuda with 8000"),
-        ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such devices", "2 × cuda/cpu with 4000"),
+        ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such is all", "2 × cuda/cpu with 4000"),
         ({"min_driver": "560"}, "DRIVER", "driver 550.54.15 is the newest", "1 × cuda with 8000"),
         ({"min_runtime": "12.10", "kinds": (DeviceKind.CUDA,)}, "RUNTIME", "12.9 is", "1 × cuda"),
         ({"count": 3, "placement": Placement.SAME_HOST, "kinds": (DeviceKind.CUDA,)},
