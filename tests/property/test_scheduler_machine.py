@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -441,3 +442,11 @@ class SchedulerRules(RuleBasedStateMachine):
 
 SchedulerRules.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 test_scheduler_machine = SchedulerRules.TestCase
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+class TestForLong(SchedulerRules.TestCase):
+    """The same for an hour at most: rare orders of events."""
+
+    settings = settings(max_examples=3000, stateful_step_count=80, deadline=None)
