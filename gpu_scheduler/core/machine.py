@@ -20,7 +20,7 @@ silence: every clock of silence starts anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, assert_never, get_args
 
 from corekit.budget import Budget
@@ -41,7 +41,7 @@ from gpu_scheduler.core import (
 )
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.apply import apply_part
-from gpu_scheduler.core.snapshot import snapshot
+from gpu_scheduler.core.snapshot import parts, snapshot
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
@@ -81,6 +81,10 @@ class SchedulerMachine:
     def snapshot(self) -> tuple[to.Entry, ...]:
         """Entries that rebuild the durable state; a compacted journal begins with them."""
         return snapshot(self.state)
+
+    def parts(self) -> Iterator[to.Part]:
+        """The parts of `snapshot`; another thread may take them while the machine goes on."""
+        return parts(self.state)
 
     # ------------------------------------------------------------------ routing
 

@@ -6,6 +6,8 @@ Two states are the same exactly when their snapshots are equal.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from itertools import chain
 
 from corekit.values import replace
 from gpu_scheduler.core import changes as do
@@ -15,10 +17,29 @@ from gpu_scheduler.model import LeaseState
 
 def snapshot(state: State) -> tuple[do.Entry, ...]:
     """One entry: half a snapshot is no snapshot."""
-    return (do.Entry(parts=tuple(_parts(state))),)
+    return (do.Entry(parts=tuple(parts(state))),)
 
 
-def _parts(state: State) -> Iterator[do.Part]:
+def parts(state: State) -> Iterator[do.Part]:
+    """The parts of that entry. What may change is copied before this returns: another thread may
+    take them while the state goes on.
+    """
+    waiting = list(state.queue.entries.values())
+    leases = [copy(entry) for entry in state.leases.values()]
+    records = list(state.records.values())
+    # last: it sets the position, which the parts before it have moved
+    last = do.EpochStarted(epoch=state.epoch, position=state.position)
+    return chain(
+        list(_known(state)),
+        (do.RequestQueued(waiting=one) for one in waiting),
+        chain.from_iterable(map(_lease_parts, leases)),
+        list(_used(state)),
+        (do.RecordWritten(record=record) for record in records),
+        (last,),
+    )
+
+
+def _known(state: State) -> Iterator[do.Part]:
     inventory = state.inventory
     for name, value in state.overrides.items():
         yield do.ParameterSet(name=name, value=value)
@@ -33,16 +54,11 @@ def _parts(state: State) -> Iterator[do.Part]:
         for device in host.devices.values():
             if device.drained:
                 yield do.DeviceDrained(device=device.device.id, drained=True)
-    for waiting in state.queue.entries.values():
-        yield do.RequestQueued(waiting=waiting)
-    for entry in state.leases.values():
-        yield from _lease_parts(entry)
+
+
+def _used(state: State) -> Iterator[do.Part]:
     for tenant, used in state.tenants.used.items():
         yield do.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
-    for record in state.records.values():
-        yield do.RecordWritten(record=record)
-    # last: it sets the position, which the parts before it have moved
-    yield do.EpochStarted(epoch=state.epoch, position=state.position)
 
 
 def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:

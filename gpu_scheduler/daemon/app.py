@@ -210,7 +210,7 @@ def _locked(
 def _recover(machine: SchedulerMachine, journal: Journal) -> None:
     entries = journal.recover()
     apply_all(machine, entries, journal.path)
-    journal.snapshot = machine.snapshot
+    journal.snapshot = machine.parts
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
 
 

@@ -12,15 +12,15 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from corekit.aio.driver import DURABLE
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.core.changes import Entry, Part, decode_entry, encode_entry, encode_parts
 from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan, split_group
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Journal:
     def __init__(self, folder: Path, lock_fd: int, disk: Disk) -> None:
         self.path = folder / NAME
         self.figures = JournalFigures()
-        self.snapshot: Callable[[], Sequence[Entry]] | None = None
+        self.snapshot: Callable[[], Iterable[Part]] | None = None
         self.compact_bytes_min = COMPACT_BYTES_MIN
         self._disk = disk
         self._lock_fd = lock_fd
@@ -107,6 +107,9 @@ class Journal:
         self._full_asked_s = 0.0
         self._usual_s = 0.0  #: how long an append took of late, moving average
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._compacting: Future[tuple[int, int]] | None = None
+        self._tail: list[bytes] = []  #: lines since the snapshot that is being written
 
     @classmethod
     def open(cls, folder: Path, disk: Disk | None = None) -> tuple[Journal, tuple[Entry, ...]]:
@@ -142,11 +145,14 @@ class Journal:
     def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
         """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up."""
         self.figures.entries += len(changes)
-        if self._wants_compaction():
-            assert self.snapshot is not None
-            entries = self.snapshot()  # holds `changes`: they are applied already
-            return self._in_thread(self._compact, entries, changes)
         line = _group(changes)
+        if self._compacting is not None:
+            self._tail.append(line)
+            if self._compacting.done():
+                return self._in_thread(self._switch, self._compacting)
+        elif self.snapshot is not None and self._end > self._compact_above():
+            parts = self.snapshot()  # holds `changes`: they are applied already
+            self._compacting = self._compactor.submit(self._write_snapshot, parts)
         if self._usual_s < INLINE_S_MAX:
             self._append(line)
             return DURABLE
@@ -158,6 +164,10 @@ class Journal:
     def close(self) -> None:
         """Wait for the last sync, give the space allocated ahead back, unlock."""
         self._thread.shutdown(wait=True)
+        self._compactor.shutdown(wait=True)
+        if self._compacting is not None and self._compacting.exception() is None:
+            os.close(self._compacting.result()[0])
+            self._new.unlink(missing_ok=True)
         if self._fd >= 0:
             if self._allocated > self._end:  # never true for a journal that was refused
                 os.ftruncate(self._fd, self._end)
@@ -222,32 +232,59 @@ class Journal:
 
     # --- compaction
 
-    def _wants_compaction(self) -> bool:
-        limit = max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
-        return self.snapshot is not None and self._end > limit
+    @property
+    def _new(self) -> Path:
+        return self.path.with_suffix(".new")
 
-    def _compact(self, entries: Sequence[Entry], changes: Sequence[Entry]) -> None:
-        """A new file with the snapshot takes the journal's place; without room nothing changes."""
-        new = self.path.with_suffix(".new")
-        lines = encode_group(HEADER) + _group(entries)
-        fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def _compact_above(self) -> int:
+        return max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
+
+    def _write_snapshot(self, parts: Iterable[Part]) -> tuple[int, int]:
+        """In its own thread, while appends go on: a new file; its descriptor and length."""
+        lines = encode_group(HEADER) + encode_group(b"[" + encode_parts(parts) + b"]")
+        fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._disk.write(fd, lines, 0)
             self._disk.sync(fd)
-            self._disk.replace(new, self.path)
-        except OSError as error:
-            logger.error("the journal was not compacted: %s", error.strerror)
+        except OSError:
             os.close(fd)
-            new.unlink(missing_ok=True)
-            self._snapshot_bytes = len(lines)  # not again before it has grown as much
-            self._append(_group(changes))
+            self._new.unlink(missing_ok=True)
+            raise
+        return fd, len(lines)
+
+    def _switch(self, written: Future[tuple[int, int]]) -> None:
+        """The new file, with what came since its snapshot, takes the journal's place.
+
+        The newest line is in no file yet; without room the old journal gets it and goes on.
+        """
+        tail, self._tail, self._compacting = self._tail, [], None
+        lines = b"".join(tail)
+        try:
+            fd, length = written.result()
+        except OSError as error:
+            self._stay(error, tail[-1])
+            return
+        try:
+            self._disk.write(fd, lines, length)
+            self._disk.sync(fd)
+            self._disk.replace(self._new, self.path)
+        except OSError as error:
+            os.close(fd)
+            self._new.unlink(missing_ok=True)
+            self._stay(error, tail[-1])
             return
         self._disk.sync_folder(self.path.parent)  # failing, it ends the daemon
         os.close(self._fd)
-        self._fd, self._end, self._allocated = fd, len(lines), len(lines)
-        self._snapshot_bytes = len(lines)
+        self._fd, self._end, self._snapshot_bytes = fd, length + len(lines), length
+        self._allocated = self._end
         self.figures.compactions += 1
         self._reserve(0)
+
+    def _stay(self, error: OSError, line: bytes) -> None:
+        logger.error("the journal was not compacted: %s", error.strerror)
+        # not again before it has grown by a chunk
+        self._snapshot_bytes = (self._end + CHUNK_BYTES) // COMPACT_RATIO
+        self._append(line)
 
 
 def _group(entries: Sequence[Entry]) -> bytes:

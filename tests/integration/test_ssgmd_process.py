@@ -395,8 +395,11 @@ async def test_a_compacted_journal_tells_the_same(tmp_path: Path) -> None:
         await link.registered()
         for n in range(5):
             await client.attempt(f"j{n}", 1, 0, Request(memory_mib=512), handle=f"h{n}")
-        daemon.journal.compact_bytes_min = 0
         await client.finish("j0", "SUCCEEDED", "NONE")
+        daemon.journal.compact_bytes_min = 0
+        async with asyncio.timeout(60):
+            while not daemon.journal.figures.compactions:
+                await client.set_parameter("bypass_max", daemon.journal.size)  # another entry
         before = (await client.records(), await client.leases(), await client.queue())
     assert daemon.journal.figures.compactions >= 1
     async with (
