@@ -1,0 +1,43 @@
+"""A host that is only watched: what is lent there, by its own clock too."""
+
+from __future__ import annotations
+
+import asyncio
+
+from corekit.aio.vloop import run_virtual
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.monitor.watched import WatchedHost
+from gpu_scheduler.protocol.host import Install
+
+
+def install(number: int, cap_s: float | None = None) -> Install:
+    share = Share(
+        host=HostId("h"), device=DeviceId(f"d{number}"), index=0, kind=DeviceKind.CUDA, model="m",
+        memory_mib=1, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
+    )  # fmt: skip
+    return Install(
+        lease=LeaseId(f"l{number}"), fence=number, secret="ab" * 32, state=LeaseState.RESERVED,
+        shares=(share,), tenant="t", hold=Hold.DEADLINE if cap_s else Hold.SESSION,
+        door=Door.PORT, cap_s=cap_s, connect_by_s=None,
+    )  # fmt: skip
+
+
+def test_a_lease_with_a_length_is_over_without_the_scheduler() -> None:
+    async def host() -> None:
+        watched = WatchedHost()
+        watched.install(install(1, cap_s=10.0))
+        watched.install(install(2))
+        watched.install(install(3, cap_s=10.0))
+        watched.link_changed(False)
+        await asyncio.sleep(9.0)
+        watched.install(install(3, cap_s=10.0))  # it goes on
+        assert watched.installed() == ("l1", "l2", "l3")
+        await asyncio.sleep(1.0)
+        assert watched.installed() == ("l2", "l3")
+        assert set(watched.leased()) == {"d2", "d3"}
+        watched.end(LeaseId("l2"), 2, EndReason.RELEASED)
+        watched.full_state((install(4),), epoch=2)
+        assert watched.installed() == ("l4",)
+
+    run_virtual(host())

@@ -1,0 +1,95 @@
+"""Places at the gateway: who waits for an install takes none from who can prove itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, Hold, LeaseState, Share
+from gpu_scheduler.protocol.host import Install
+from remote_gpu.host import gateway as gateway_module
+from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.gateway import Gateway
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.pool import WorkerPool
+from remote_gpu.host.turns import Turns
+from remote_gpu.wire.frames import HANDSHAKE, HEADER_BYTES, pack, parse_header, parse_meta
+
+D0 = DeviceId("d0")
+
+
+def install(lease: str) -> Install:
+    share = Share(
+        host=HostId("h"), device=D0, index=0, kind=DeviceKind.CPU, model="cpu", memory_mib=1,
+        compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
+    )  # fmt: skip
+    return Install(
+        lease=LeaseId(lease), fence=1, secret="ab" * 32, state=LeaseState.RESERVED,
+        shares=(share,), tenant="t", hold=Hold.SESSION, door=Door.GATEWAY, cap_s=None,
+        connect_by_s=None,
+    )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[HostDaemon, str]]:
+    """A gateway that waits for ever for an install; no worker is ever started."""
+    budget, log = Budget(install_wait_s=3600.0, handshake_s=3600.0), LeaseLog(folder / "log")
+    async with Nursery("test") as nursery:
+        pool = WorkerPool({}, folder, (), (), budget, nursery)
+        daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, Turns({}), log, budget, nursery)
+        daemon.gateway = gateway = Gateway("h", daemon, budget, nursery)
+        address = gateway.listen("127.0.0.1", 0)
+        nursery.start_eternal(gateway.serve(), "gateway")
+        yield daemon, address
+        gateway.close()
+    log.close()
+
+
+async def ask(address: str, lease: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has said hello for a lease."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    hello = {
+        "role": "session", "lease": lease, "fence": 1, "host": "h", "session": "00" * 16,
+        "nonce": "11" * 16, "cap_ms": 1000, "device": 0,
+    }  # fmt: skip
+    writer.write(pack({"hello": hello}))
+    return reader, writer
+
+
+async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
+    header = parse_header(await reader.readexactly(HEADER_BYTES), HANDSHAKE)
+    return parse_meta(await reader.readexactly(header.meta_bytes))
+
+
+@pytest.mark.asyncio
+async def test_who_waits_for_an_install_takes_no_place_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "PER_SOURCE_MAX", 2)
+    async with serving(tmp_path) as (daemon, address), contextlib.AsyncExitStack() as stack:
+
+        async def connection(lease: str) -> asyncio.StreamReader:
+            reader, writer = await ask(address, lease)
+            stack.callback(writer.close)
+            return reader
+
+        three = [asyncio.ensure_future(answer(await connection("unknown"))) for _ in range(3)]
+        done, waiting = await asyncio.wait(three, return_when=asyncio.FIRST_COMPLETED)
+        [refused] = [task.result()["refused"] for task in done]
+        assert refused["code"] == "BUSY"
+        assert "wait for an install" in refused["message"]
+        daemon.install(install("known"))
+        assert "challenge" in await answer(await connection("known"))
+        daemon.install(install("unknown"))
+        answers = [set(one) for one in await asyncio.gather(*waiting)]
+        assert {"challenge"} in answers
