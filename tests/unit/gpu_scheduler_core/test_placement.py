@@ -1,17 +1,11 @@
 """Where requests go: best fit, preferences, gangs, warm keys."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from corekit.ids import HostId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.explain import explain
-from gpu_scheduler.core.fits import fits, share_of
-from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.core.placement import place as place_in
-from gpu_scheduler.core.placement import score
-from gpu_scheduler.model import Device, DeviceKind, HostState, Placement, Request, Sharing
+from gpu_scheduler.core.placement import slots
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 
 def devices_of(answer):
@@ -142,54 +136,74 @@ def test_advisory_hosts_only_for_those_who_accept_them(world, device):
     assert answer.granted.gateways == {}
 
 
-any_request = st.builds(
-    Request,
-    kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
-    memory_mib=st.integers(0, 1200),
-    compute_guarantee_pct=st.sampled_from([0, 10, 60]),
-    sharing=st.sampled_from(Sharing),
-    placement=st.sampled_from([Placement.PACK, Placement.SPREAD]),
-)
-
-
-@given(
-    lent=st.lists(st.tuples(st.integers(0, 7), any_request), max_size=20),
-    down=st.sampled_from([None, "h0", "h1"]), wanted=any_request,
-)  # fmt: skip
-def test_the_index_finds_what_looking_at_everything_finds(lent, down, wanted):
-    inventory = Inventory()
-    for host in ("h0", "h1"):
-        devices = [
-            Device(
-                id=f"{host}/{i}", index=i, kind=(DeviceKind.CUDA, DeviceKind.CPU)[i % 2],
-                model="M", memory_mib=(800, 1000)[i // 2],
-            )
-            for i in range(4)
-        ]  # fmt: skip
-        inventory.register(HostId(host), "one", "g", devices)
-        if host != down:
-            inventory.set_state(inventory.hosts[HostId(host)], HostState.UP)
-    entries = list(inventory.devices.values())
-    for n, (index, request) in enumerate(lent):
-        entry = entries[index]
-        if fits(request, inventory.shape_of(entry.device.id)) is None:
-            inventory.promise(LeaseId(f"l{n}"), share_of(request, entry.device, entry.host))
-    shapes = [inventory.shape_of(entry.device.id) for entry in entries]
-    answers = [fits(wanted, shape) for shape in shapes]
-    scores = [score(wanted, s) for s, why in zip(shapes, answers, strict=True) if why is None]
-    got = place_in(wanted, inventory)
-    assert (got is None) is (not scores)
-    if got is not None:
-        assert score(wanted, inventory.shape_of(got[0])) == min(scores)
-    reason = explain(wanted, inventory)
-    assert reason.devices_fitting == len(scores)
-    assert sum(reason.counts.values()) == len(answers) - len(scores)
-    for why, count in reason.counts.items():
-        assert answers.count(why) == count
-
-
 def test_a_same_host_gang_that_fits_is_explained_so(cluster):
     gang = Request(count=3, placement=Placement.SAME_HOST)
     inventory = cluster.machine.state.inventory
     assert explain(gang, inventory).counts == {}
     assert explain(gang, inventory).sentence == "3 × device on one host fits now"
+
+
+@pytest.mark.parametrize(("parts", "count"), [(0, 0), (1, 1), (2, 3), (3, 4), (4, 7), (8, 15)])
+def test_slots_are_counted_by_size(parts, count):
+    assert slots(parts) == count
+
+
+def test_small_requests_fill_odd_corners_and_leave_halves_alone(world, device):
+    """A plain best fit would take the tightest, and break up the half that is left of a."""
+    world.host("h", device("a"), device("b", index=1))
+    place(world, "1", memory_mib=500, compute_guarantee_pct=50)  # a: a half is free
+    place(world, "2", memory_mib=370, compute_guarantee_pct=37, models=("M",),
+          placement=Placement.SPREAD)  # fmt: skip
+    odd = world.machine.state.inventory.shape_of("b")
+    assert (odd.free_mib, odd.free_pct) == (630, 63)  # b: five eighths
+    assert place(world, "3", memory_mib=125, compute_guarantee_pct=12) == ["b"]
+    assert place(world, "4", memory_mib=500, compute_guarantee_pct=50) == ["a"]
+    assert place(world, "5", memory_mib=500, compute_guarantee_pct=50) == ["b"]
+
+
+def test_a_small_device_is_broken_up_before_a_large_one(world, device):
+    world.host("h", device("large", 8000), device("small", 1000, index=1))
+    assert place(world, "1", memory_mib=500, compute_guarantee_pct=50) == ["small"]
+
+
+def test_preferences_outweigh_warmth(world, device):
+    world.host(
+        "h", device("a", model="A100"), device("b", index=1, model="T4", resident=("k",)),
+        device("c", index=2, model="A100", resident=("k",)),
+    )  # fmt: skip
+    wanted = {"models": ("A100", "T4"), "warm_key": "k", "memory_mib": 600}
+    assert place(world, "1", **wanted) == ["c"]
+    assert place(world, "2", **wanted) == ["a"]
+    assert place(world, "3", **wanted) == ["b"]
+
+
+def test_a_gang_keeps_to_its_first_preferences(world, device):
+    world.host("h1", device("t1", model="T4"), device("a1", index=1, model="A100"))
+    world.host("h2", device("t2", model="T4"), device("a2", index=1, model="A100"))
+    pair = {"count": 2, "models": ("A100", "T4"), "memory_mib": 800}
+    assert place(world, "1", **pair) == ["a1", "a2"]
+    assert place(world, "2", **pair, placement=Placement.SPREAD) == ["t1", "t2"]
+
+
+def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world, device):
+    for host, count in (("h1", 4), ("h2", 2), ("h3", 3)):
+        world.host(host, *(device(f"{host}/{i}", index=i) for i in range(count)))
+    pair = {"count": 2, "placement": Placement.SAME_HOST, "sharing": Sharing.EXCLUSIVE}
+    used = [place(world, str(number), **pair)[0].split("/")[0] for number in range(4)]
+    assert used == ["h2", "h3", "h1", "h1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "granted"),
+    [
+        ({"min_driver": "550.54"}, True), ({"min_driver": "550.54.16"}, False),
+        ({"min_driver": "1000"}, False), ({"min_runtime": "12.4"}, True),
+        ({"min_runtime": "12.10"}, False), ({"min_runtime": "9.9"}, True),
+    ],
+)  # fmt: skip
+def test_versions_are_compared_as_numbers(world, device, wanted, granted):
+    world.host("h", device("a", driver="550.54.15", runtime="12.4"), device("b", index=1))
+    answer = world.reserve("1", Request(**wanted))
+    assert (answer.outcome is do.Outcome.GRANTED) is granted
+    if granted:
+        assert devices_of(answer) == ["a"]  # b does not say what it has
