@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import gc
+import inspect
 import os
-import threading
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import leaks
+
+#: Folders of suites that start programs or serve on sockets.
+_PROCESS_LEVEL = ("contract", "e2e", "integration")
+
 #: What a developer's shell may hold and a test must not see.
 _SCRUBBED = ("AWS_", "ORCHGPU_", "LOCALSTACK_", "RCUDA_", "REMOTE_GPU_", "CUDA_VISIBLE_DEVICES")
+
+
+#: Tests report to nobody, and find no file of ONNX Runtime's reporting among their own.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +33,43 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
 
 
-def _open_files() -> set[str]:
-    found = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(f"{entry.name} {entry.readlink()}")
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """For tests of clients and daemons in this process: no file, socket or thread stays open."""
-    gc.collect()
-    files, threads = _open_files(), threading.active_count()
-    yield
-    gc.collect()
-    left = {f for f in _open_files() - files if "socket:" in f or "pipe:" in f}
-    assert not left, f"left open: {left}"
-    assert threading.active_count() <= threads, f"threads left: {threading.enumerate()}"
+    """For tests of clients and daemons in this process: nothing stays open after each of them."""
+    with leaks.nothing_left_open():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_outlives_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No program, socket or thread does, whatever the scope of the fixture that started it."""
+    with leaks.nothing_left_running(tmp_path_factory.getbasetemp()), leaks.nothing_left_open():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _module_leaves_nothing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """A module of process-level tests leaves no temporary file; its programs carry its name."""
+    module = request.path.relative_to(Path(__file__).parent)
+    if module.parts[0] not in _PROCESS_LEVEL:
+        yield
+        return
+    temporary = tmp_path_factory.mktemp("tmp")
+    with (
+        leaks.nothing_left_in(temporary),
+        leaks.module_mark(str(module)),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        yield
+
+
+@pytest.hookimpl
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No asynchronous test leaves a task."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = leaks.no_task_left(item.obj)

@@ -25,15 +25,21 @@ from botocore.config import Config
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
 from orchgpu.local.home import Home
-from orchgpu.local.programs import LocalSettings, Programs, base_environment, cloud_environment
+from orchgpu.local.programs import (
+    HOSTS,
+    LocalSettings,
+    Programs,
+    base_environment,
+    cloud_environment,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.05"
-READY_S = 30.0
+READY_S = 60.0  #: two cores, loaded
 T = TypeVar("T")
 
 
-def until(what: str, look: Callable[[], T | None], within_s: float = 30.0) -> T:
+def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
     """Poll until `look` gives something true; fails naming what did not come."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
@@ -68,12 +74,24 @@ class Live:
     def start(self, name: str, kind: str | None = None, command: Sequence[str] = ()) -> None:
         """Start a program and wait until it is ready. `kind` is what it is, when named otherwise;
         `command` replaces `python -m orchgpu orchestrate` (a crashing orchestrator)."""
-        program = self._programs.program(kind or name, self.ready)
-        ready_file = self.home.ready / f"{name}.json"
-        ready_file.unlink(missing_ok=True)
-        arguments = [*program.command[:-1], str(ready_file)]
+        self._spawn(name, kind or name, command)
+        self._await(name)
+
+    def start_together(self, *names: str) -> None:
+        """Programs that do not need each other."""
+        for name in names:
+            self._spawn(name, name)
+        for name in names:
+            self._await(name)
+
+    def _spawn(self, name: str, kind: str, command: Sequence[str] = ()) -> None:
+        program = self._programs.program(kind, self.ready)
+        self._ready_file(name).unlink(missing_ok=True)
+        arguments = [*program.command[:-1], str(self._ready_file(name))]
         if command:
             arguments = [*command, *arguments[arguments.index("--scheduler") :]]
+        if kind in HOSTS:
+            arguments += ["--operation", "noop"]  # the others take seconds to load
         arguments = self._same_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
@@ -82,12 +100,17 @@ class Live:
             )  # fmt: skip
         self.children[name] = child
 
+    def _await(self, name: str) -> None:
         def is_ready() -> bool:
-            assert child.poll() is None, f"{name} died at start:\n{self.log(name)[-3000:]}"
-            return ready_file.exists()
+            dead = self.children[name].poll() is not None
+            assert not dead, f"{name} died at start:\n{self.log(name)[-3000:]}"
+            return self._ready_file(name).exists()
 
         until(f"{name} ready", is_ready, READY_S)
-        self.ready[name] = json.loads(ready_file.read_text())
+        self.ready[name] = json.loads(self._ready_file(name).read_text())
+
+    def _ready_file(self, name: str) -> Path:
+        return self.home.ready / f"{name}.json"
 
     def _same_addresses(self, name: str, arguments: list[str]) -> list[str]:
         """A restarted program listens where it listened before: others know it by that."""
@@ -100,8 +123,8 @@ class Live:
         return arguments
 
     def start_all(self, *, orchestrators: Sequence[str] = ("orchestrator",)) -> None:
-        for name in ("cloud", "scheduler", "gpu-a", "gpu-b"):
-            self.start(name)
+        self.start_together("cloud", "scheduler")
+        self.start_together(*HOSTS)
         for name in orchestrators:
             self.start(name, "orchestrator")
 
@@ -112,25 +135,25 @@ class Live:
         self.signal(name, signal.SIGKILL)
         self.wait(name)
 
-    def wait(self, name: str, within_s: float = 30.0) -> int:
+    def wait(self, name: str, within_s: float = 60.0) -> int:
         return self.children.pop(name).wait(within_s)
 
-    def terminate(self, name: str, within_s: float = 30.0) -> int:
+    def terminate(self, name: str, within_s: float = 60.0) -> int:
         self.signal(name, signal.SIGTERM)
         return self.wait(name, within_s)
 
     def stop_all(self) -> None:
         """In order; what does not stop by itself is killed and the test fails."""
-        order = [n for n in self.children if n not in ("cloud", "scheduler", "gpu-a", "gpu-b")]
+        last = (*HOSTS, "scheduler", "cloud")
         stubborn = []
-        for name in [*order, "gpu-a", "gpu-b", "scheduler", "cloud"]:
+        for name in [*(n for n in self.children if n not in last), *last]:
             child = self.children.pop(name, None)
             if child is None:
                 continue
             child.send_signal(signal.SIGCONT)
             child.terminate()
             try:
-                child.wait(15)
+                child.wait(60)
             except subprocess.TimeoutExpired:
                 stubborn.append(name)
                 os.killpg(child.pid, signal.SIGKILL)
@@ -191,7 +214,7 @@ class Live:
         made = self.client("s3").put_object(Bucket=f"{function}-in", Key=key, Body=body)
         return job_id(f"{function}-in", key, made["VersionId"], function)
 
-    def result(self, function: str, job: str, within_s: float = 60.0) -> Result:
+    def result(self, function: str, job: str, within_s: float = 90.0) -> Result:
         """Wait for the job's result."""
         s3 = self.client("s3")
 
@@ -236,7 +259,7 @@ class Live:
     def leases(self) -> list[dict[str, Any]]:
         return list(self.scheduler("leases")["leases"])
 
-    def quiet(self, *functions: str, within_s: float = 30.0) -> None:
+    def quiet(self, *functions: str, within_s: float = 90.0) -> None:
         """Nothing is left of any job: no message, no lease."""
         for function in functions:
             until(

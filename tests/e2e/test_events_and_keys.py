@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract.keys import job_id
-from tests.e2e.live import COPY, FunctionSpec, Live, until
+from tests.e2e.live import COPY, FunctionSpec, Live, get, until
 
 KEYS = [
     "with space.txt", "plus+sign.txt", "per%cent.txt", "per%20cent.txt", "ünïcödé 🧬.txt",
@@ -146,8 +146,39 @@ def test_a_thousand_and_one_outputs_hide_no_result(live: Live) -> None:
 
 
 def test_sigterm_hands_back_and_leaves_at_once(live: Live) -> None:
-    assert live.terminate("orchestrator", within_s=10) == 0
+    assert live.terminate("orchestrator") == 0
     job = live.upload("events", "after the stop.txt")
     live.start("orchestrator")
     assert live.result("events", job).state == "SUCCEEDED"
     live.quiet("events")
+
+
+WORKFLOW = """\
+functions:
+  aws:
+  - lambda:
+      name: flow-first
+      init_script: copy.sh
+      output: [{path: flow-mid/copies}]
+    gpu: {kinds: [cuda], memory: 64, on_unavailable: cpu}
+    job: {input: flow-in/texts, envelope: reference}
+  - lambda:
+      name: flow-second
+      init_script: copy.sh
+      output: [{path: flow-out}]
+    gpu: {kinds: [cpu], memory: 64}
+    job: {input: flow-mid/copies}
+"""
+
+
+def test_a_workflow_goes_on_by_itself_on_a_cpu_where_no_gpu_is_known(live: Live) -> None:
+    script = live.path / "copy.sh"
+    script.write_text(COPY)
+    (live.path / "flow.yaml").write_text(WORKFLOW)
+    live.orchgpu("deploy", str(live.path / "flow.yaml"))
+    s3 = live.client("s3")
+    version = s3.put_object(Bucket="flow-in", Key="texts/a b.txt", Body=b"to the end")["VersionId"]
+    first = live.result("flow-first", job_id("flow-in", "texts/a b.txt", version, "flow-first"))
+    assert (first.state, first.device["kind"]) == ("SUCCEEDED", "cpu")
+    until("the last output", lambda: get(s3, "flow-out", "a b.txt") == b"to the end")
+    live.quiet("flow-first", "flow-second")

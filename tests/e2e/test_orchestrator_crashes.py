@@ -71,24 +71,6 @@ def test_a_restarted_orchestrator_goes_on(live: Live, point: str, marker: Path) 
     assert live.terminate("orchestrator-2") == 0
 
 
-@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
-def test_a_second_replica_goes_on_without_a_restart(live: Live, point: str, marker: Path) -> None:
-    live.start("orchestrator-2", "orchestrator")
-    crashing(live, "orchestrator-1", point, marker)
-    jobs = []
-    for number in range(40):  # until one of them reaches the replica that crashes
-        jobs.append(live.upload("crash", f"second {point} {number}.txt", b"data"))
-        if _crashed_within(live, 0.5):
-            break
-    assert marker.exists(), "no job reached the crash point"
-    live.wait("orchestrator-1")
-    states = [live.result("crash", job).state for job in jobs]
-    assert states == ["SUCCEEDED"] * len(jobs)
-    live.quiet("crash")
-    assert live.messages("crash", "dlq") == 0
-    assert live.terminate("orchestrator-2") == 0
-
-
 def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
     live: Live, tmp_path: Path
 ) -> None:
@@ -133,3 +115,29 @@ def test_a_waiting_job_keeps_its_place(live: Live, marker: Path, replicas: int) 
     for function, job in jobs:
         assert live.result(function, job).state == "SUCCEEDED"
     live.quiet("holder", "waiter")
+
+
+@pytest.fixture(scope="module")
+def replica(live: Live) -> Iterator[None]:
+    """One that never crashes, for all tests below."""
+    live.start("replica", "orchestrator")
+    yield
+    assert live.terminate("replica") == 0
+
+
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
+def test_a_second_replica_goes_on_without_a_restart(
+    live: Live, replica: None, point: str, marker: Path
+) -> None:
+    crashing(live, "orchestrator-1", point, marker)
+    jobs = []
+    for number in range(40):  # until one of them reaches the replica that crashes
+        jobs.append(live.upload("crash", f"second {point} {number}.txt", b"data"))
+        if _crashed_within(live, 0.5):
+            break
+    assert marker.exists(), "no job reached the crash point"
+    live.wait("orchestrator-1")
+    states = [live.result("crash", job).state for job in jobs]
+    assert states == ["SUCCEEDED"] * len(jobs)
+    live.quiet("crash")
+    assert live.messages("crash", "dlq") == 0

@@ -19,7 +19,7 @@ import pytest
 TIME_SCALE = 0.05
 
 
-def until(what: str, holds: Callable[[], Any], within_s: float = 20.0) -> Any:
+def until(what: str, holds: Callable[[], Any], within_s: float = 60.0) -> Any:
     """Poll real processes; the value that held."""
     end_s = time.monotonic() + within_s
     while time.monotonic() < end_s:

@@ -62,7 +62,7 @@ def endpoint(
     command = [sys.executable, "-m", PROGRAMS[request.param], "--ready-file", str(ready), *state]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
         try:
-            ends_s = time.monotonic() + 30
+            ends_s = time.monotonic() + 60
             while not ready.exists():
                 assert process.poll() is None, (folder / "log").read_text()
                 assert time.monotonic() < ends_s, (folder / "log").read_text()
@@ -165,7 +165,7 @@ def test_what_a_deploy_leaves_is_what_the_orchestrator_needs(bench: Bench) -> No
 
 def _next_event(sqs: Any, url: str) -> str:
     """The next message with records, left where it is; test events are taken away."""
-    ends_s = time.monotonic() + 30
+    ends_s = time.monotonic() + 60
     while time.monotonic() < ends_s:
         answer = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1, VisibilityTimeout=0)
         for message in answer.get("Messages", ()):
@@ -331,7 +331,7 @@ def test_a_deployed_plain_function_really_runs(bench: Bench, image: bool) -> Non
     bench.run("deploy", file)
     s3 = bench.clients["s3"]
     s3.put_object(Bucket=f"{name}-data", Key="in/a b+c.txt", Body=b"12345")
-    ends_s = time.monotonic() + 20
+    ends_s = time.monotonic() + 60
     while (found := s3.list_objects_v2(Bucket=f"{name}-data", Prefix="out/"))["KeyCount"] < 2:
         assert time.monotonic() < ends_s, "no output came"
         time.sleep(0.05)

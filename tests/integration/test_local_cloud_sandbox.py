@@ -59,7 +59,7 @@ async def fail(box: Sandbox, what: RunSpec) -> dict[str, Any]:
 
 
 async def until(holds: Any) -> None:
-    ends_s = time.monotonic() + 30
+    ends_s = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < ends_s, "it did not come to that"
         await asyncio.sleep(0.01)

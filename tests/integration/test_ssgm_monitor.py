@@ -19,7 +19,7 @@ def hosts(programs: Any, address: str) -> dict[str, Any]:
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end_s
         time.sleep(0.05)

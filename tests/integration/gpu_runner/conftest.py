@@ -288,7 +288,7 @@ def bench(
 def until() -> Callable[[Callable[[], bool]], None]:
     """Waits for a condition that another thread or process brings about."""
 
-    def wait(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    def wait(condition: Callable[[], bool], within_s: float = 60.0) -> None:
         until_s = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < until_s, "it did not happen"

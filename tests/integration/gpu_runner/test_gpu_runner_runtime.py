@@ -116,7 +116,7 @@ class Function:
     def invoke(self, event: Any, timeout_s: float = 30.0) -> tuple[str, Any]:
         """("response", answer) or ("error", what was raised)."""
         self._api.work.put(("request-1", json.dumps(event).encode(), timeout_s))
-        return self._api.answers.get(timeout=30)
+        return self._api.answers.get(timeout=60)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -226,7 +226,7 @@ def test_what_is_no_work_and_what_is_no_event(function: Function) -> None:
 
 def test_settings_that_are_wrong_are_told_at_the_start(function: Function) -> None:
     function.start(None, ORCHGPU_MODE="fast")
-    kind, answer = function._api.answers.get(timeout=30)
+    kind, answer = function._api.answers.get(timeout=60)
     assert kind == "error"
     assert "ORCHGPU_MODE" in answer["errorMessage"]
 
@@ -242,7 +242,7 @@ def test_a_killed_runtime_leaves_no_script(bench: Any, function: Function, until
     pidfd = os.pidfd_open(int(place.read_text()))
     assert function.process is not None
     function.process.kill()
-    assert select.select([pidfd], [], [], 10)[0]
+    assert select.select([pidfd], [], [], 60)[0]
     os.close(pidfd)
     assert len(list(function.tmp.iterdir())) == 1, "nobody could remove it"
     function.process.wait()

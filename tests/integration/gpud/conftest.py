@@ -29,7 +29,7 @@ from remote_gpu.host.lease_log import read_overlaps
 
 SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s
 MEMORY_MIB = 1024
-WAIT_S = 15.0
+WAIT_S = 60.0
 #: What the tests of gpud itself need; the others take seconds to load.
 OPERATIONS = ("noop", "burn", "sgemm", "onnx")
 

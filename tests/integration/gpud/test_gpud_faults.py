@@ -20,7 +20,7 @@ from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
 from remote_gpu.wire.proof import Hello, Role, client_proof
 
 
-def until(ready, wait_s: float = 15.0) -> None:
+def until(ready, wait_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + wait_s
     while not ready():
         assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
@@ -151,7 +151,7 @@ def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
     below = own_gpud.workers()
     assert len(below) >= 2
     own_gpud.process.kill()
-    until(lambda: not own_gpud.survivors(below), 5)
+    until(lambda: not own_gpud.survivors(below))
     until(lambda: not session.alive)
     with pytest.raises(Refused):
         device.op("noop")

@@ -26,7 +26,7 @@ SCALE = 0.05
 MEMORY_MIB = 1024
 
 
-def until(ready, wait_s: float = 20.0) -> None:
+def until(ready, wait_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + wait_s
     while not ready():
         assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
@@ -99,7 +99,7 @@ def system(tmp_path: Path) -> Iterator[System]:
 async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> GrantedLease:
     """Ask until it is granted; repeating it for the same attempt is one request."""
     request = Request(**fields)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             answer = await scheduler.reserve(attempt, request, wait=True, hold=Hold.SESSION)
             if answer.granted is not None:
@@ -109,7 +109,7 @@ async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> Gr
 
 async def until_leases(scheduler: SchedulerClient, *states: LeaseState) -> None:
     """Poll until the scheduler's leases have exactly these states."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             if [one.state for one in await scheduler.leases()] == list(states):
                 return

@@ -17,7 +17,7 @@ from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
 
 
-def until(ready, wait_s: float = 15.0) -> None:
+def until(ready, wait_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + wait_s
     while not ready():
         assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"

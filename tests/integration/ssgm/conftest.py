@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from gpu_scheduler.client import cli
+from gpu_scheduler.client.forms import json_schema
 from tests.integration.conftest import TIME_SCALE, Programs
 
 K80 = "kind: cuda, model: Tesla K80, memory_mib: 12GiB"
@@ -58,6 +60,8 @@ class Lab:
         done = self.ssgm(*arguments, "--json")
         assert done.returncode == status, (done.stdout, done.stderr)
         value = json.loads(done.stdout)
+        form = "/error" if "error" in value else f"/commands/{arguments[0]}"
+        jsonschema_rs.validate({"$ref": f"#{form}", **json_schema()}, value)
         assert value.pop("version") == 1
         return value
 

@@ -33,7 +33,7 @@ def test_a_lease_is_taken_shown_and_given_back(lab: Lab) -> None:
     assert lab.json("dealloc", lease["id"], "lease-unknown")["released"] == [
         lease["id"], "lease-unknown",
     ]  # fmt: skip
-    assert lab.json("leases") == {"leases": [], "ends_in_s": {}}
+    assert lab.json("leases") == {"leases": [], "ends_in_s": {}, "more": False}
     assert lab.json("queue") == {"queue": [], "left_out": 0}
 
 

@@ -96,6 +96,11 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
             assert granted is not None
             assert requester.session.startswith("requester/")
             [lease] = await reader.leases()
+            moved = await requester.transfer(lease.id, "other")
+            assert moved.id == lease.id
+            job = await requester.attempt("job", 1, 0, Request())
+            assert job.record is not None
+            assert job.record.owner == requester.session
             for refused in (reader.release(lease.id), requester.drain("gpu-a")):
                 with pytest.raises(AppError, match="has role") as caught:
                     await refused

@@ -33,7 +33,8 @@ def followed(**fields: Any) -> Followed:
 def ended(**fields: Any) -> Followed:
     record = Record(
         holder=JobId("j1"), revision=9, owner=None, attempt=1, step=Step.ENDED, strikes=0,
-        waiting_since_s=None, handle="", times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
+        waiting_since_s=None, handle="",
+        times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
     )  # fmt: skip
     given: dict[str, Any] = {
         "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 1, "nonce": "n",

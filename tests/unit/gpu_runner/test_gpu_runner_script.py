@@ -53,7 +53,7 @@ def alive(pid: int) -> bool:
 
 def pid_in(path: Path) -> int:
     """The process id that a script writes there; waits for it."""
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
         if path.exists() and (text := path.read_text()).endswith("\n"):
             return int(text)
