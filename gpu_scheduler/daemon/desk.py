@@ -106,6 +106,9 @@ class Desk:
         match value:
             case requester.Watch():
                 self._hand_in(op, on.WatchAsked, {"all_leases": value.all, **envelope})
+            case requester.Transfer():  # to a session of the same key, unless another is named
+                to = SessionId(value.to if "/" in value.to else caller.session(value.to))
+                self._hand_in(op, on.TransferAsked, {"lease": value.lease, "to": to, **envelope})
             case requester.Drain() | requester.Undrain():
                 drained = isinstance(value, requester.Drain)
                 asked = {**_fields_of(value), "drained": drained}
