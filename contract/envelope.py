@@ -10,7 +10,7 @@ middleware's unmodified client needs, filtered by its allow-list on both sides.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 JOB_NAME = "job.json"
@@ -43,7 +43,7 @@ class Job:
     version: int = VERSION
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps(vars(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Job:

@@ -95,8 +95,8 @@ class ObjectStore(Protocol):
         """Atomic. Raises CONFLICT when the condition does not hold."""
         ...
 
-    async def names(self, bucket: str, prefix: str) -> Sequence[str]:
-        """All keys below a prefix; only for the small registry, never for outputs."""
+    async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
+        """All keys below a prefix, and which write is newest; for the small registry only."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -200,16 +200,16 @@ class MemoryStore:
 
         await self._faults.around(call)
 
-    async def names(self, bucket: str, prefix: str) -> Sequence[str]:
-        async def call() -> Sequence[str]:
+    async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
+        async def call() -> Mapping[str, str]:
             found = _refusals(lambda: self._cloud.bucket(bucket))
-            names: list[str] = []
+            etags: dict[str, str] = {}
             after = ""
             while True:
                 page = found.page(prefix=prefix, after=after)
-                names.extend(page.keys)
+                etags.update((key, found.get(key).etag) for key in page.keys)
                 if page.after is None:
-                    return names
+                    return etags
                 after = page.after
 
         return await self._faults.around(call)

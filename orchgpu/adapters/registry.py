@@ -18,26 +18,39 @@ RECORD_BYTES_MAX = 256 * 1024
 
 
 class StoreRegistry:
-    """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet."""
+    """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet.
+
+    It is asked every few seconds: only what was written since is read again.
+    """
 
     def __init__(self, store: ObjectStore, bucket: str, *, only: Sequence[str] = ()) -> None:
         self._store = store
         self._bucket = bucket
         self._only = only  #: serve just these functions; empty = all
+        self._known: dict[str, tuple[str, Function | None]] = {}  #: by key: etag, what it says
 
     async def functions(self) -> Mapping[str, Function]:
         try:
-            names = await self._store.names(self._bucket, PREFIX)
+            etags = await self._store.etags(self._bucket, PREFIX)
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return {}
             raise
-        found = [await self._read(name) for name in names if name.endswith(".json")]
+        known = {
+            name: await self._newest(name, etag)
+            for name, etag in etags.items()
+            if name.endswith(".json")
+        }
+        self._known = known
         return {
             function.name: function
-            for function in found
+            for _, function in known.values()
             if function is not None and (not self._only or function.name in self._only)
         }
+
+    async def _newest(self, name: str, etag: str) -> tuple[str, Function | None]:
+        known = self._known.get(name)
+        return (etag, await self._read(name)) if known is None or known[0] != etag else known
 
     async def _read(self, name: str) -> Function | None:
         try:

@@ -140,10 +140,14 @@ async def only_the_first_conditional_write_wins(w: World) -> None:
     assert caught.value.code is ErrorCode.CONFLICT
 
 
-async def names_are_listed_by_prefix(w: World) -> None:
+async def keys_are_listed_by_prefix_with_what_was_written(w: World) -> None:
     for name in ("p/b", "p/a", "q/c"):
         await w.store.put(w.bucket, name, b"")
-    assert sorted(await w.store.names(w.bucket, "p/")) == ["p/a", "p/b"]
+    before = await w.store.etags(w.bucket, "p/")
+    await w.store.put(w.bucket, "p/b", b"new")
+    after = await w.store.etags(w.bucket, "p/")
+    assert sorted(before) == sorted(after) == ["p/a", "p/b"]
+    assert (before["p/a"] == after["p/a"], before["p/b"] == after["p/b"]) == (True, False)
 
 
 async def messages_travel_and_are_deleted(w: World) -> None:
@@ -186,7 +190,7 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
 CASES = [
     put_and_get, large_bodies_stay_where_they_are, versions_are_pinned,
     what_is_not_there_is_not_found, an_etag_condition_that_fails_is_a_conflict,
-    only_the_first_conditional_write_wins, names_are_listed_by_prefix,
+    only_the_first_conditional_write_wins, keys_are_listed_by_prefix_with_what_was_written,
     messages_travel_and_are_deleted, visibility_zero_gives_back, a_long_poll_wakes_at_once,
     an_unknown_queue_is_not_found,
 ]  # fmt: skip

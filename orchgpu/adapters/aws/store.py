@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from orchgpu.adapters.aws.errors import translated
@@ -62,10 +62,10 @@ class S3Store:
         with translated(f"s3:PutObject {bucket}/{key}"):
             await self._client.put_object(Bucket=bucket, Key=key, Body=body, **conditions)
 
-    async def names(self, bucket: str, prefix: str) -> Sequence[str]:
-        found: list[str] = []
+    async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
             pages = self._client.get_paginator("list_objects_v2")
             async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-                found.extend(entry["Key"] for entry in page.get("Contents", ()))
+                found.update((entry["Key"], entry["ETag"]) for entry in page.get("Contents", ()))
         return found
