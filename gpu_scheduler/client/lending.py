@@ -9,10 +9,11 @@ from corekit.units import format_duration, parse_duration_s
 from gpu_scheduler.client import tables
 from gpu_scheduler.client.allocation import Ask, allocate, session_of
 from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.forms import Released, Renewed
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import Progress
 from gpu_scheduler.model import Explanation, Lease, Request
-from gpu_scheduler.protocol.answers import AttemptOutcome, Outcome
+from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
 from gpu_scheduler.request_words import WORDS, parse_word
 
 _STATUS = {
@@ -66,7 +67,10 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
             await client.release(lease)
 
     line.ask(release_all)
-    line.show({"released": leases}, lambda: "\n".join(f"{lease} is released" for lease in leases))
+    line.show(
+        Released(released=leases),
+        lambda: "\n".join(f"{lease} is released" for lease in leases),
+    )
 
 
 @click.command(epilog="Example: ssgm renew lease-4f0c2a --lease-length 30m")
@@ -83,7 +87,7 @@ def renew(line: Line, lease: str, length: str) -> None:
     lease_s = parse_duration_s(length)
     line.ask(lambda client: client.renew(lease, lease_s))
     line.show(
-        {"renewed": lease, "lease_s": lease_s},
+        Renewed(renewed=lease, lease_s=lease_s),
         lambda: f"{lease} ends in {format_duration(lease_s)}",
     )
 
@@ -99,7 +103,9 @@ def resize(line: Line, lease: str, compute_limit: str) -> None:
     """
     limit_pct = parse_word(_LIMIT, compute_limit)
     found = line.ask(lambda client: client.resize(lease, limit_pct))
-    line.show({"lease": found}, lambda: f"{lease} may use up to {limit_pct} % of each device")
+    line.show(
+        LeaseAnswer(lease=found), lambda: f"{lease} may use up to {limit_pct} % of each device"
+    )
 
 
 @click.command(epilog="Example: ssgm transfer lease-4f0c2a session-nightly")
@@ -114,7 +120,7 @@ def transfer(line: Line, lease: str, session: str) -> None:
     follows its record: refused (exit 4).
     """
     found = run(_transfer(line, lease, session))
-    line.show({"lease": found}, lambda: f"{lease} belongs to {session}")
+    line.show(LeaseAnswer(lease=found), lambda: f"{lease} belongs to {session}")
 
 
 async def _transfer(line: Line, lease: str, session: str) -> Lease:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import click
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import stream, tables
 from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.forms import json_schema
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import say_json
 from gpu_scheduler.model import Request
@@ -36,7 +38,7 @@ def devices(line: Line) -> None:
 def leases(line: Line) -> None:
     """All leases that are not over, oldest first."""
     found = line.ask(lambda client: client.live_leases())
-    line.show({"leases": found.leases, "ends_in_s": found.ends_in_s}, lambda: tables.leases(found))
+    line.show(found, lambda: tables.leases(found))
 
 
 @click.command(epilog="Example: ssgm queue --limit 20")
@@ -115,4 +117,14 @@ async def _follow(line: Line, http: str | None, count: int) -> None:
                 return
 
 
-COMMANDS = (hosts, devices, leases, queue, explain, dry_run, events)
+@click.command(epilog="Example: ssgm schema > ssgm.schema.json")
+def schema() -> None:
+    """JSON Schema of what --json prints.
+
+    By command below `commands`, of a refusal in `error`. `events` prints the objects that
+    GET /v1/watch of the HTTP door describes.
+    """
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+COMMANDS = (hosts, devices, leases, queue, explain, dry_run, events, schema)

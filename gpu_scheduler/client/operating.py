@@ -9,6 +9,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import tables
 from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.forms import Drained, Forgotten, Standing, Undrained
 from gpu_scheduler.client.options import Line, connected
 from gpu_scheduler.parameters import Given, known_name
 from gpu_scheduler.protocol.answers import ParametersAnswer
@@ -44,7 +45,7 @@ def drain(line: Line, name: str, revoke: bool) -> None:
         await client.drain(host, device, revoke=revoke)
 
     line.ask(ask)
-    line.show({"drained": name}, lambda: f"{name} is drained: no new leases there")
+    line.show(Drained(drained=name), lambda: f"{name} is drained: no new leases there")
 
 
 @click.command(epilog="Example: ssgm undrain gpu-a")
@@ -58,7 +59,7 @@ def undrain(line: Line, name: str) -> None:
         await client.undrain(host, device)
 
     line.ask(ask)
-    line.show({"undrained": name}, lambda: f"{name} takes leases again")
+    line.show(Undrained(undrained=name), lambda: f"{name} takes leases again")
 
 
 @click.command(epilog="Example: ssgm forget gpu-old")
@@ -71,7 +72,7 @@ def forget(line: Line, host: str) -> None:
     Requests that only it could serve are impossible from then on, and their waiters are told.
     """
     line.ask(lambda client: client.forget(host))
-    line.show({"forgotten": host}, lambda: f"{host} is forgotten")
+    line.show(Forgotten(forgotten=host), lambda: f"{host} is forgotten")
 
 
 @click.command("get", epilog="Example: ssgm get policy")
@@ -90,9 +91,9 @@ def get_parameter(line: Line, name: str | None) -> None:
     values = _values(found)
     if name is not None:
         values = {name: values.get(name)}
-    overridden = [word for word in found.overridden if word in values]
+    overridden = tuple(word for word in found.overridden if word in values)
     line.show(
-        {"parameters": values, "overridden": overridden},
+        Standing(parameters=values, overridden=overridden),
         lambda: tables.parameters(values, overridden),
     )
 
@@ -110,9 +111,10 @@ def set_parameter(line: Line, name: str, value: str) -> None:
     """
     found = line.ask(lambda client: client.set_parameter(name, _given(name, value)))
     now = _values(found).get(name)
+    overridden = tuple(word for word in found.overridden if word == name)
     line.show(
-        {"parameters": {name: now}, "overridden": [w for w in found.overridden if w == name]},
-        lambda: tables.parameters({name: now}, found.overridden),
+        Standing(parameters={name: now}, overridden=overridden),
+        lambda: tables.parameters({name: now}, overridden),
     )
 
 

@@ -13,9 +13,8 @@ import click
 
 from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from gpu_scheduler.client.forms import JSON_VERSION
 
-#: Version of every object that `--json` prints; rises when a key changes its meaning or goes.
-JSON_VERSION = 1
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
 #: What a shell reports for a program whose reader went away.

@@ -56,7 +56,7 @@ asked again. With keys, `Authorization: Bearer <name>.<secret>`."""
 
 def openapi(version: str) -> Schema:
     """The document of the whole HTTP door."""
-    schemas: dict[str, Schema] = {"Error": _ERROR}
+    schemas: dict[str, Schema] = {"Error": ERROR}
     paths: dict[str, Schema] = {}
     for op in requester.OPS:
         if op not in NOT_OVER_HTTP:
@@ -84,7 +84,8 @@ _OPEN: Mapping[str, str] = {
     "/metrics": "Prometheus text, version 0.0.4",
 }  # fmt: skip
 
-_ERROR: Schema = {
+#: The object of every refusal.
+ERROR: Schema = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -103,7 +104,7 @@ _ERROR: Schema = {
 
 def _operation(op: str, schemas: dict[str, Schema]) -> Schema:
     """`POST /v1/<op>`: its fields are the body; a body without need may be left out."""
-    schema = _schema(requester.OPS[op], schemas)
+    schema = schema_of(requester.OPS[op], schemas)
     needed = bool(schemas[requester.OPS[op].__name__]["required"])
     return {
         "operationId": op,
@@ -137,7 +138,7 @@ def _is_scalar(hint: Any) -> bool:
 def _scalar(hint: Any) -> Schema:
     """In a query there is no null: what may be left out is left out."""
     kinds = [one for one in typing.get_args(hint) or (hint,) if one is not type(None)]
-    return _schema(kinds[0], {})
+    return schema_of(kinds[0], {})
 
 
 _SESSION: Schema = {
@@ -150,7 +151,7 @@ _SESSION: Schema = {
 
 
 def _described(op: str, schemas: dict[str, Schema]) -> Schema:
-    answer = _schema(_ANSWERS.get(op, answers.Done), schemas)
+    answer = schema_of(_ANSWERS.get(op, answers.Done), schemas)
     responses = {"200": {"description": "done", "content": _json(answer)}, **_refusals()}
     if op in ("attempt", "reserve"):
         waits = "it waits; ask again within client_gone_s to keep its place"
@@ -166,7 +167,7 @@ def _refusals() -> Schema:
 
 def _one_lease(schemas: dict[str, Schema]) -> Schema:
     lease = {"name": "lease", "in": "path", "required": True, "schema": {"type": "string"}}
-    found = {"description": "it lives", "content": _json(_schema(Lease, schemas))}
+    found = {"description": "it lives", "content": _json(schema_of(Lease, schemas))}
     return {
         "parameters": [lease, _SESSION],
         "get": {
@@ -190,7 +191,7 @@ def _watching(schemas: dict[str, Schema]) -> Schema:
         },
     }
     for event in watch.EVENTS:  # their own fields; a line has those of one of them besides
-        _schema(event, schemas)
+        schema_of(event, schemas)
         schemas[event.__name__].pop("additionalProperties")
     known = [{"$ref": f"#/components/schemas/{event.__name__}"} for event in watch.EVENTS]
     line = {"allOf": [frame, {"anyOf": known}]}
@@ -209,17 +210,18 @@ def _json(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
 
 
-def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
+def schema_of(hint: Any, schemas: dict[str, Schema]) -> Schema:
+    """The JSON Schema of a type as it travels; its classes are added to `schemas`."""
     hint = getattr(hint, "__supertype__", hint)
     if hint in _SCALARS:
         return dict(_SCALARS[hint])
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_schema(one, schemas) for one in inner]}
+        return {"anyOf": [schema_of(one, schemas) for one in inner]}
     if origin is tuple:
-        return {"type": "array", "items": _schema(inner[0], schemas)}
+        return {"type": "array", "items": schema_of(inner[0], schemas)}
     if origin is not None:
-        return {"type": "object", "additionalProperties": _schema(inner[1], schemas)}
+        return {"type": "object", "additionalProperties": schema_of(inner[1], schemas)}
     if issubclass(hint, enum.Enum):
         return {"enum": [member.value for member in hint]}
     return _reference(hint, schemas)
@@ -233,7 +235,7 @@ def _reference(cls: Any, schemas: dict[str, Schema]) -> Schema:
         schemas[cls.__name__] = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {field.name: _schema(hints[field.name], schemas) for field in fields},
+            "properties": {field.name: schema_of(hints[field.name], schemas) for field in fields},
             "required": [field.name for field in fields if _required(field)],
         }
     return {"$ref": f"#/components/schemas/{cls.__name__}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import socket
@@ -37,6 +38,11 @@ def run_ssgm(*arguments: str) -> Done:
     return Done(status, out.getvalue(), err.getvalue())
 
 
+@functools.cache
+def _validator(form: str) -> Any:
+    return jsonschema_rs.validator_for({"$ref": f"#{form}", **json_schema()})
+
+
 class Unhurried(Programs):
     """With production's timings: nothing here waits for one, and no loaded machine is silent."""
 
@@ -61,7 +67,7 @@ class Lab:
         assert done.returncode == status, (done.stdout, done.stderr)
         value = json.loads(done.stdout)
         form = "/error" if "error" in value else f"/commands/{arguments[0]}"
-        jsonschema_rs.validate({"$ref": f"#{form}", **json_schema()}, value)
+        _validator(form).validate(value)
         assert value.pop("version") == 1
         return value
 

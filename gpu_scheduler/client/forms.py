@@ -1,0 +1,97 @@
+"""What `--json` prints: one form per command, one version for all of them, and their JSON Schema.
+
+Within a version keys are added, but none goes or changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
+
+#: Of every object that `--json` prints.
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """Answer of `dealloc`."""
+
+    released: tuple[str, ...]  #: as they were named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """Answer of `renew`."""
+
+    renewed: str
+    lease_s: float  #: from now to its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """Answer of `drain`."""
+
+    drained: str  #: host, or host/index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undrained:
+    """Answer of `undrain`."""
+
+    undrained: str  #: host, or host/index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """Answer of `forget`."""
+
+    forgotten: str  #: host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Answer of `get` and `set`: rules and limits by the names that `set` takes."""
+
+    parameters: Mapping[str, Any]
+    overridden: tuple[str, ...]  #: those of them that were set at run time
+
+
+#: Command → what it prints when it is done (`events` prints those of `GET /v1/watch`).
+FORMS: Mapping[str, type[Any]] = {
+    "alloc": answers.AttemptOutcome, "dealloc": Released, "renew": Renewed,
+    "resize": answers.LeaseAnswer, "transfer": answers.LeaseAnswer,
+    "leases": answers.LeasesAnswer, "hosts": answers.InventoryAnswer,
+    "devices": answers.InventoryAnswer, "queue": answers.QueueAnswer,
+    "explain": answers.ExplainAnswer, "dry-run": answers.ExplainAnswer,
+    "drain": Drained, "undrain": Undrained, "forget": Forgotten,
+    "get": Standing, "set": Standing,
+}  # fmt: skip
+
+
+def json_schema() -> Schema:
+    """JSON Schema of every answer: `#/commands/<name>`, and `#/error` of a refusal."""
+    schemas: dict[str, Schema] = {}
+    commands = {}
+    for name, form in FORMS.items():
+        schema_of(form, schemas)
+        commands[name] = _versioned(schemas[form.__name__])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ssgm --json",
+        "commands": commands,
+        "error": _versioned(ERROR),
+        "components": {"schemas": schemas},
+    }
+
+
+def _versioned(form: Schema) -> Schema:
+    version = {"const": JSON_VERSION}
+    return {
+        **form,
+        "properties": {"version": version, **form["properties"]},
+        "required": ["version", *form["required"]],
+    }
