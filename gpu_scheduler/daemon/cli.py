@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -74,6 +75,7 @@ async def _serve(found: Config, ready_file: Path | None) -> None:
     )  # fmt: skip
     async with running_daemon(settings) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
+        gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
         write_ready(ready_file, addresses)
         await daemon.nursery.failed()
