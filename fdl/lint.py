@@ -86,6 +86,14 @@ def _times(function: Function) -> Iterator[Finding]:
     if declared.container.timeout_threshold_s >= declared.timeout_s:
         message = f"leaves the script no time: lambda.timeout is {declared.timeout_s} s"
         yield _E, f"{path}.lambda.container.timeout_threshold", message
+    job = function.job
+    if job is not None:
+        longest_s = job.attempts_max * declared.timeout_s
+        if job.queue.retention_s < longest_s:
+            message = (
+                f"shorter than {job.attempts_max} attempts may take ({longest_s} s): jobs are lost"
+            )
+            yield _E, f"{path}.job.queue.retention", message
     if gpu is None:
         return
     if gpu.lease_s is not None and gpu.lease_s < declared.timeout_s:

@@ -61,6 +61,11 @@ CASES = {
     "gpu without input": (one("output: [{path: out}]", "gpu: {}"), "f:3:5: error: functions.aws[0].job.input: needs exactly one input, has 0"),
     "gpu with two": (one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"), "f:8:11: error: functions.aws[0].job.input: needs exactly one input, has 2"),
     "own intermediate": (one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"), "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own"),
+    "retention": (one("output: [{path: out}]", "job: {input: inn, queue: {retention: 10m}}"), "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost"),
+    "lease": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {lease_length: 1m}"), "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take"),
+    "deadline first": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"), "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first"),
+    "requeue": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"), "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway"),
+    "other region": (one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"), "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region: one deploy, one region"),
     "file system": (one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"), "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds"),
 }  # fmt: skip
 
@@ -153,4 +158,17 @@ def test_aws_asks_for_more_than_a_local_cloud() -> None:
     assert [note.path for note in errors] == [
         "functions.aws[0].iam.role",
         "functions.aws[0].lambda.container.image",
+    ]
+
+
+def test_an_output_that_just_misses_an_input_is_told() -> None:
+    text = (
+        "functions:\n  aws:\n"
+        "  - lambda: {name: a, init_script: run.sh, input: [{path: one}], output: [{path: mid/video}]}\n"
+        "  - lambda: {name: b, init_script: run.sh, input: [{path: mid/videos}], output: [{path: mid/c, suffix: [.txt]}]}\n"
+        "  - lambda: {name: c, init_script: run.sh, input: [{path: mid/c, suffix: [.wav]}], output: [{path: end}]}\n"
+    )
+    assert findings(text) == [
+        "f:3:75: warning: functions.aws[0].lambda.output[0]: nothing reads it, and b waits for mid/videos; is that the same place?",
+        "f:4:82: warning: functions.aws[1].lambda.output[0]: nothing reads it, and c waits for other names there: only .wav",
     ]
