@@ -85,6 +85,9 @@ class Adopt:
     revision: int
     handle: str | None = None
 
+    def __post_init__(self) -> None:
+        _at_most("handle", self.handle or "", HANDLE_CHARACTERS_MAX)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
@@ -255,6 +258,9 @@ class Reopen:
     holder: JobId
     revision: int
     handle: str
+
+    def __post_init__(self) -> None:
+        _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,8 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("attempt", attempt(handle="x" * 5000), "invalid", "handle"),
     ("adopt", {"holder": "job", "revision": 99}, "conflict", ""),
     ("adopt", {"holder": "nobody", "revision": 1}, "not_found", "nobody"),
+    ("adopt", {"holder": "job", "revision": 1, "handle": "x" * 5000}, "invalid", "handle"),
+    ("reopen", {"holder": "job", "revision": 1, "handle": "x" * 5000}, "invalid", "handle"),
     ("release", {"lease": 5}, "invalid", "lease"),
     ("release", {"lease": "l", "reason": "BORED"}, "invalid", "reason"),
     ("release", {"lease": "l", "detail": "x" * 3000}, "invalid", "detail"),
@@ -215,6 +217,9 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
                                           "utilisation_pct": 0}]}, "invalid", "below 0"),
     ("session", {"lease": "held?", "state": "dancing", "nonce": "n"}, "invalid", "state"),
     ("session", {"lease": "held?", "state": "closed", "nonce": 5}, "invalid", "nonce"),
+    ("session", {"lease": "l", "state": "closed", "nonce": "x" * 300}, "invalid", "nonce"),
+    ("session", {"lease": "l", "state": "closed", "nonce": "n", "detail": "x" * 3000},
+     "invalid", "detail"),
     ("cut", {"lease": None}, "invalid", "lease"),
     ("release", {"lease": "l"}, "invalid", "op 'release' of a host is unknown"),
 )  # fmt: skip
@@ -243,7 +248,9 @@ async def test_a_wrong_word_of_a_host_is_refused(
         ({"host": "g", "devices": [device(id=f"g/{n}") for n in range(300)]}, "256"),
         ({"host": ""}, "host"), ({"host": "x" * 300}, "host"), ({"version": 2}, "version"),
         ({"host": "g", "devices": [], "epoch_seen": -1}, "epoch_seen"),
-        ({"role": "god"}, "role"), ({"devices": None}, "devices"),
+        ({"gateway": "here"}, "here"), ({"gateway": "x" * 300 + ":1"}, "gateway"),
+        ({"incarnation": "x" * 300}, "incarnation"), ({"role": "god"}, "role"),
+        ({"devices": None}, "devices"),
     ],
 )  # fmt: skip
 async def test_a_host_that_says_wrong_things_is_not_welcomed(
