@@ -19,7 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_scheduler.daemon import metrics
 from gpu_scheduler.daemon.cli import main as ssgmd_command
+from gpu_scheduler.daemon.config import SETTINGS
+from gpu_scheduler.daemon.keys import Role
 from gpu_scheduler.model import EndReason, HostState, LeaseState
 from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.request_words import WORDS
@@ -175,3 +178,15 @@ def test_the_page_knows_every_word() -> None:
     states = {*HostState, *LeaseState, *EndReason}
     assert {str(state) for state in states} <= _words_in("States")
     assert set(NAMES) <= _words_in("Rules and limits")
+    running = _words_in("Running it")
+    assert {role.value for role in Role} <= running
+    assert {setting.name for setting in SETTINGS} <= {
+        name.strip("`") for cell in running for name in cell.split(", ")
+    }
+
+
+def test_the_page_names_figures_that_exist() -> None:
+    figures = set(re.findall(r"\b(?:ssgmd|DCGM_FI)_\w+", PAGE.read_text()))
+    assert len(figures) > 8
+    source = Path(metrics.__file__).read_text()
+    assert [name for name in figures if name.removeprefix("ssgmd_") not in source] == []
