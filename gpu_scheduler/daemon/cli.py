@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,17 +63,20 @@ def main(
     context.obj = found
     if context.invoked_subcommand is None:
         log_as_json()
-        run_program("ssgmd", _serve(found, ready_file), fast=True)
+        with exiting_by_code("ssgmd"):
+            settings = DaemonSettings(
+                state=_state(found), budget=budget_from_environment(),
+                listen=found.text("listen") or "", http=found.text("http") or "",
+                keys=found.path("keys"), certificate=_certificate(found),
+                parameters=found.parameters,
+            )  # fmt: skip
+        run_program("ssgmd", _serve(settings, found.path("capacity"), ready_file), fast=True)
 
 
-async def _serve(found: Config, ready_file: Path | None) -> None:
-    capacity = found.path("capacity")
-    declared = None if capacity is None else await FileProbe(capacity, "declared").devices()
-    settings = DaemonSettings(
-        state=_state(found), budget=budget_from_environment(), listen=found.text("listen") or "",
-        http=found.text("http") or "", capacity=declared, keys=found.path("keys"),
-        certificate=_certificate(found), parameters=found.parameters,
-    )  # fmt: skip
+async def _serve(settings: DaemonSettings, capacity: Path | None, ready_file: Path | None) -> None:
+    if capacity is not None:
+        declared = await FileProbe(capacity, "declared").devices()
+        settings = replace(settings, capacity=declared)
     async with running_daemon(settings) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
