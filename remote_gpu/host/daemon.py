@@ -223,9 +223,12 @@ class HostDaemon:
         """
         kind = next(one.kind for one in entry.install.shares if one.index == device)
         for _ in range(CRASHES_MAX):
+            ended = Refused(Refusal.ENDED, f"lease {entry.lease} is over")
+            if self.table.find(entry.lease) is not entry:  # nobody would end a worker of it
+                raise ended
             worker = await asyncio.shield(self._worker_of(entry))
             if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
-                raise Refused(Refusal.ENDED, f"lease {entry.lease} is over")
+                raise ended
             if worker is None:
                 raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
             if worker.lanes >= LANES_MAX:
@@ -237,6 +240,7 @@ class HostDaemon:
             if taken:
                 await send_frame(stream, {"welcome": {}}, self._budget.handshake_s)
                 return
+            self._worker_gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
@@ -280,7 +284,7 @@ class HostDaemon:
 
     def _worker_gone(self, entry: Entry, worker: Worker) -> None:
         """If it crashed, its lanes are cut and the next lane gets a new one; the lease lives on."""
-        self._turns.leave(entry.lease)
+        self._turns.leave(entry.lease, worker)
         task = self._workers.get(entry.lease)
         if task is None or not task.done() or task.cancelled() or task.result() is not worker:
             return  # killed on purpose

@@ -45,10 +45,10 @@ class Turns:
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
 
-    def leave(self, lease: LeaseId) -> None:
-        """Its worker is gone. Safe to repeat."""
+    def leave(self, lease: LeaseId, worker: Computing) -> None:
+        """That worker of the lease is gone; a newer one stays. Safe to repeat."""
         for device in self._devices.values():
-            device.leave(lease)
+            device.leave(lease, worker)
 
     def heard(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
         """A worker asks for a turn, is done with one, or began one when nobody else was there."""
@@ -87,9 +87,10 @@ class _Device:
             self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
             self._tell_gates()
 
-    def leave(self, lease: LeaseId) -> None:
-        if self._members.pop(lease, None) is not None:
-            del self._open[lease]
+    def leave(self, lease: LeaseId, worker: Computing) -> None:
+        known = self._members.get(lease)
+        if known is not None and known[1] is worker:
+            del self._members[lease], self._open[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
             self._tell_gates()
 
