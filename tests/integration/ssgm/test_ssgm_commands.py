@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -220,6 +221,16 @@ def test_an_interrupted_waiter_leaves_no_ghost(lab: Lab, number: int) -> None:
     assert err.endswith("ssgm: interrupted\n")
 
 
+def shown(terminal: int, needle: bytes) -> bytes:
+    """What a terminal shows until it has shown these bytes."""
+    seen = b""
+    while needle not in seen:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 4096)
+    return seen
+
+
 def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
     lease = lab.take("-g", "2", "--sharing", "exclusive")
     ours, theirs = pty.openpty()
@@ -227,25 +238,15 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
         wanted = ("alloc", "--advisory", "--wait", "--attempt", "seen")
         with started(lab, *wanted, stdout=theirs, stderr=theirs) as waiter:
             until("it waits", lambda: len(waiting(lab)) == 1)
-            shown = b""
-
-            def told() -> bool:
-                nonlocal shown
-                shown += os.read(ours, 4096)
-                return b"number 1 in the queue" in shown
-
-            until("it says why", told)
-            assert b"\r\x1b[Kwaiting " in shown
+            assert b"\r\x1b[Kwaiting " in shown(ours, b"number 1 in the queue")
             lab.ssgm("dealloc", lease)
             assert waiter.wait(timeout=60) == 0
         with started(lab, "leases", stdout=theirs) as process:
             assert process.wait(timeout=60) == 0
-        assert b"\x1b[32mACTIVE\x1b[0m" in os.read(ours, 65536)
-        with started(lab, "leases", stdout=theirs, env={"NO_COLOR": "1"}) as process:
+        shown(ours, b"\x1b[32mACTIVE\x1b[0m")
+        with started(lab, "devices", stdout=theirs, env={"NO_COLOR": "1"}) as process:
             assert process.wait(timeout=60) == 0
-        plain = os.read(ours, 65536)
-        assert b"ACTIVE" in plain
-        assert b"\x1b" not in plain
+        assert b"\x1b" not in shown(ours, b"k80/1").partition(b"DEVICE ")[2]
     finally:
         os.close(ours)
         os.close(theirs)

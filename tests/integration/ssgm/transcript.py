@@ -8,8 +8,9 @@
 
 A command stands behind `$ `, what it prints below it; a block marked `console background` is
 started, and its output compared at the end. Compared are words: `…` in a line stands for anything,
-alone on a line for any lines; lengths of time match each other; an id or a key is the same thing
-wherever the page repeats it, whatever it is called in this run.
+alone on a line for any lines; lengths of time match each other, and so do the numbers beside a
+lease (its fence counts what happened before, on a slow machine a little more); an id is the same
+thing wherever the page repeats it, whatever it is called in this run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from dataclasses import dataclass, field
 #: Names that every run makes anew: the page's own stand for those of the run.
 _NAME = r"lease-[0-9a-z]{12}|ssgm-[0-9a-f]{16}"
 _LENGTH = r"[0-9.]+ ?(?:ms|s|min|h)\b(?: [0-9]+ (?:min|s))?"
-_TOKEN = re.compile(rf"(?P<name>{_NAME})|(?P<length>{_LENGTH})|(?P<any>…)|(?P<space>\s+)")
+_FENCE = r"(?<=  )[0-9]+(?=  )"
+_TOKEN = re.compile(
+    rf"(?P<name>{_NAME})|(?P<length>{_LENGTH})|(?P<fence>{_FENCE})|(?P<any>…)|(?P<space>\s+)"
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ class Names:
     def _token(self, match: re.Match[str], learnt: dict[str, str]) -> str:
         if match["space"]:
             return r"\s+"
+        if match["fence"]:
+            return "[0-9]+" if match.string.startswith("lease-") else match["fence"]
         if match["any"]:
             return r"[^\n]*"
         if match["length"]:
