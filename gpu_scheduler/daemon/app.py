@@ -169,7 +169,7 @@ async def running_daemon(
         stack.callback(hub.end_all, "ssgmd stops")
 
         def connection() -> Connection:
-            within_s = settings.budget.client_gone_s
+            within_s = settings.budget.handshake_s
             return Connection(desk, switchboard, metrics, gate, hello_within_s=within_s)
 
         socket = await _listen_socket(connection, settings, stack)

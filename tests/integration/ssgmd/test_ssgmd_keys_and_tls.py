@@ -8,6 +8,7 @@ import datetime
 import ipaddress
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,15 @@ async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_pa
             assert await late.next() is None
 
 
+async def why_not(client: SchedulerClient) -> str:
+    """What a client is told once its connection was tried."""
+    while True:
+        with pytest.raises(AppError) as caught:
+            await client.leases()
+        if "is ssgmd up" not in caught.value.message:
+            return caught.value.message
+
+
 @pytest.mark.asyncio
 async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
@@ -176,15 +186,13 @@ async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path
                 await client.leases()
             assert caught.value.code is ErrorCode.DENIED
         async with SchedulerClient(address, budget=BUDGET, deadline_s=0.3) as plain:
-            with pytest.raises(AppError, match="broke off before its welcome"):
-                await plain.leases()
+            assert "broke off before its welcome" in await why_not(plain)
     async with serving(tmp_path / "plain") as doors:
         access = Access(ca=tmp_path / "ca.pem")
         async with SchedulerClient(
             doors.daemon.socket, budget=BUDGET, deadline_s=0.3, access=access
         ) as client:
-            with pytest.raises(AppError, match=r"speaks no TLS 1\.3"):
-                await client.leases()
+            assert "speaks no TLS 1.3" in await why_not(client)
 
 
 @pytest.mark.asyncio
@@ -225,6 +233,7 @@ async def test_a_named_keys_file_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_nobody_keeps_a_connection_without_a_hello(tmp_path: Path) -> None:
-    async with serving(tmp_path) as doors, doors.peer() as peer:
+    budget = replace(BUDGET, handshake_s=0.1)
+    async with serving(tmp_path, budget=budget) as doors, doors.peer() as peer:
         assert (await peer.next())["error"]["code"] == "timeout"
         assert await peer.next() is None

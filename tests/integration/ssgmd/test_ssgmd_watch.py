@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.ssgmd.conftest import Doors, serving
+from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HELLO = {"op": "hello", "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
@@ -29,7 +29,7 @@ async def stream(doors: Doors, accept: str = "*/*") -> AsyncIterator[dict[str, A
 
 async def until(events: AsyncIterator[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
     """The next event that has these values."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in events:
             if wanted.items() <= event.items():
                 return event
@@ -64,7 +64,15 @@ async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None
         await until(events, event="host", host="h", state="DRAINED")
         await doors.ask("POST", "/v1/drain", {"host": "h", "device": "h/0"})
         await until(events, event="device", device="h/0", drained=True)
-        host.writer.close()
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.asyncio
+async def test_silence_is_told_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, budget=BUDGET.scaled(0.02)) as doors, doors.peer() as host:
+        events = stream(doors)
+        assert (await anext(events))["event"] == "started"
+        await host.ask(**HELLO)
         await until(events, event="host", host="h", state="LOST")
         await doors.ask("POST", "/v1/forget", {"host": "h"})
         await until(events, event="host", host="h", state=None)
