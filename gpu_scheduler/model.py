@@ -190,9 +190,12 @@ class Usage:
     memory_used_mib: int
     utilisation_pct: int
     processes: int = 0
+    temperature_c: int | None = None  #: None: the device does not tell
+    power_w: int | None = None
 
     def __post_init__(self) -> None:
-        if min(self.memory_used_mib, self.utilisation_pct, self.processes) < 0:
+        figures = (self.memory_used_mib, self.utilisation_pct, self.processes, self.power_w or 0)
+        if min(figures) < 0:
             raise invalid(f"usage of device {self.device}: a figure is below 0")
 
 
@@ -365,6 +368,7 @@ class Explanation:
     position: int | None  #: in the queue, 1 = next; None when not queued
     largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": `largest` in words
     sentence: str
+    late: bool = False  #: its deadline passed: no device can help any more
     # --- of an impossible request, and of `explain`
     short: Shortage | None = None  #: None: it is possible
     #: The most of this sort that all known devices hold when nothing is lent; None = none known.

@@ -64,6 +64,11 @@ def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> tuple[do.Outcome, L
     return do.Outcome.BUSY if busy else judgement.outcome, None
 
 
+def _late(turn: Turn, waiting: to.Waiting) -> bool:
+    left_s = turn.deadline_in_s(waiting)
+    return left_s is not None and left_s <= 0
+
+
 def never(turn: Turn, waiting: to.Waiting) -> str | None:
     """Why no waiting can help this request, whatever devices there are; None when it may."""
     left_s = turn.deadline_in_s(waiting)
@@ -128,7 +133,7 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
     if rule is None or impossible(request, inventory):
         return told
     place = f"number {position} in the queue: " if position is not None else ""
-    return replace(told, sentence=f"{place}{wanted(request)}: {rule}")
+    return replace(told, sentence=f"{place}{wanted(request)}: {rule}", late=_late(turn, waiting))
 
 
 def serve(turn: Turn) -> None:

@@ -202,6 +202,9 @@ def impossible(
         return ()
     if event.attempt is not None and event.attempt != job.attempt:
         return ()  # a late push about an earlier attempt
+    if event.explanation.late:
+        failure = Failure(reason=Reason.DEADLINE, detail=event.explanation.sentence)
+        return conclude(job, JobState.REJECTED, failure, event.wall_s)
     if job.function.on_unavailable == "cpu" and not job.fell_back:
         job.fell_back = True
         return _ask_again(job, event, pause_s=0.0)

@@ -154,6 +154,7 @@ def test_a_passed_deadline_refuses_for_ever(one):
     refused = one.pushes(do.ImpossiblePush, "s1")
     assert [push.attempt for push in refused] == ["a"]
     assert "its deadline passed" in refused[0].explanation.sentence
+    assert refused[0].explanation.late
     assert one.machine.state.queue.entries == {}
 
 

@@ -101,6 +101,15 @@ def test_a_function_says_how_often_a_job_is_tried(attempts_max: int) -> None:
         bench.one(kind)
 
 
+@pytest.mark.parametrize("way", ["fail", "cpu", "requeue"])
+def test_a_job_past_its_deadline_is_of_no_use_on_any_device(way: str) -> None:
+    bench = bench_for(on_unavailable=way).read()
+    late = replace(EXPLANATION, late=True)
+    bench.tell(on.AttemptImpossible(**NOW, job=JOB, explanation=late))
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == ("REJECTED", "DEADLINE")
+
+
 def test_an_input_by_reference_is_never_wanted_here() -> None:
     bench = bench_for(envelope="reference").received()
     assert bench.one(do.ReadInput).inline is False
