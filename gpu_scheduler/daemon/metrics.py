@@ -133,6 +133,14 @@ def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
         "DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).",
         ((labels, usage.memory_used_mib) for labels, usage in used),
     )  # fmt: skip
+    yield from _samples(
+        "DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).",
+        ((labels, of.temperature_c) for labels, of in used if of.temperature_c is not None),
+    )  # fmt: skip
+    yield from _samples(
+        "DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).",
+        ((labels, of.power_w) for labels, of in used if of.power_w is not None),
+    )  # fmt: skip
 
 
 def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:

@@ -129,10 +129,14 @@ def _described(handle: Any) -> tuple[Device, Usage]:
         id=uuid, index=0, kind=DeviceKind.CUDA, model=_text(pynvml.nvmlDeviceGetName(handle)),
         memory_mib=max(0, memory.total // 2**20 - reserved_mib - RESERVE_MIB),
     )  # fmt: skip
+    power_mw = _supported(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)), None)
     usage = Usage(
         device=uuid, memory_used_mib=memory.used // 2**20,
         utilisation_pct=_supported(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, 0),
-        processes=len(_pids(handle)),
+        processes=len(_pids(handle)), temperature_c=_supported(
+            lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)), None
+        ),
+        power_w=None if power_mw is None else power_mw // 1000,
     )  # fmt: skip
     return device, usage
 

@@ -103,6 +103,16 @@ int nvmlDeviceGetUtilizationRates(Device *device, unsigned *into) {
     into[1] = 0;
     return OK;
 }
+int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *into) {
+    if (sensor != 0 || device->slice >= 0) return NOT_SUPPORTED;
+    *into = (unsigned)of(device, "celsius");
+    return OK;
+}
+int nvmlDeviceGetPowerUsage(Device *device, unsigned *into) {
+    if (device->slice >= 0) return NOT_SUPPORTED;
+    *into = (unsigned)of(device, "milliwatts");
+    return OK;
+}
 static int processes(Device *device, const char *key, unsigned *count, Process *into) {
     unsigned found = (unsigned)of(device, key), room = *count;
     *count = found;

@@ -29,7 +29,7 @@ SOURCE = Path(__file__).with_name("nvidia_ml.c")
 TWO_BOARDS = {
     "boards": 2, "driver": "550.54.15", "cuda": 12040,
     "0.uuid": "GPU-a", "0.name": "NVIDIA L4", "0.total_mib": 23034, "0.reserved_mib": 434,
-    "0.used_mib": 3, "0.busy_pct": 7,
+    "0.used_mib": 3, "0.busy_pct": 7, "0.celsius": 41, "0.milliwatts": 72999,
     "1.uuid": "GPU-b", "1.name": "NVIDIA A100", "1.total_mib": 40960,
 }  # fmt: skip
 
@@ -89,6 +89,7 @@ async def test_devices_versions_and_figures(probe: ChildProbe) -> None:
     assert (second.id, second.index) == ("GPU-b", 1)
     usage = {one.device: one for one in await probe.usage()}["GPU-a"]
     assert (usage.memory_used_mib, usage.utilisation_pct, usage.processes) == (3, 7, 0)
+    assert (usage.temperature_c, usage.power_w) == (41, 72)
 
 
 @pytest.mark.asyncio
@@ -114,6 +115,9 @@ async def test_slices_stand_for_their_board(probe: ChildProbe, driver: Driver) -
     assert devices[1].memory_mib == 19968 - 512
     assert [d.health for d in devices] == [Health.SUSPECT, Health.SUSPECT, Health.OK]
     assert "MIG slice of GPU-a" in devices[0].detail
+    assert {one.device: one.power_w for one in await probe.usage()} == {
+        "MIG-0": None, "MIG-1": None, "GPU-b": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.asyncio
