@@ -12,6 +12,7 @@ from typing import Any
 from corekit.errors import ErrorCode
 from gpu_scheduler.model import Lease
 from gpu_scheduler.protocol import answers, requester, watch
+from gpu_scheduler.protocol.bounds import BOUNDS
 
 Schema = dict[str, Any]
 
@@ -121,7 +122,7 @@ def _reading(op: str, schemas: dict[str, Schema]) -> Schema:
     fields = [
         {
             "name": field.name, "in": "query", "required": _required(field),
-            "schema": _scalar(hints[field.name]),
+            "schema": _bounded(_scalar(hints[field.name]), cls, field.name),
         }
         for field in dataclasses.fields(cls)
         if _is_scalar(hints[field.name])
@@ -235,10 +236,22 @@ def _reference(cls: Any, schemas: dict[str, Schema]) -> Schema:
         schemas[cls.__name__] = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {field.name: schema_of(hints[field.name], schemas) for field in fields},
+            "properties": {
+                field.name: _bounded(schema_of(hints[field.name], schemas), cls, field.name)
+                for field in fields
+            },
             "required": [field.name for field in fields if _required(field)],
         }
     return {"$ref": f"#/components/schemas/{cls.__name__}"}
+
+
+def _bounded(schema: Schema, cls: type[Any], field: str) -> Schema:
+    """With the limits of that field; null has none."""
+    bounds = BOUNDS.get(cls, {}).get(field, {})
+    if "anyOf" in schema and bounds:
+        one, *rest = schema["anyOf"]
+        return {"anyOf": [{**one, **bounds}, *rest]}
+    return {**schema, **bounds}
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

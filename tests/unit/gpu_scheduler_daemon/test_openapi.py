@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from corekit.decode import encode
+import pytest
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import LENGTH_S_MAX, Request
+from gpu_scheduler.protocol.bounds import BOUNDS
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, openapi
 from gpu_scheduler.protocol.requester import OPS, Attempt
 
@@ -37,5 +42,51 @@ def test_a_request_matches_its_description() -> None:
     assert SCHEMAS["Attempt"]["required"] == ["holder", "n", "revision", "request"]
     assert SCHEMAS["Request"]["properties"]["sharing"] == {"enum": ["shared", "exclusive"]}
     assert SCHEMAS["Request"]["properties"]["max_wait_s"] == {
-        "anyOf": [{"type": "number"}, {"type": "null"}]
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": LENGTH_S_MAX}, {"type": "null"}]
     }
+
+
+#: What an op cannot do without, where its bounds are tried.
+NEEDED: dict[str, Any] = {
+    "holder": "h", "n": 1, "revision": 1, "request": {}, "attempt": "a", "lease": "l", "to": "t",
+    "handle": "x", "compute_limit_pct": 50, "connect_by_s": 1, "reason": "CAP", "outcome": "o",
+    "name": "n", "value": 1,
+}  # fmt: skip
+
+
+def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:
+    """A value that a keyword just allows, and one that it does not."""
+    match keyword:
+        case "minimum":
+            return bound, bound - 1
+        case "maximum":
+            return bound, bound + 1
+        case "exclusiveMinimum":
+            return bound + 0.001, bound
+        case "minLength":
+            return "x" * bound, "x" * (bound - 1)
+        case "maxLength":
+            return "x" * bound, "x" * (bound + 1)
+        case "maxItems":
+            return ["x"] * bound, ["x"] * (bound + 1)
+    raise AssertionError(keyword)
+
+
+TRIALS = [
+    pytest.param(cls, field, *at_and_beyond(keyword, bound), id=f"{cls.__name__}.{field}.{keyword}")
+    for cls, fields in BOUNDS.items()
+    for field, bounds in fields.items()
+    for keyword, bound in bounds.items()
+]
+
+
+@pytest.mark.parametrize(("cls", "field", "at", "beyond"), TRIALS)
+def test_a_described_bound_is_the_classes_own(cls: Any, field: str, at: Any, beyond: Any) -> None:
+    known = {each.name for each in dataclasses.fields(cls)}
+    needed = {name: value for name, value in NEEDED.items() if name in known}
+    if cls is Request:
+        needed = {}
+    decode(cls, {**needed, field: at})
+    with pytest.raises(AppError) as caught:
+        decode(cls, {**needed, field: beyond})
+    assert caught.value.code is ErrorCode.INVALID
