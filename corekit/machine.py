@@ -12,17 +12,14 @@ Recovery applies the journalled changes with `apply` and never asks a policy aga
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
-
-from corekit.values import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 EventT = TypeVar("EventT", contravariant=True)
 ChangeT = TypeVar("ChangeT")
 ActionT = TypeVar("ActionT")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[ChangeT, ActionT]):
+class Decision(NamedTuple, Generic[ChangeT, ActionT]):
     """What one event led to."""
 
     changes: tuple[ChangeT, ...] = ()  #: must be durable before any action runs

@@ -16,18 +16,7 @@ from gpu_scheduler.model import LeaseState
 def apply_part(state: State, part: do.Part) -> None:
     """Bring one part into the state."""
     state.position += 1
-    match part:
-        case do.EpochStarted():
-            state.epoch, state.position = part.epoch, part.position
-        case (
-            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.DeviceDrained()
-            | do.DeviceChanged() | do.HostForgotten()
-        ):  # fmt: skip
-            _known(state, part)
-        case do.RequestQueued():
-            state.queue.put(part.waiting)
-        case do.RequestDropped():
-            state.queue.drop(part.attempt)
+    match part:  # what is frequent comes first
         case (
             do.LeaseGranted() | do.LeaseChanged() | do.LeaseProlonged() | do.LeaseResized()
             | do.LeaseTransferred()
@@ -35,6 +24,17 @@ def apply_part(state: State, part: do.Part) -> None:
             _lent(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
+        case do.RequestQueued():
+            state.queue.put(part.waiting)
+        case do.RequestDropped():
+            state.queue.drop(part.attempt)
+        case do.EpochStarted():
+            state.epoch, state.position = part.epoch, part.position
+        case (
+            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.DeviceDrained()
+            | do.DeviceChanged() | do.HostForgotten()
+        ):  # fmt: skip
+            _known(state, part)
         case do.ParameterSet():
             state.set_parameter(part.name, part.value)
         case do.TenantUsed():

@@ -73,8 +73,7 @@ def capacity_of(devices: Iterable[Device]) -> Amount:
     return Amount(len(memory), sum(memory), COMPUTE_PCT_MAX * len(memory))
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(NamedTuple):
     """What a tenant gave back, in amounts × seconds, decayed up to a moment."""
 
     amount: Amount

@@ -101,7 +101,10 @@ class Turn:
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
         """In the order of its shares; the first is where its session lives."""
-        return list(dict.fromkeys(share.host for share in entry.lease.shares))
+        shares = entry.lease.shares
+        if len(shares) == 1:
+            return [shares[0].host]
+        return list(dict.fromkeys(share.host for share in shares))
 
     def owner_of(self, entry: LeaseEntry) -> str | None:
         record = self.record_of(entry.lease.holder)

@@ -6,7 +6,6 @@ a host is HMAC-SHA256(key, lease ‖ 0 ‖ fence ‖ 0 ‖ host): it can be made
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -52,7 +51,7 @@ class Secrets:
     def of(self, lease: str, fence: int, host: str) -> str:
         """Hex of the 32 bytes."""
         message = f"{lease}\0{fence}\0{host}".encode()
-        return hmac.new(self._key, message, hashlib.sha256).hexdigest()
+        return hmac.digest(self._key, message, "sha256").hex()
 
 
 def _create(path: Path) -> None:
