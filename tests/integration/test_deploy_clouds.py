@@ -360,6 +360,7 @@ def test_a_cloud_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     cloud.close()
 
 
+@pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
 def test_a_package_goes_through_its_own_bucket(bench: Bench) -> None:
     deployment = "deployment: {{bucket: through-uploads}}\n      init_script"
     file = bench.write(PLAIN.replace("init_script", deployment), "through")

@@ -82,7 +82,9 @@ def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
         "f:1:20: warning: functions.aws[0].lambda.init_script: an image's own command is not run here: nothing runs until you add init_script"
     ]
     ecr = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/b"
-    on_aws = text.replace("a/b", ecr).replace("}]}}]}", "}]}, iam: {role: 'arn:aws:iam::123456789012:role/r'}}]}")
+    on_aws = text.replace("a/b", ecr).replace(
+        "}]}}]}", "}]}, iam: {role: 'arn:aws:iam::123456789012:role/r'}}]}"
+    )
     assert findings(on_aws, {}, AWS) == []
 
 
