@@ -10,6 +10,7 @@ from typing import Any
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from simulator.books import TenantBooks
+from simulator.job_books import JobBooks
 
 
 class Violation(AssertionError):
@@ -21,6 +22,8 @@ class Checker:
     """Collects the trace and looks at every decision."""
 
     books: TenantBooks
+    jobs: JobBooks = field(default_factory=JobBooks)
+    violation: Violation | None = None  #: the first, wherever it was raised
     fence: int = 0
     decisions: int = 0
     _trace: Any = field(default_factory=hashlib.sha256)
@@ -36,12 +39,24 @@ class Checker:
     def scheduler_decided(
         self, machine: SchedulerMachine, event: object, entries: Sequence[Any]
     ) -> None:
-        """Invariants of the core, and fences that only rise, over every restart."""
+        """Invariants of the core, and fences that only rise, over every restart.
+
+        Raises Violation into whoever asked; that may be a replica, so it is kept as well.
+        """
+        try:
+            self._judge(machine, event, entries)
+        except Violation as violation:
+            self.violation = self.violation or violation
+            raise
+
+    def _judge(self, machine: SchedulerMachine, event: object, entries: Sequence[Any]) -> None:
         self.decisions += 1
         broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
         beyond = [text for entry in entries for text in self.books.note(entry)]
+        wall_s = getattr(event, "wall_s", 0.0)
+        beyond += [text for entry in entries for text in self.jobs.note(entry, wall_s)]
         if beyond:
             raise Violation(f"after {type(event).__name__}: {beyond}")
         for part in [part for entry in entries for part in entry.parts]:

@@ -15,7 +15,7 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
-from corekit.ids import IdSource
+from corekit.ids import IdSource, JobId
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
@@ -264,6 +264,8 @@ class World:
         deadline_s = self.scenario.faults_end_s + QUIET_AFTER_S
         while self.clock.monotonic_s() < deadline_s:
             await asyncio.sleep(10.0)
+            if self.checker.violation is not None:
+                raise self.checker.violation
             if self.clock.monotonic_s() > self.scenario.faults_end_s and self._quiet():
                 return
         raise Violation(f"not quiet after {deadline_s:.0f} s: {self._left()}")
@@ -295,6 +297,9 @@ class World:
             if stored is None:
                 raise Violation(f"{job} is over without a result")
             result = Result.from_json(self.bodies.read(stored.segments))
+            record = self.scheduler.machine.state.records.get(JobId(job))
+            if record is not None and record.outcome != result.state:
+                raise Violation(f"{job} is {result.state}, its record says {record.outcome}")
             outcomes[result.state] = outcomes.get(result.state, 0) + 1
             commits = functions.successes.get(job, 0)
             if commits > 1 or (commits == 1) != (result.state == "SUCCEEDED"):

@@ -22,6 +22,9 @@ from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Sharing, Step
 
+#: In a record's times, beside the steps: when the lease of its newest attempt ended.
+LEASE_ENDED = "LEASE_ENDED"
+
 # ---------------------------------------------------------------------- granting
 
 
@@ -329,7 +332,7 @@ def end(turn: Turn, entry: LeaseEntry, reason: EndReason, detail: str = "") -> N
     turn.capacity_freed = True
     record = turn.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
-        stamped = {**record.times, "LEASE_ENDED": turn.wall_s}
+        stamped = {**record.times, LEASE_ENDED: turn.wall_s}
         turn.write(replace(record, times=stamped), reason=reason.value)
     for host in turn.hosts_of(entry):
         turn.act(_end_on(host, entry, reason))
@@ -374,4 +377,6 @@ def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
         turn.state.queue.set_aside_one(waiting.attempt)
     turn.start_patience(waiting)
     if record is not None:
-        turn.write(record, Step.WAITING, lease=None, reason=None)
+        untried = (Step.RESERVED.value, LEASE_ENDED)
+        times = {name: at_s for name, at_s in record.times.items() if name not in untried}
+        turn.write(replace(record, times=times), Step.WAITING, lease=None, reason=None)
