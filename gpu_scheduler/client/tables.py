@@ -64,7 +64,9 @@ def hosts(found: InventoryAnswer) -> str:
         for host in found.hosts
     ]  # fmt: skip
     head = ("HOST", "STATE", "GATEWAY", "DEVICES", "LEASES", "HEARD BEFORE")
-    return table(head, rows, "no host has registered yet")
+    shown = table(head, rows, "no host has registered yet")
+    declared = len(found.declared) + found.declared_left_out
+    return f"{shown}\n{declared} more devices are declared" if declared else shown
 
 
 def devices(found: InventoryAnswer) -> str:
