@@ -26,33 +26,47 @@ def _words(closed: type[StrEnum]) -> tuple[str, ...]:
     return tuple(word.value for word in closed)
 
 
-def _word(key: str, reader: Reader, to: str | None = None, refused: str = "") -> Key:
+def _word(
+    key: str,
+    reader: Reader,
+    to: str | None = None,
+    *,
+    refused: str = "",
+    default: str | None = None,
+) -> Key:
     """A word of the scheduler's requests; `ssgm` says the same with the same words."""
-    return Key(reader=reader, to=to, about=_HELP[key], refused=refused)
+    return Key(reader=reader, to=to, about=_HELP[key], refused=refused, default=default)
 
 
 _COMPUTE = Block(
     into=Compute,
     short="guarantee",
     keys={
-        "guarantee": Key(reader=Percent(), to="guarantee_pct", about=_HELP["compute_guarantee"]),
-        "limit": Key(reader=Percent(), to="limit_pct", about=_HELP["compute_limit"]),
+        "guarantee": _word("compute_guarantee", Percent(), "guarantee_pct", default="0 %"),
+        "limit": _word("compute_limit", Percent(), "limit_pct", default="100 %"),
     },
 )
 GPU = Block(
     into=Gpu,
     keys={
         "count": _word("count", Whole(low=1, high=COUNT_MAX)),
-        "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True)),
-        "models": _word("models", ListOf(item=_TEXT, one=True)),
-        "memory": _word("memory", Memory(), "memory_mib"),
+        "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
+        "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
+        "memory": _word(
+            "memory", Memory(), "memory_mib",
+            default="all of an exclusive device, none of a shared one",
+        ),
         "compute": Key(
             reader=_COMPUTE,
             about="Guarantee and limit of compute in percent of one device; a lone number is the"
             " guarantee.",
         ),
-        "compute_guarantee": _word("compute_guarantee", Percent(), "compute_guarantee_pct"),
-        "compute_limit": _word("compute_limit", Percent(), "compute_limit_pct"),
+        "compute_guarantee": _word(
+            "compute_guarantee", Percent(), "compute_guarantee_pct", default="0 %"
+        ),
+        "compute_limit": _word(
+            "compute_limit", Percent(), "compute_limit_pct", default="100 %"
+        ),
         "sharing": _word("sharing", Choice(_words(Sharing))),
         "placement": _word("placement", Choice(_words(Placement))),
         "min_driver": _word("min_driver", Version()),
@@ -65,7 +79,12 @@ GPU = Block(
             "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
         ),
         "max_wait": _word("max_wait", Duration(), "max_wait_s"),
-        "deadline": _word("deadline", Duration(), "deadline_s"),
+        "deadline": Key(
+            reader=Duration(),
+            to="deadline_s",
+            about="A job that waited this long is of no use any more and ends as DEADLINE; it goes"
+            " on through hand-backs and further attempts.",
+        ),
         "lease_length": Key(
             reader=Duration(),
             to="lease_s",

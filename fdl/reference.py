@@ -12,6 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.units import format_duration
 from fdl.keys import DOCUMENT, Element
 from fdl.nodes import did_you_mean
+from fdl.scalars import Choice
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Reader
 
 
@@ -52,7 +53,14 @@ class Known:
         about = self.key.about
         if self.key.refused:
             return f"{about} {_sentence(self.key.refused)}".strip()
-        return f"{about} Becomes: {self.key.becomes}." if self.key.becomes else about
+        if self.key.becomes:
+            return f"{about} Becomes: {self.key.becomes}."
+        reader = self.key.reader
+        by_reason: dict[str, list[str]] = {}
+        for word, why in (reader.refused if isinstance(reader, Choice) else {}).items():
+            by_reason.setdefault(why, []).append(f"`{word}`")
+        refused = [f"Refused: {', '.join(words)}: {why}." for why, words in by_reason.items()]
+        return " ".join([about, *refused])
 
     def text(self) -> str:
         """All of it, for a terminal."""

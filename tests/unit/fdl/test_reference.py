@@ -75,7 +75,9 @@ def test_a_key_is_found_by_its_end() -> None:
     (memory,) = explain("gpu.memory")
     assert memory.text() == (
         "functions.aws[].gpu.memory\n  Of each device: MiB, or with a unit.\n"
-        "  value: MiB, or '4GiB'\n  default: 0\n  done"
+        "  value: MiB, or '4GiB'\n"
+        "  default: all of an exclusive device, none of a shared one\n"
+        "  done"
     )
     assert [known.short for known in explain("memory")] == ["lambda.memory", "gpu.memory"]
     with pytest.raises(AppError, match="there is no key 'memroy'; did you mean 'memory'"):
