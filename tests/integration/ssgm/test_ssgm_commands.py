@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gpu_scheduler.client import client
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Lab, run_ssgm
 
@@ -64,6 +65,16 @@ def test_a_lease_is_renewed_resized_and_transferred(lab: Lab) -> None:
     for command in (("renew",), ("resize", "50"), ("transfer", "session-other")):
         arguments = (command[0], "lease-of-yore", *command[1:])
         assert lab.ssgm(*arguments).returncode == 3, arguments
+
+
+def test_long_lists_come_in_pages(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PAGE_MAX", 1)  # of devices or shares
+    taken = [lab.take("--attempt", f"one-{n}") for n in range(3)]
+    found = lab.json("leases")
+    assert [lease["id"] for lease in found["leases"]] == taken
+    assert list(found["ends_in_s"]) == taken
+    (host,) = lab.json("hosts")["hosts"]
+    assert len(host["devices"]) == 2, "a host is not split"
 
 
 def test_one_device_is_drained_by_its_name(lab: Lab) -> None:
