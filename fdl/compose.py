@@ -115,10 +115,6 @@ def _location(mark: Any) -> Location:
     return Location(mark.line + 1, mark.column + 1)
 
 
-def _span(event: Any) -> tuple[int, int]:
-    return event.start_mark.index, event.end_mark.index
-
-
 class _Composer:
     """PyYAML's events to located nodes; refuses what the module's docstring lists."""
 
@@ -158,13 +154,20 @@ class _Composer:
         if tag is not None:
             raise self._refuse(event, f"the tag {tag}: tags are not allowed here")
         if isinstance(event, yaml.ScalarEvent):
-            self.spans.append(_span(event))
+            self.spans.append(self._span(event))
             return Scalar(text=event.value, plain=event.style is None, at=at)
         if depth >= DEPTH_MAX:
             raise self._refuse(event, f"nested deeper than {DEPTH_MAX} levels")
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(items=self._items(depth), at=at, flow=bool(event.flow_style))
         return Mapping(entries=self._entries(depth), at=at, flow=bool(event.flow_style))
+
+    def _span(self, event: Any) -> tuple[int, int]:
+        """Where no comment can be; the line that opens a block (`|`, `>`) may end with one."""
+        start, end = event.start_mark.index, event.end_mark.index
+        if event.style in ("|", ">"):
+            start = max(start, self._source.text.find("\n", start))
+        return start, end
 
     def _items(self, depth: int) -> tuple[Node, ...]:
         items = []

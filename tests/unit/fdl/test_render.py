@@ -45,14 +45,14 @@ functions:
                 # before memory
                 memory:    512
                 input: [ {path: x/y,suffix: [.a,   .b]} ]
-                description: >-
+                description: >-   # in short
                     folded
                     text
                 environment: {Variables: {
                     LONG: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,   # in the middle
                     OTHER: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}}
             gpu:
-x-note: |
+x-note: |  # as it is
     two
       lines # no comment
 # the end
@@ -67,13 +67,13 @@ functions:
       # before memory
       memory: 512
       input: [{path: x/y, suffix: [.a, .b]}]
-      description: "folded text"
+      description: "folded text"  # in short
       environment:
         Variables:
           LONG: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa              # in the middle
           OTHER: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
     gpu:
-x-note: |
+x-note: |  # as it is
   two
     lines # no comment
 # the end
