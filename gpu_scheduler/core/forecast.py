@@ -53,9 +53,7 @@ def start_of_head_s(view: StateView, budget: Budget) -> float | None:
     return start_s
 
 
-def free_for_s(
-    view: StateView, budget: Budget, device: DeviceId, request: Request
-) -> float | None:
+def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Request) -> float | None:
     """When enough leases on one device have ended (monotonic); 0 = now, None = not known."""
     entry = view.inventory.devices.get(device)
     if entry is None:

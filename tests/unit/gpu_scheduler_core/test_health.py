@@ -95,9 +95,7 @@ def test_neighbours_are_not_touched(world, device):
     [used] = [share.device for share in single.shares]
     other = "d2" if used == "d1" else "d1"
     index = {"d1": 0, "d2": 1}
-    world.report(
-        "h1", device(other, index=index[other], **BAD), device(used, index=index[used])
-    )
+    world.report("h1", device(other, index=index[other], **BAD), device(used, index=index[used]))
     assert [x.id for x in world.leases] == [single.id]  # a gang lives on all of its devices
     assert gang.id not in world.machine.state.leases
     assert world.reserve("next", Request(memory_mib=400)).granted.lease.shares[0].device == used
