@@ -151,6 +151,7 @@ async def running_daemon(
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         door = HttpDoor(metrics, journal, gate)
         http = await _listen_http(door, settings, stack)
+        logger.info("recovering", extra={"event": "recovering", "http": http})
         with _using(settings.state):  # in a thread: health is answered meanwhile
             await asyncio.to_thread(_recover, machine, journal)
         for event in _first_events(settings, clock):  # before anybody can ask
