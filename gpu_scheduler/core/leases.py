@@ -128,7 +128,8 @@ def _prolong_problem(turn: Turn, entry: LeaseEntry, lease_s: float) -> tuple[Err
         text = f"lease {lease.id} may last {most_s:g} s in all (parameter lease_s_max)"
         return ErrorCode.INVALID, text
     devices = turn.state.inventory.devices
-    if any(devices[share.device].kept_for is not None for share in lease.shares):
+    later = entry.deadline_s is None or turn.at_s + lease_s > entry.deadline_s
+    if later and any(devices[share.device].kept_for is not None for share in lease.shares):
         text = f"lease {lease.id} cannot go on: its device is kept for a request that waited long"
         return ErrorCode.CONFLICT, text
     return None

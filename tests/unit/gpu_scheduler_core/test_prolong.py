@@ -62,6 +62,9 @@ def test_nobody_goes_on_with_what_is_kept_for_the_head(lent, code):
     world.ask(on.SetAsked, name="bypass_max", value=0)
     assert world.reserve("head", WHOLE, session="s2").outcome is do.Outcome.WAITING
     assert prolong(world, lease, 100.0).code is code.CONFLICT
+    assert prolong(world, lease, 5.0) == do.Done(), "but it may end sooner"
+    world.advance(6.0)
+    assert [live.attempt for live in world.leases] == ["head"]
 
 
 def test_a_session_lease_has_no_length_to_change(one, code):
