@@ -25,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,7 @@ MONITORS, DEVICES_EACH = 1_000, 4
 GRANTS_PER_S = 200  #: far below what ssgmd can do: the daemon is not to be busy with the client
 SETTLE_S = 2.5  #: after the fleet was stopped every monitor reports once
 CORES_TARGET, RATIO_TARGET = 0.2, 1.5
+_REPORTS = 'ssgmd_requests_total{op="report"}'
 #: Connects that wait for their welcome at once; the fleet arrives within seconds.
 ARRIVE_AT_ONCE = 50
 
@@ -142,6 +144,14 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def reports(daemon: dict[str, str]) -> int:
+    """How many ssgmd has heard."""
+    with urllib.request.urlopen(f"http://{daemon['http']}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    [line] = [one for one in text.splitlines() if one.startswith(_REPORTS)]
+    return int(float(line.rpartition(" ")[2]))
+
+
 @dataclass
 class Answer:
     """All rounds."""
@@ -149,6 +159,7 @@ class Answer:
     alone: Measured = field(default_factory=Measured)
     with_fleet: Measured = field(default_factory=Measured)
     cores: list[float] = field(default_factory=list)
+    reports_per_s: list[float] = field(default_factory=list)  #: as ssgmd counted them
 
 
 def run(rounds: int, seconds: float, monitors: int) -> Answer:
@@ -175,17 +186,19 @@ def _rounds(
     daemons: dict[str, dict[str, str]], fleet_pid: int, rounds: int, seconds: float
 ) -> Answer:
     answer = Answer()
-    crowded_pid = int(daemons["crowded"]["pid"])
+    crowded = daemons["crowded"]
+    crowded_pid = int(crowded["pid"])
     for _ in range(rounds):
         os.kill(fleet_pid, signal.SIGSTOP)
         asyncio.run(grants(daemons["lone"]["socket"], seconds, answer.alone))
         os.kill(fleet_pid, signal.SIGCONT)
         time.sleep(SETTLE_S)
-        begin_s, spent_s = time.monotonic(), cpu_s(crowded_pid)
+        counted, begin_s, spent_s = reports(crowded), time.monotonic(), cpu_s(crowded_pid)
         time.sleep(2 * Budget().host_report_s)
         lasted_s = time.monotonic() - begin_s
         answer.cores.append((cpu_s(crowded_pid) - spent_s) / lasted_s)
-        asyncio.run(grants(daemons["crowded"]["socket"], seconds, answer.with_fleet))
+        answer.reports_per_s.append((reports(crowded) - counted) / lasted_s)
+        asyncio.run(grants(crowded["socket"], seconds, answer.with_fleet))
     return answer
 
 
@@ -207,6 +220,9 @@ def figures(answer: Answer) -> list[report.Figure]:
             target=f"<= {RATIO_TARGET}", met=ratio <= RATIO_TARGET,
         ),
         report.Figure(metric="grant_p99_ms", value=crowded_ms, unit="ms"),
+        report.Figure(
+            metric="reports_per_s", value=statistics.median(answer.reports_per_s), unit="1/s"
+        ),
     ]  # fmt: skip
     for name, measured in (("alone", answer.alone), ("fleet", answer.with_fleet)):
         p50_ms = statistics.median(measured.p50_ms)
@@ -217,7 +233,7 @@ def figures(answer: Answer) -> list[report.Figure]:
 def main() -> None:
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one round")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one round")
     parser.add_argument("--monitors", type=int, default=MONITORS)
     parser.add_argument("--fleet-of", metavar="ADDRESS", help=argparse.SUPPRESS)
     parser.add_argument("--ready-file", type=Path, help=argparse.SUPPRESS)
