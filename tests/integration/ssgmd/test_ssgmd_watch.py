@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from corekit.budget import Budget
+from tests.integration.ssgmd.conftest import Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HELLO = {"op": "hello", "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
@@ -69,7 +70,7 @@ async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None
 
 @pytest.mark.asyncio
 async def test_silence_is_told_too(tmp_path: Path) -> None:
-    async with serving(tmp_path, budget=BUDGET.scaled(0.02)) as doors, doors.peer() as host:
+    async with serving(tmp_path, budget=Budget().scaled(0.02)) as doors, doors.peer() as host:
         events = stream(doors)
         assert (await anext(events))["event"] == "started"
         await host.ask(**HELLO)
