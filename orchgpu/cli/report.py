@@ -31,8 +31,17 @@ def timeline(job: Followed) -> dict[str, Any]:
     relative["RLat"] = relative["REnd"]
     relative["DLat"] = relative["EStart"]
     relative["ELat"] = _difference(relative["EEnd"], relative["EStart"])
+    relative["steps"] = {name: round(at_s - start_s, 4) for name, at_s in _steps(job)}
     relative["wall_clock"] = wall
     return relative
+
+
+def _steps(job: Followed) -> list[tuple[str, float]]:
+    """The states its record went through, in their order, with the wall clock of each."""
+    times: Mapping[str, float] = job.record.times if job.record is not None else {}
+    named = {state.value for state in JobState} | {"ENDED"}
+    reached = [(name, at_s) for name, at_s in times.items() if name in named]
+    return sorted(reached, key=lambda step: step[1])
 
 
 def _wall_clock(job: Followed) -> dict[str, float | None]:
@@ -101,12 +110,15 @@ def say_outcome(job: Followed) -> None:
 
 
 def say_timeline(job: Followed) -> None:
-    """All moments on one line."""
+    """Moments, latencies and the steps of the job's record, a line each."""
     times = timeline(job)
     moments = "  ".join(f"{name} {_seconds(times[name])}" for name in MOMENTS)
     click.echo(f"  {moments}")
     latencies = "  ".join(f"{name} {_seconds(times[name])}" for name in ("RLat", "DLat", "ELat"))
     click.echo(f"  {latencies}")
+    if times["steps"]:
+        steps = "  ".join(f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items())
+        click.echo(f"  {steps}")
 
 
 def _seconds(value: float | None) -> str:

@@ -19,6 +19,7 @@ from orchgpu.local.child import birth_of
 ROOT = Path(__file__).resolve().parents[2]
 #: Two cores, shared with the rest of a test run.
 DEMO_WITHIN_S = 110
+STEPS = {"RECEIVED", "RESERVED", "STAGED", "RUNNING", "COMMITTED", "ENDED"}
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
 
@@ -99,6 +100,7 @@ def assert_good(shown: dict[str, Any]) -> None:
         moments = [job["timeline"][name] for name in MOMENTS]
         assert moments == sorted(moments), job["timeline"]
         assert moments[0] == 0.0
+        assert set(job["timeline"]["steps"]) >= STEPS
 
 
 @pytest.mark.timeout(240)
@@ -178,9 +180,7 @@ def test_a_local_system_keeps_functions_over_down_and_up(
     status, out, _ = orchgpu(environment, "jobs", "--json")
     (known,) = json.loads(out)["jobs"]
     assert known["job_id"] == job["job_id"]
-    assert set(known["times"]) >= {
-        "RECEIVED", "RESERVED", "STAGED", "RUNNING", "COMMITTED", "ENDED",
-    }  # fmt: skip
+    assert set(known["times"]) >= STEPS
     status, out, _ = orchgpu(environment, "gpus", "--json")
     assert [host["host"] for host in json.loads(out)["hosts"]] == ["gpu-a", "gpu-b"]
     assert orchgpu(environment, "down")[0] == 0

@@ -51,12 +51,14 @@ def test_a_timeline_has_the_papers_moments_in_seconds() -> None:
     assert [times[name] for name in MOMENTS] == [0.0, 0.5, 1.0, 3.0, 3.5, 4.0]
     assert (times["RLat"], times["DLat"], times["ELat"]) == (4.0, 1.0, 2.0)
     assert times["wall_clock"]["RStart"] == 100.0
+    assert list(times["steps"].items()) == [("RECEIVED", 0.5), ("COMMITTED", 3.5), ("ENDED", 4.0)]
 
 
 def test_moments_that_never_came_are_none() -> None:
     times = timeline(followed())
     assert [times[name] for name in MOMENTS] == [0.0, None, None, None, None, None]
     assert (times["RLat"], times["DLat"], times["ELat"]) == (None, None, None)
+    assert times["steps"] == {}
 
 
 def test_a_failed_jobs_result_is_seen_though_its_code_never_ran() -> None:
