@@ -20,17 +20,23 @@ EXAMPLES = sorted(path.parent for path in (ROOT / "fdl/examples").glob("*/fdl.ya
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_complete(folder: Path) -> None:
     document = parse((folder / "fdl.yaml").read_bytes(), f"{folder.name}/fdl.yaml")
-    (function,) = document.functions.aws
-    assert function.name == folder.name
-    assert function.lends
-    script = folder / (function.function.init_script or "")
-    assert os.access(script, os.X_OK)
-    assert script.read_text().startswith("#!/usr/bin/env python3\n")
-    suffixes = tuple(s for storage in function.user_input for s in storage.suffixes)
-    inputs = sorted((folder / "input").iterdir())
-    assert inputs
-    assert all(path.name.endswith(suffixes or ("",)) for path in inputs)
-    assert f"orchgpu run {folder.name} " in (folder / "README.md").read_text()
+    functions = document.functions.aws
+    assert any(function.lends for function in functions)
+    for function in functions:
+        script = folder / (function.function.init_script or "")
+        assert os.access(script, os.X_OK)
+        assert script.read_text().startswith("#!/usr/bin/env python3\n")
+    text = (folder / "README.md").read_text()
+    assert f"orchgpu deploy fdl/examples/{folder.name}/fdl.yaml" in text
+    commands = re.findall(r"(?m)^orchgpu run (\S+) (\S+)", text)
+    for name, files in commands:
+        (function,) = [one for one in functions if one.name == name]
+        suffixes = tuple(s for storage in function.user_input for s in storage.suffixes)
+        found = list(ROOT.glob(files))
+        assert found
+        assert all(path.name.endswith(suffixes or ("",)) for path in found)
+    places = [f"s3://{storage.path}/" for storage in functions[0].user_input]
+    assert commands or all(f"Upload to `{place}`" in text for place in places)
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
