@@ -8,20 +8,32 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.model import GrantedLease, Share
+from gpu_scheduler.model import DeviceKind, GrantedLease, Share
 from remote_gpu.wire.variables import allowed_variables
 
 #: Modules of this package; the FDL's `gpu.middleware` names one of them.
-_NAMES = ("builtin", "rcuda")
+_NAMES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCommand:
-    """What a host starts for one lease, behind its gateway."""
+    """What a host starts for one lease, behind its gateway; the program is the operator's to name.
 
-    arguments: tuple[str, ...]
-    variables: Mapping[str, str] = field(default_factory=dict)  #: beside the host's own
-    port: int  #: it listens there, on 127.0.0.1
+    It runs in a folder of its own, which holds `files`.
+    """
+
+    arguments: tuple[str, ...] = ()  #: after the program
+    variables: Mapping[str, str] = field(default_factory=dict)  #: beside the few of the host
+    files: Mapping[str, str] = field(default_factory=dict)  #: name → contents
+    port: int  #: the first one it listens on; 0 = one of its own choice, which the host looks up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the function finds one device of its lease."""
+
+    host: int  #: number of the host in the connection, whose door is `127.0.0.1:{host}`
+    device: int  #: as that host's server numbers those it sees
 
 
 class Middleware(Protocol):
@@ -34,8 +46,10 @@ class Middleware(Protocol):
         """What its unmodified client needs in the function's environment."""
         ...
 
-    def server_command(self, share: Share, port: int) -> ServerCommand | None:
-        """What the host starts for one share; None when gpud itself is the server."""
+    def server_command(
+        self, fence: int, shares: tuple[Share, ...], port: int
+    ) -> ServerCommand | None:
+        """What a host starts for its shares of a lease; None when gpud itself is the server."""
         ...
 
 
@@ -95,6 +109,57 @@ def connection(middleware: str, granted: GrantedLease) -> dict[str, Any]:
             for host, of_host in shares.items()
         ],
     }
+
+
+def places(granted: GrantedLease) -> tuple[Place, ...]:
+    """Where each share of a lease is found, in the order of the lease."""
+    found: list[Place] = []
+    devices: dict[str, int] = {}  # seen so far, by host in the order of the connection
+    for share in granted.lease.shares:
+        device = devices[share.host] = devices.get(share.host, -1) + 1
+        found.append(Place(host=list(devices).index(share.host), device=device))
+    return tuple(found)
+
+
+def check_one_host(middleware: str, granted: GrantedLease) -> None:
+    """Raises INVALID for a lease that a client with one server address cannot use whole."""
+    hosts = {share.host for share in granted.lease.shares}
+    if len(hosts) > 1:
+        raise AppError(
+            ErrorCode.INVALID,
+            f"a client of {middleware} reaches one host, and lease {granted.lease.id} has devices"
+            f" on {len(hosts)}; ask for fewer devices, or place them on one host",
+        )
+
+
+def device_variables(shares: tuple[Share, ...]) -> dict[str, str]:
+    """A server sees the CUDA devices of its lease alone, in the lease's order, with its limits.
+
+    MPS holds a process to its limits where its daemon runs; HAMi-core where the operator's program
+    preloads it. Without either, limits of a shared device are advice.
+    """
+    cuda = [share for share in shares if share.kind is DeviceKind.CUDA]
+    variables = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of NVML's indices
+        "CUDA_VISIBLE_DEVICES": ",".join(_visible(share) for share in cuda),  # empty = none
+    }
+    shared = [(number, share) for number, share in enumerate(cuda) if not share.exclusive]
+    if shared:
+        limits = ",".join(f"{number}={share.memory_mib}M" for number, share in shared)
+        compute_pct = str(min(share.compute_limit_pct for _, share in shared))
+        variables |= {
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits,
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": compute_pct,
+            "CUDA_DEVICE_SM_LIMIT": compute_pct,  # HAMi-core's, as the next ones
+        }
+        for number, share in shared:
+            variables[f"CUDA_DEVICE_MEMORY_LIMIT_{number}"] = f"{share.memory_mib}m"
+    return variables
+
+
+def _visible(share: Share) -> str:
+    """As CUDA takes it: the driver's UUID, which says the same whatever is plugged in."""
+    return share.device if share.device.startswith(("GPU-", "MIG-")) else str(share.index)
 
 
 def gateway_of(granted: GrantedLease, host: str) -> str:

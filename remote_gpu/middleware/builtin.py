@@ -16,9 +16,11 @@ class Builtin:
         del granted
         return {}
 
-    def server_command(self, share: Share, port: int) -> ServerCommand | None:
+    def server_command(
+        self, fence: int, shares: tuple[Share, ...], port: int
+    ) -> ServerCommand | None:
         """None: gpud is the server."""
-        del share, port
+        del fence, shares, port
         return None
 
 

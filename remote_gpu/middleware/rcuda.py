@@ -1,42 +1,41 @@
 """`rcuda`: the environment that rCUDA's client libraries read, and the server they speak to.
 
-    RCUDA_DEVICE_COUNT=2   RCUDA_DEVICE_0=10.0.0.7@8308:0   RCUDA_DEVICE_1=…
+    RCUDA_DEVICE_COUNT=2   RCUDA_DEVICE_0=127.0.0.1@40001:0   RCUDA_DEVICE_1=127.0.0.1@40001:1
 
 Syntax as in rCUDA's user guide and in mrCUDA's parser: the port after `@`, the device after `:`.
 rCUDA itself is proprietary and not part of this project; its client libraries must be in the
-function's image, and the program linked with `--cudart=shared`. It has no authentication of its
-own, so the addresses are only good inside a network that nobody else is in.
+function's image, on its LD_LIBRARY_PATH, and the program linked with `--cudart=shared`.
+
+Carries the CUDA runtime, the driver and most libraries of CUDA 9 and 10. Several hosts: yes.
 """
 
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, gateway_of
-
-#: rCUDAd's default port (`rCUDAd -h`).
-DEFAULT_PORT = 8308
+from remote_gpu.middleware.base import ServerCommand, device_variables, places
 
 
 class Rcuda:
-    """One rCUDAd per lease, for one client."""
+    """One rCUDAd per lease and host."""
 
     name = "rcuda"
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """One variable per share, in the order of the lease."""
-        shares = granted.lease.shares
-        variables = {"RCUDA_DEVICE_COUNT": str(len(shares))}
-        for number, share in enumerate(shares):
-            address = gateway_of(granted, share.host).rpartition(":")[0]
-            variables[f"RCUDA_DEVICE_{number}"] = f"{address}@{DEFAULT_PORT}:{share.index}"
+        found = places(granted)
+        variables = {"RCUDA_DEVICE_COUNT": str(len(found)), "RCUDAPROTO": "TCP"}
+        for number, place in enumerate(found):
+            variables[f"RCUDA_DEVICE_{number}"] = f"127.0.0.1@{{{place.host}}}:{place.device}"
         return variables
 
-    def server_command(self, share: Share, port: int) -> ServerCommand | None:
-        """rCUDAd over TCP, in the foreground, serving one client at a time."""
-        del share
+    def server_command(
+        self, fence: int, shares: tuple[Share, ...], port: int
+    ) -> ServerCommand | None:
+        """rCUDAd in the foreground over TCP, for as many clients (`-n 0`) as the lease has."""
+        del fence
         return ServerCommand(
-            arguments=("rCUDAd", "-i", "-l", "TCP", "-n", "1", "-p", str(port)),
-            variables={"RCUDAPROTO": "TCP"},  # it sees all devices: clients name one by its index
+            arguments=("-i", "-l", "TCP", "-n", "0", "-p", str(port)),
+            variables={"RCUDAPROTO": "TCP", **device_variables(shares)},
             port=port,
         )
 

@@ -89,7 +89,7 @@ def test_values_that_are_no_strings(value: object) -> None:
 
 GOOD = {
     "rcuda": {
-        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@8308:0", "RCUDAPROTO": "TCP",
+        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@{0}:0", "RCUDAPROTO": "TCP",
     },
     "builtin": {},
 }  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from remote_gpu.client import Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.variables import allowed_variables
+from remote_gpu.wire.variables import allowed_variables, filled_variables
 
 GOOD = {
     "middleware": "builtin",
@@ -90,8 +90,11 @@ def test_a_device_the_lease_does_not_have() -> None:
     [
         ("builtin", {"PATH": "/tmp"}),
         ("rcuda", {"LD_PRELOAD": "/tmp/x.so"}),
-        ("rcuda", {"RCUDA_DEVICE_0": "host;rm -rf /@8308:0"}),
-        ("rcuda", {"RCUDA_DEVICE_0": "host@8308:0\n"}),
+        ("rcuda", {"RCUDA_DEVICE_0": "127.0.0.1;rm -rf /@{0}:0"}),
+        ("rcuda", {"RCUDA_DEVICE_0": "127.0.0.1@{0}:0\n"}),
+        ("rcuda", {"RCUDA_DEVICE_0": "10.0.0.7@{0}:0"}),
+        ("lupine", {"LUPINE_SERVER": "127.0.0.1:9001"}),
+        ("gvirtus", {"GVIRTUS_CONFIG": "/etc/passwd"}),
         ("rcuda", {"RCUDA_DEVICE_COUNT": "0"}),
         ("rcuda", {"RCUDA_DEVICE_COUNT_X": "1"}),
         ("unknown", {}),
@@ -103,10 +106,14 @@ def test_a_variable_that_is_not_on_the_list_is_refused(middleware, variables) ->
 
 
 def test_what_is_on_the_list_passes() -> None:
-    variables = {"RCUDA_DEVICE_COUNT": "2", "RCUDA_DEVICE_0": "10.0.0.7@8308:0",
-                 "RCUDA_DEVICE_1": "[fe80::1]@8308:1", "RCUDAPROTO": "TCP"}  # fmt: skip
+    variables = {"RCUDA_DEVICE_COUNT": "2", "RCUDA_DEVICE_0": "127.0.0.1@{0}:0",
+                 "RCUDA_DEVICE_1": "127.0.0.1@{1}:1", "RCUDAPROTO": "TCP"}  # fmt: skip
     assert allowed_variables("rcuda", variables) == variables
     assert allowed_variables("builtin", {}) == {}
+    filled = filled_variables("rcuda", variables, (40001, 40002), "")
+    assert filled["RCUDA_DEVICE_1"] == "127.0.0.1@40002:1"
+    with pytest.raises(WireError, match="no host of the lease"):
+        filled_variables("rcuda", variables, (40001,), "")
 
 
 def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:

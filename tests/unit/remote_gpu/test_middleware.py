@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,24 +13,27 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware.base import device_variables
 from remote_gpu.wire.connection import parse_access
 
 GOLDEN = Path(__file__).parent / "golden"
+ONE_HOST = ("cricket", "gvirtus", "vaccel")
 
 
 def share(host: str, index: int) -> Share:
     return Share(
         host=HostId(host), device=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA,
-        model="NVIDIA L4", memory_mib=4096, compute_guarantee_pct=0, compute_limit_pct=100,
+        model="NVIDIA L4", memory_mib=4096, compute_guarantee_pct=0, compute_limit_pct=50,
         exclusive=False,
     )  # fmt: skip
 
 
-def granted() -> GrantedLease:
-    """Two devices of one host and one of another, not in order of hosts."""
+def granted(name: str = "builtin") -> GrantedLease:
+    """Two devices of one host and, where its client can, one of another in between."""
+    shares = (share("gpu-b", 1), share("gpu-a", 0), share("gpu-b", 3))
     lease = Lease(
         id=LeaseId("lease-9"), attempt="j1:1", holder=None, fence=41, state=LeaseState.RESERVED,
-        shares=(share("gpu-b", 1), share("gpu-a", 0), share("gpu-b", 3)),
+        shares=shares[::2] if name in ONE_HOST else shares,
     )  # fmt: skip
     return GrantedLease(
         lease=lease, epoch=2,
@@ -41,29 +45,49 @@ def granted() -> GrantedLease:
 @pytest.mark.parametrize("name", names())
 def test_rendered_as_in_its_golden_file(name) -> None:
     rendered = {
-        "env": render(name, granted()),
-        "server": encode(find(name).server_command(share("gpu-b", 1), 9000)),
+        "env": render(name, granted(name)),
+        "server": encode(
+            find(name).server_command(41, (share("gpu-b", 1), share("gpu-b", 3)), 9000)
+        ),
     }
     assert rendered == json.loads((GOLDEN / f"{name}.json").read_text())
 
 
 @pytest.mark.parametrize("name", names())
 def test_its_connection_is_what_a_session_takes(name) -> None:
-    access = parse_access(render(name, granted())["connection"])
+    access = parse_access(render(name, granted(name))["connection"])
     assert [(h.host, d.index) for h, d in access.devices] == [
         ("gpu-b", 1), ("gpu-b", 3), ("gpu-a", 0),
-    ]  # fmt: skip
+    ][: len(access.devices)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_HOST)
+def test_a_client_of_one_server_gets_no_lease_over_two_hosts(name) -> None:
+    with pytest.raises(AppError, match="reaches one host") as error:
+        render(name, granted())
+    assert error.value.code is ErrorCode.INVALID
+
+
+def test_a_server_sees_cuda_devices_by_uuid_and_none_of_a_lease_without_one() -> None:
+    cpu = replace(share("h", 0), kind=DeviceKind.CPU)
+    assert device_variables((cpu,))["CUDA_VISIBLE_DEVICES"] == ""
+    whole = replace(share("h", 0), device=DeviceId("GPU-8a1b"), exclusive=True)
+    part = replace(share("h", 1), device=DeviceId("MIG-77"), memory_mib=1024)
+    found = device_variables((whole, cpu, part))
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-8a1b,MIG-77"
+    assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "1=1024M"
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0" not in found
 
 
 def test_an_unknown_middleware_names_the_known_ones() -> None:
-    with pytest.raises(AppError, match="builtin, rcuda") as error:
+    with pytest.raises(AppError, match="builtin, rcuda, lupine") as error:
         render("nonsense", granted())
     assert error.value.code is ErrorCode.INVALID
 
 
 def test_a_host_without_a_gateway_is_refused() -> None:
-    lease = granted()
-    advisory = GrantedLease(lease=lease.lease, epoch=2, gateways={}, secrets=lease.secrets)
     for name in names():
+        lease = granted(name)
+        advisory = GrantedLease(lease=lease.lease, epoch=2, gateways={}, secrets=lease.secrets)
         with pytest.raises(AppError, match="no gateway"):
             render(name, advisory)
