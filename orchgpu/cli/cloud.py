@@ -6,13 +6,14 @@ Synchronous boto3 through the one endpoint resolver; boto3 is imported on first 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from contract.keys import job_id, result_key
-from contract.result import Result
+from contract.keys import job_id, report_key, result_key
+from contract.result import Report, Result
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.resources import Ledger, Notification, Record
@@ -42,6 +43,15 @@ class Submitted:
         return f"{self.function.input_bucket}/{self.key}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One listed object."""
+
+    key: str
+    size: int  #: bytes
+    modified_s: float  #: wall clock of the store
+
+
 class JobCloud:
     """The side of a cloud that jobs come from and go to. Raises AppError only."""
 
@@ -67,6 +77,35 @@ class JobCloud:
         except ValueError as error:
             raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
 
+    def functions(self) -> list[Function]:
+        """Every deployed function that the orchestrator serves, by name."""
+        prefix, found = "functions/", []
+        try:
+            listed = [entry.key for entry in self.objects(self._state_bucket, prefix)]
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return []  # nothing was ever deployed here
+        for key in listed:
+            name = key.removeprefix(prefix).removesuffix(".json")
+            try:
+                found.append(self.function(name))
+            except AppError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise  # else: removed since it was listed
+        return found
+
+    def objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
+        """Every object below a prefix, by key. Raises NOT_FOUND for a bucket that is none."""
+        with self._translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
+            pages = self.s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                for found in page.get("Contents", ()):
+                    yield Entry(
+                        key=str(found["Key"]), size=int(found["Size"]),
+                        modified_s=found["LastModified"].timestamp(),
+                    )  # fmt: skip
+
     def _refuse_plain(self, name: str) -> None:
         """Raise INVALID for a function that no orchestrator serves: its bucket invokes it."""
         key = f"deployments/{name}.json"
@@ -91,7 +130,7 @@ class JobCloud:
         """Where uploads invoke the function, as `s3://bucket/prefix`."""
         from orchgpu.deploy.aws_storage import Notifications
 
-        rules = Notifications(self._s3)
+        rules = Notifications(self.s3)
         names = [n for kind, _, n in (k.partition("/") for k in ledger.created) if kind == _RULE]
         buckets = dict.fromkeys(name.partition("/")[0] for name in names)
         found = [rule for bucket in buckets for rule in rules.observe(bucket) if rule.name in names]
@@ -116,10 +155,10 @@ class JobCloud:
         where = {"Bucket": function.input_bucket, "Key": key}
         with self._translated(f"s3:PutObject {function.input_bucket}/{key}"):
             with file.open("rb") as body:
-                put = self._s3.put_object(**where, Body=body)
+                put = self.s3.put_object(**where, Body=body)
             version = put.get("VersionId")
             pinned = {"VersionId": version} if version not in (None, "null") else {}
-            head = self._s3.head_object(**where, **pinned)
+            head = self.s3.head_object(**where, **pinned)
         undated = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
         versions = (*pinned.values(), undated)
         ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
@@ -147,6 +186,19 @@ class JobCloud:
         except ValueError as error:
             raise invalid(f"the result of {job} is not readable: {error}") from error
 
+    def report(self, function: Function, job: str, attempt: int) -> Report | None:
+        """Why an attempt failed, as the function saw it; None when it left no report."""
+        try:
+            return Report.from_json(
+                self._read(function.intermediate_bucket, report_key(job, attempt))
+            )
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        except ValueError:
+            return None  # its attempt is told by the record as well
+
     def fetch(self, bucket: str, key: str) -> bytes:
         """One output, whole: people look at it."""
         return self._read(bucket, key)
@@ -155,25 +207,23 @@ class JobCloud:
         """One output into a file, in pieces."""
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._translated(f"s3:GetObject {bucket}/{key}"):
-            self._s3.download_file(bucket, key, str(to))
+            self.s3.download_file(bucket, key, str(to))
 
     def messages(self, queue_url: str) -> int:
         """Everything in a queue: visible, in flight, delayed."""
         with self._translated(f"sqs:GetQueueAttributes {queue_url}"):
-            answer = self._sqs.get_queue_attributes(
-                QueueUrl=queue_url, AttributeNames=list(_COUNTS)
-            )
+            answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        for name in ("_s3", "_sqs"):
+        for name in ("s3", "sqs"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 
     def _read(self, bucket: str, key: str) -> bytes:
         with self._translated(f"s3:GetObject {bucket}/{key}"):
-            body: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            body: bytes = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return body
 
     @staticmethod
@@ -183,11 +233,13 @@ class JobCloud:
         return translated(call)
 
     @cached_property
-    def _s3(self) -> Any:
+    def s3(self) -> Any:
+        """A boto3 client; whoever calls it translates what it raises."""
         return self._client("s3")
 
     @cached_property
-    def _sqs(self) -> Any:
+    def sqs(self) -> Any:
+        """A boto3 client; whoever calls it translates what it raises."""
         return self._client("sqs")
 
     @cached_property

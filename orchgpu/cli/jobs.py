@@ -16,18 +16,21 @@ if TYPE_CHECKING:
     from gpu_scheduler.protocol.answers import DeviceView, HostView
 
 
+#: Waiting jobs whose reason is asked for; each costs the scheduler a look at every device.
+EXPLAINED_MAX = 50
+
+
 @click.command(short_help="Jobs with their states and reasons.")
-@click.argument("job", required=False)
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @scheduler_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def jobs(job: str | None, limit: int, scheduler: str | None, as_json: bool) -> None:
-    """Jobs with their states and reasons, newest first; or one JOB with why it waits.
+def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
+    """Jobs with their states, newest first; of those that wait, why, their place and how long.
 
     \b
     Example:  orchgpu jobs --json
     """
-    found = with_notes(ask(scheduler_address(scheduler), lambda c: _jobs(c, job, limit)))
+    found = with_notes(ask(scheduler_address(scheduler), lambda c: _jobs(c, limit)))
     if as_json:
         say_json({"jobs": found})
         return
@@ -40,8 +43,9 @@ def jobs(job: str | None, limit: int, scheduler: str | None, as_json: bool) -> N
     ]  # fmt: skip
     head = ("JOB", "FUNCTION", "STATE", "REASON", "ATTEMPT", "SINCE", "INPUT")
     say_table(head, rows, empty="no jobs in the last hour")
-    if job is not None and found[0]["waits"]:
-        click.echo(found[0]["waits"]["sentence"])
+    for entry in found:
+        if entry["waits"]:
+            click.echo(f"{entry['job_id']} waits: {entry['waits']['sentence']}")
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
         click.echo(f"{function}: {note}")
 
@@ -64,28 +68,18 @@ def _note(image: str | None) -> str | None:
     return f"image {image} is not used here: the script runs on this machine's files"
 
 
-async def _jobs(client: SchedulerClient, job: str | None, limit: int) -> list[dict[str, Any]]:
-    from corekit.errors import AppError, ErrorCode
-
-    if job is None:
-        return [described(record) for record in await client.records(limit=limit)]
-    record = await client.record(job)
-    if record is None:
-        raise AppError(
-            ErrorCode.NOT_FOUND,
-            f"the scheduler knows no job {job!r}: never received, or over for more than an hour",
-        )
-    return [{**described(record), "waits": await _waits(client, record)}]
-
-
-async def _waits(client: SchedulerClient, record: Record) -> dict[str, Any] | None:
+async def _jobs(client: SchedulerClient, limit: int) -> list[dict[str, Any]]:
     from corekit.decode import encode
     from gpu_scheduler.model import Step
+    from orchgpu.cli.known import waits
 
-    if record.step is not Step.WAITING:
-        return None
-    explained: dict[str, Any] = encode((await client.explain(holder=record.holder)).explanation)
-    return explained
+    records = await client.records(limit=limit)
+    waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
+    told = {record.holder: await waits(client, record) for record in waiting}
+    return [
+        {**described(r), "waits": encode(why) if (why := told.get(r.holder)) else None}
+        for r in records
+    ]
 
 
 def described(record: Record) -> dict[str, Any]:

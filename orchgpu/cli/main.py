@@ -14,6 +14,7 @@ from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.fdl import fdl
+from orchgpu.cli.job import job
 from orchgpu.cli.jobs import gpus, jobs
 from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
@@ -48,7 +49,10 @@ def cli(home: Path | None) -> None:
         os.environ[HOME_VARIABLE] = str(home.absolute())
 
 
-for command in (up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, jobs, gpus, logs, orchestrate):
+COMMANDS = (
+    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, gpus, logs, orchestrate,
+)  # fmt: skip
+for command in COMMANDS:
     cli.add_command(command)
 
 

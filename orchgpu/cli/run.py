@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import say_json
 
 if TYPE_CHECKING:
@@ -57,21 +56,11 @@ def run(
         if not wait and output is None:
             _say_submitted(submitted, as_json=as_json)
             return 0
-        jobs = _follow(cloud, _scheduler(scheduler), submitted, within_s, quiet=as_json)
+        jobs = _follow(cloud, scheduler_or_none(scheduler), submitted, within_s, quiet=as_json)
         if output is not None:
             _download(cloud, jobs, output)
     _say_jobs(jobs, as_json=as_json)
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
-
-
-def _scheduler(given: str | None) -> str | None:
-    """None where only the cloud can be reached: then results alone are followed."""
-    try:
-        return scheduler_address(given)
-    except AppError as error:
-        if error.code is not ErrorCode.UNAVAILABLE:
-            raise
-        return None
 
 
 def _follow(

@@ -46,6 +46,16 @@ def scheduler_address(given: str | None) -> str:
     return address
 
 
+def scheduler_or_none(given: str | None) -> str | None:
+    """`scheduler_address`, or None where only the cloud can be reached: its results still tell."""
+    try:
+        return scheduler_address(given)
+    except AppError as error:
+        if error.code is not ErrorCode.UNAVAILABLE:
+            raise
+        return None
+
+
 def ask(address: str, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
     """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE."""
 

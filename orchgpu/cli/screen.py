@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +18,13 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def say_json(value: Any) -> None:
+#: Of every object printed by `say_json`: within a version keys are added, but none goes or changes.
+JSON_VERSION = 1
+
+
+def say_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output, and nothing else there."""
-    click.echo(json.dumps(value, indent=2))
+    click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=2))
 
 
 def coloured(word: str, padded: str | None = None) -> str:

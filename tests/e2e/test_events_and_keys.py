@@ -134,7 +134,7 @@ def test_a_deleted_input_ends_its_job(live: Live) -> None:
     job = job_id("events-in", "gone.txt", "no-such-version", "events")
     assert live.result("events", job).state == "INPUT_GONE"
     live.quiet("events")
-    (shown,) = json.loads(live.orchgpu("jobs", job, "--json"))["jobs"]
+    shown = json.loads(live.orchgpu("job", job, "--json"))["job"]
     assert (shown["state"], shown["reason"]) == ("INPUT_GONE", "INPUT_DELETED")
     assert shown["input"] == "events-in/gone.txt"
     assert set(shown["times"]) == {"RECEIVED", "COMMITTED", "ENDED"}

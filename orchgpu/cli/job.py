@@ -1,0 +1,112 @@
+"""`orchgpu job ID`: one timeline over queue, scheduler, orchestrator, device and function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
+from orchgpu.cli.screen import clock_time, coloured, say_json, say_table
+
+if TYPE_CHECKING:
+    from orchgpu.cli.known import Known, Moment
+
+#: Last lines of a failed job's output that are shown.
+LOG_LINES = 10
+
+
+@click.command(short_help="One job: timeline, reason of waiting, result.")
+@click.argument("job", metavar="ID")
+@scheduler_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def job(job: str, scheduler: str | None, as_json: bool) -> None:
+    """What happened to the job ID, when and where; why it waits; what it made or said.
+
+    Without a scheduler its result is told, which stays for ever; the scheduler forgets a job an
+    hour after its end.
+
+    \b
+    Example:  orchgpu job j1f0c2a9b3d4e5f60718293a4b
+    """
+    from orchgpu.cli.known import latencies, moments
+
+    known = known_job(job, scheduler)
+    told = moments(known)
+    if as_json:
+        say_json({"job": _as_json(known, told)})
+        return
+    _say_head(known)
+    start_s = told[0].at_s if told else 0.0
+    rows = [
+        (clock_time(m.at_s), f"{m.at_s - start_s:+.3f} s", m.where, m.what, m.name or "")
+        for m in told
+    ]
+    say_table(("TIME", "SINCE", "WHERE", "WHAT", "MOMENT"), rows, empty="nothing is dated")
+    told_s = latencies(told).items()
+    click.echo("  ".join(f"{n} {'-' if s is None else f'{s:.3f} s'}" for n, s in told_s))
+    _say_end(known)
+
+
+def known_job(job: str, scheduler: str | None) -> Known:
+    """All that is known of a job. Raises NOT_FOUND when nobody knows it."""
+    from contextlib import closing
+
+    from orchgpu.cli.cloud import JobCloud
+    from orchgpu.cli.known import look, scheduled
+    from orchgpu.cli.scheduler import ask
+
+    address = scheduler_or_none(scheduler)
+    known = None if address is None else ask(address, lambda client: scheduled(client, job))
+    with closing(JobCloud()) as cloud:
+        return look(cloud, known, job)
+
+
+def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from corekit.decode import encode
+    from orchgpu.cli.jobs import described
+    from orchgpu.cli.known import latencies
+
+    scheduled = known.scheduled
+    return {
+        "job_id": known.job,
+        "function": known.function.name if known.function else None,
+        **(described(known.record) if known.record else {}),
+        "state": known.state,
+        "waits": encode(scheduled.waits) if scheduled and scheduled.waits else None,
+        "lease_now": encode(scheduled.lease) if scheduled and scheduled.lease else None,
+        "lease_ends_in_s": scheduled.ends_in_s if scheduled else None,
+        "result": asdict(known.standing) if known.standing else None,
+        "failed_attempts": {str(n): asdict(report) for n, report in known.reports.items()},
+        "moments": [asdict(moment) for moment in told],
+        **latencies(told),
+    }
+
+
+def _say_head(known: Known) -> None:
+    function = known.function.name if known.function else "function unknown"
+    attempt = known.attempt
+    most = f" of {known.function.attempts_max}" if known.function else ""
+    click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {attempt}{most}")
+    scheduled = known.scheduled
+    if scheduled and scheduled.waits:
+        click.echo(scheduled.waits.sentence)
+    if scheduled and scheduled.ends_in_s is not None:
+        click.echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
+    click.echo()
+
+
+def _say_end(known: Known) -> None:
+    from corekit.units import format_bytes
+
+    result = known.standing
+    if result is None:
+        return
+    for file in result.files:
+        click.echo(f"s3://{file['bucket']}/{file['key']}  {format_bytes(int(file['size']))}")
+    if result.reason != "NONE":
+        click.echo(f"{result.reason}: {result.detail}")
+        for line in result.log_tail.splitlines()[-LOG_LINES:]:
+            click.echo(f"| {line}")

@@ -1,0 +1,118 @@
+"""One job's timeline, from what scheduler and cloud know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from contract.result import Report, Result
+from corekit.ids import JobId
+from gpu_scheduler.model import Explanation, Record, Step
+from orchgpu.cli.job import _as_json, _say_end, _say_head
+from orchgpu.cli.known import Known, Scheduled, latencies, moments
+from orchgpu.core.routing import InputEvent
+
+INPUT = InputEvent(
+    bucket="in", key="q.fa", version_id="v", etag="e", size=1,
+    event_name="ObjectCreated:Put", event_time="1970-01-01T00:01:40.000Z",
+)  # fmt: skip
+STEPS = {
+    "RECEIVED": 100.5, "RESERVED": 100.6, "STAGED": 100.7, "RUNNING": 100.9, "LEASE_ENDED": 103.2,
+    "COMMITTED": 103.5, "ENDED": 104.0,
+}  # fmt: skip
+
+
+def record(**fields: Any) -> Record:
+    given: dict[str, Any] = {
+        "holder": JobId("j1"), "revision": 9, "owner": None, "attempt": 2, "step": Step.ENDED,
+        "strikes": 0, "waiting_since_s": None, "handle": "", "outcome": "SUCCEEDED",
+        "block": {"function": "f", "input": dataclasses.asdict(INPUT)}, "times": STEPS,
+    }  # fmt: skip
+    return Record(**{**given, **fields})
+
+
+def result(**fields: Any) -> Result:
+    given: dict[str, Any] = {
+        "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 2, "nonce": "n",
+        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
+        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}], "log_tail": "",
+        "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
+    }  # fmt: skip
+    return Result(**{**given, **fields})
+
+
+def known(**fields: Any) -> Known:
+    given: dict[str, Any] = {
+        "job": "j1", "function": None, "scheduled": Scheduled(record=record()),
+        "result": result(), "reports": {},
+    }  # fmt: skip
+    return Known(**{**given, **fields})
+
+
+def failed_attempt(n: int) -> Report:
+    return Report(
+        job_id="j1", attempt=n, nonce="n", reason="EXIT_NONZERO", exit_code=3, detail="exited 3",
+        log_tail="boom", times={"EStart": 100.1, "EEnd": 100.2},
+    )  # fmt: skip
+
+
+def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:
+    told = moments(known())
+    assert [m.at_s for m in told] == sorted(m.at_s for m in told)
+    assert [m.name for m in told if m.name] == [
+        "RStart",
+        "NStart",
+        "EStart",
+        "EEnd",
+        "NEnd",
+        "REnd",
+    ]
+    assert {m.where for m in told} == {"queue", "scheduler", "orchestrator", "device", "function"}
+    assert latencies(told) == {"RLat": 4.0, "DLat": 1.0, "ELat": 2.0}
+
+
+def test_failed_attempts_are_told_and_do_not_count_as_the_jobs_code() -> None:
+    told = moments(known(reports={1: failed_attempt(1)}))
+    assert "attempt 1 failed: EXIT_NONZERO, exited 3" in [m.what for m in told]
+    assert latencies(told)["ELat"] == 2.0
+
+
+def test_a_failure_that_is_run_again_is_not_the_jobs_result() -> None:
+    running = Scheduled(record=record(step=Step.RUNNING, outcome=None, times={"RECEIVED": 100.5}))
+    job = known(scheduled=running, result=result(state="FAILED"))
+    assert (job.state, job.over, job.standing) == ("RUNNING", False, None)
+    assert latencies(moments(job)) == {"RLat": None, "DLat": None, "ELat": None}
+
+
+def test_a_forgotten_job_is_told_by_its_result_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    job = known(scheduled=None, result=result(state="FAILED", reason="KILLED", detail="signal 9"))
+    assert (job.state, job.over, job.attempt) == ("FAILED", True, 2)
+    assert [m.name for m in moments(job) if m.name] == ["EStart", "EEnd"]
+    _say_head(job)
+    _say_end(job)
+    shown = capsys.readouterr().out
+    assert "j1  function unknown  FAILED  attempt 2" in shown
+    assert "KILLED: signal 9" in shown
+
+
+@pytest.mark.parametrize("block", [{}, {"input": {"bucket": "b"}}, {"input": None}])
+def test_a_foreign_block_has_no_upload(block: dict[str, Any]) -> None:
+    told = moments(known(scheduled=Scheduled(record=record(block=block))))
+    assert "RStart" not in [m.name for m in told]
+
+
+def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    why = Explanation(
+        devices_known=2, devices_fitting=0, counts={"MEMORY": 2}, position=1, largest_fit="",
+        sentence="position 1: 2 of 2 are lent",
+    )  # fmt: skip
+    waiting = record(step=Step.WAITING, outcome=None, times={"RECEIVED": 1.0, "WAITING": 1.1})
+    job = known(scheduled=Scheduled(record=waiting, waits=why), result=None)
+    shown = json.loads(json.dumps(_as_json(job, moments(job))))
+    assert shown["waits"]["position"] == 1
+    assert (shown["state"], shown["result"], shown["RLat"]) == ("WAITING", None, None)
+    _say_head(job)
+    assert "position 1: 2 of 2 are lent" in capsys.readouterr().out
