@@ -215,6 +215,11 @@ class JobCloud:
             answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
 
+    def send(self, queue_url: str, body: str) -> None:
+        """One message."""
+        with self._translated(f"sqs:SendMessage {queue_url}"):
+            self.sqs.send_message(QueueUrl=queue_url, MessageBody=body)
+
     def close(self) -> None:
         """Close the connections that were opened."""
         for name in ("s3", "sqs"):

@@ -87,9 +87,10 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
 
 def _say_head(known: Known) -> None:
     function = known.function.name if known.function else "function unknown"
-    attempt = known.attempt
-    most = f" of {known.function.attempts_max}" if known.function else ""
-    click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {attempt}{most}")
+    used, most = known.attempt - known.first_attempt + 1, ""
+    if known.function is not None and used > 0:
+        most = f" ({used} of {known.function.attempts_max})"
+    click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {known.attempt}{most}")
     scheduled = known.scheduled
     if scheduled and scheduled.waits:
         click.echo(scheduled.waits.sentence)

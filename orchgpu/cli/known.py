@@ -64,6 +64,12 @@ class Known:
         return self.result.attempt if self.result is not None else 0
 
     @property
+    def first_attempt(self) -> int:
+        """Of the budget that counts: a job that was run again has another one."""
+        found = self.record.block.get("first_attempt") if self.record else None
+        return found if isinstance(found, int) else 1
+
+    @property
     def over(self) -> bool:
         return self.record.step is Step.ENDED if self.record else self.result is not None
 
@@ -193,18 +199,18 @@ def _of_record(known: Known) -> Iterator[Moment]:
 
 
 def _of_function(known: Known) -> Iterator[Moment]:
+    standing = known.standing
+    if standing is not None:
+        yield from _of_code(standing.times, "", named=True)
+        if "committed" in standing.times:
+            at_s = standing.times["committed"]
+            yield Moment(at_s=at_s, where="function", what="result committed")
     for n, report in known.reports.items():
-        if known.standing is None or known.standing.attempt != n:
+        if standing is None or standing.attempt != n:
             yield from _of_code(report.times, f" (attempt {n})", named=False)
         if "EEnd" in report.times:
             what = f"attempt {n} failed: {report.reason}, {report.detail}"
             yield Moment(at_s=report.times["EEnd"], where="function", what=what)
-    if known.standing is None:
-        return
-    times = known.standing.times
-    yield from _of_code(times, "", named=True)
-    if "committed" in times:
-        yield Moment(at_s=times["committed"], where="function", what="result committed")
 
 
 def _of_code(times: Mapping[str, float], which: str, *, named: bool) -> Iterator[Moment]:

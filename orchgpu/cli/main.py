@@ -13,6 +13,7 @@ import click
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
+from orchgpu.cli.dlq import dlq, retry
 from orchgpu.cli.fdl import fdl
 from orchgpu.cli.job import job
 from orchgpu.cli.jobs import gpus, jobs
@@ -50,7 +51,8 @@ def cli(home: Path | None) -> None:
 
 
 COMMANDS = (
-    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, gpus, logs, orchestrate,
+    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, retry, dlq, gpus, logs,
+    orchestrate,
 )  # fmt: skip
 for command in COMMANDS:
     cli.add_command(command)

@@ -169,14 +169,11 @@ def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
     functions.update_function_configuration(
         FunctionName="retried", Handler="lambda_functions.gpu_runner.handler.handle"
     )
-    sqs = live.client("sqs")
-    dead = sqs.get_queue_url(QueueName="retried-dlq")["QueueUrl"]
-    jobs = sqs.get_queue_url(QueueName="retried-jobs")["QueueUrl"]
-    (letter,) = sqs.receive_message(QueueUrl=dead)["Messages"]
-    note = json.loads(letter["Body"])["orchgpu"]
-    assert (note["job_id"], note["reason"]) == (job, "FUNCTION_ERROR")
-    sqs.send_message(QueueUrl=jobs, MessageBody=letter["Body"])
-    sqs.delete_message(QueueUrl=dead, ReceiptHandle=letter["ReceiptHandle"])
+    (letter,) = json.loads(live.orchgpu("dlq", "ls", "retried", "--json"))["letters"]
+    assert (letter["job_id"], letter["reason"]) == (job, "FUNCTION_ERROR")
+    assert letter["input"] == "retried-in/a.txt"
+    # looking took nothing away
+    assert "1 sent back" in live.orchgpu("dlq", "redrive", "retried", "--job", job)
 
     def succeeded() -> bool:
         body = get(live.client("s3"), "retried-intermediate", f"results/{job}.json")

@@ -18,8 +18,8 @@ from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
 COMMANDS = [
-    "demo", "deploy", "down", "fdl", "gpus", "job", "jobs", "logs", "orchestrate", "plan",
-    "rm", "run", "status", "up",
+    "demo", "deploy", "dlq", "down", "fdl", "gpus", "job", "jobs", "logs", "orchestrate", "plan",
+    "retry", "rm", "run", "status", "up",
 ]  # fmt: skip
 
 
@@ -44,7 +44,8 @@ def test_every_command_has_help_with_an_example_or_options(
 
 
 @pytest.mark.parametrize(
-    "name", ["demo", "down", "gpus", "job", "jobs", "logs", "orchestrate", "run", "up"]
+    "name",
+    ["demo", "dlq", "down", "gpus", "job", "jobs", "logs", "orchestrate", "retry", "run", "up"],
 )
 def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status_of(name, "--help")

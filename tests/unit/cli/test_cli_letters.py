@@ -1,0 +1,103 @@
+"""Dead letters as `orchgpu dlq` reads them, and which jobs `orchgpu retry` takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from contract.result import Result
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import JobId
+from gpu_scheduler.model import Record, Step
+from orchgpu.cli.dlq import _event_of, _function_to_retry
+from orchgpu.cli.known import Known, Scheduled
+from orchgpu.cli.letters import Letter, newest_of, read_letter
+from orchgpu.core.ending import dead_letter_body
+from orchgpu.core.function import Function
+from orchgpu.core.routing import InputEvent, classify
+
+FUNCTION = Function(
+    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
+    input_bucket="in", intermediate_bucket="mid",
+)  # fmt: skip
+INPUT = InputEvent(
+    bucket="in", key="a b.fa", version_id="v", etag="e", size=1,
+    event_name="ObjectCreated:Put", event_time="2026-01-01T00:00:00Z",
+)  # fmt: skip
+BODY = dead_letter_body(json.dumps(INPUT.as_s3_event()), "j1", "EXIT_NONZERO", "exited 3", 500.0)
+
+
+def letter(body: str) -> Letter:
+    return read_letter({"MessageId": "m", "ReceiptHandle": "h", "Body": body}, FUNCTION)
+
+
+def test_a_letter_says_whose_it_is_and_why() -> None:
+    read = letter(BODY)
+    assert (read.job, read.reason, read.dead_at_s) == ("j1", "EXIT_NONZERO", 500.0)
+    assert read.input == "in/a b.fa"
+    assert json.loads(json.dumps(read.as_json()))["detail"] == "exited 3"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "", "x", "[]", "null", '{"orchgpu": 3}', '{"orchgpu": {"job_id": 4, "dead_at": "x"}}',
+        dead_letter_body("no event", None, "BAD_EVENT", "not JSON", 1.0),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_shown_and_never_sent_back(body: str) -> None:
+    assert letter(body).input is None
+
+
+def test_only_a_letter_of_the_newest_failure_is_worth_sending() -> None:
+    read = letter(BODY)
+    assert newest_of([read], "j1", 500.0) is read
+    assert newest_of([read], "j1", 600.0) is None
+    assert newest_of([read], "j2", 0.0) is None
+
+
+def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None = None) -> Known:
+    record = Record(
+        holder=JobId("j1"), revision=1, owner=None, attempt=1, step=step, strikes=0,
+        waiting_since_s=None, handle="", outcome=state if step is Step.ENDED else None,
+        block=block or {},
+    )  # fmt: skip
+    result = Result(
+        job_id="j1", state=state, reason="KILLED", attempt=1, nonce="", exit_code=None, files=[],
+        times={}, log_tail="", detail="signal 9", ended_at_s=700.0,
+    )  # fmt: skip
+    return Known(
+        job="j1", function=FUNCTION, scheduled=Scheduled(record=record), result=result, reports={}
+    )
+
+
+@pytest.mark.parametrize("state", ["FAILED", "REJECTED"])
+def test_what_failed_is_retried(state: str) -> None:
+    assert _function_to_retry(known(state)) is FUNCTION
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "code"),
+    [
+        ("SUCCEEDED", Step.ENDED, ErrorCode.INVALID),
+        ("CANCELLED", Step.ENDED, ErrorCode.INVALID),
+        ("FAILED", Step.RUNNING, ErrorCode.CONFLICT),
+    ],
+)
+def test_what_did_not_fail_is_not_retried(state: str, step: Step, code: ErrorCode) -> None:
+    with pytest.raises(AppError) as refused:
+        _function_to_retry(known(state, step=step))
+    assert refused.value.code is code
+
+
+def test_a_lost_letter_is_written_anew_from_the_record() -> None:
+    import dataclasses
+
+    body = _event_of(known("FAILED", block={"input": dataclasses.asdict(INPUT)}))
+    event = classify(body, FUNCTION)
+    assert isinstance(event, InputEvent)
+    assert (event.key, event.version_id, event.dead_at_s) == ("a b.fa", "v", 700.0)
+    with pytest.raises(AppError, match="upload its input anew"):
+        _event_of(known("FAILED"))
