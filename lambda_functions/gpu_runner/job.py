@@ -34,6 +34,8 @@ from lambda_functions.gpu_runner.settings import Settings, Time
 from lambda_functions.gpu_runner.storage import S3
 from lambda_functions.gpu_runner.workspace import Workspace, input_name
 from remote_gpu.client import Refusal, Refused, Session
+from remote_gpu.forwarder import client_variables
+from remote_gpu.wire.errors import WireError
 
 LOG = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class Attempt:
     envelope: envelope.Envelope
     claim: Claim
     workspace: Workspace
-    given: dict[str, str]  #: variables that came with the envelope, checked
+    given: dict[str, str]  #: the user's variables that came with the envelope, checked
 
 
 def run_attempt(
@@ -125,10 +127,12 @@ def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:
 
 
 def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
-    """The user's, and over them the middleware's. Raises EnvelopeError."""
-    user = environment.user_variables(opened.job.variables)
-    grant = opened.grant
-    return user | environment.middleware_variables(grant.middleware, grant.variables)
+    """The user's; the middleware's are checked, and filled once its ports are known.
+
+    Raises EnvelopeError.
+    """
+    environment.middleware_variables(opened.grant.middleware, opened.grant.variables)
+    return environment.user_variables(opened.job.variables)
 
 
 def _claim(grant: envelope.Grant, time: Time) -> Claim | None:
@@ -198,22 +202,36 @@ def _run_script(attempt: Attempt, input_file: Path) -> Outcome:
     job, workspace = attempt.job, attempt.workspace
     if attempt.settings.script is None:
         raise script_error("the function was deployed without a script")
-    variables = environment.merged(
-        environment.base_variables(workspace),
-        attempt.given,
-        environment.scar_variables(
-            workspace, input_file=input_file, key=job.input_key, event=job.event
-        ),
-        attempt.claim.session.environment(),
-    )
-    return run(
-        command_of(attempt.settings.script),
-        variables=variables,
-        folder=workspace.root,
-        deadline_s=attempt.time.script_s,
-        grace_s=attempt.time.grace_s,
-        lost_fd=attempt.claim.lost_fd,
-    )
+    with _client_variables(attempt) as of_client:
+        variables = environment.merged(
+            environment.base_variables(workspace),
+            attempt.given,
+            environment.scar_variables(
+                workspace, input_file=input_file, key=job.input_key, event=job.event
+            ),
+            attempt.claim.session.environment(),
+            of_client,
+        )
+        return run(
+            command_of(attempt.settings.script),
+            variables=variables,
+            folder=workspace.root,
+            deadline_s=attempt.time.script_s,
+            grace_s=attempt.time.grace_s,
+            lost_fd=attempt.claim.lost_fd,
+        )
+
+
+@contextlib.contextmanager
+def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
+    """What the middleware's own client needs, with its forwarder running for as long."""
+    grant, view = attempt.envelope.grant, attempt.claim.session.view()
+    folder = attempt.workspace.root
+    try:
+        with client_variables(view, grant.middleware, grant.variables, folder) as variables:
+            yield variables
+    except WireError as error:
+        raise EnvelopeError(str(error)) from None
 
 
 def check_outcome(outcome: Outcome) -> None:

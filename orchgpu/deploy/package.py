@@ -27,6 +27,7 @@ TRAVELLERS = (
     "lambda_functions/gpu_runner",
     "remote_gpu/wire",
     "remote_gpu/client",
+    "remote_gpu/forwarder",
 )
 SCRIPT_FOLDER = "script"
 #: The oldest date a zip can hold.

@@ -35,6 +35,8 @@ def open_connection(
     timeout_s: float,
     cap_s: float = 0.0,
     device: int = 0,
+    middleware: str = "",
+    port: int = 0,
 ) -> tuple[socket.socket, Channel, dict[str, Any]]:
     """Connect and prove; returns the socket, its channel and the gateway's welcome.
 
@@ -50,6 +52,8 @@ def open_connection(
         nonce=new_nonce(),
         cap_ms=int(cap_s * 1000),
         device=device,
+        middleware=middleware,
+        port=port,
     )
     with errors_as_refusals(f"gateway {access.gateway} of {access.host}"):
         stream = socket.create_connection(access.address, timeout=min(DIAL_S, timeout_s))

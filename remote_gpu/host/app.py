@@ -13,6 +13,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from remote_gpu.host.daemon import HostDaemon
+from remote_gpu.host.doors import Doors
 from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
@@ -22,6 +23,7 @@ from remote_gpu.host.turns import Turns
 
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: what tenants sent by hash, and their compiled kernels
+SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class HostSettings:
     listen_port: int = 0  #: 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
+    middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         stack.callback(turns.close)
         daemon = HostDaemon(table, pool, turns, log, settings.budget, nursery)
         daemon.gateway = gateway = Gateway(settings.host, daemon, settings.budget, nursery)
+        servers = settings.state.resolve() / SERVERS_NAME
+        daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery)
         address = _listen(gateway, settings)
         stack.callback(gateway.close)
         nursery.start_eternal(gateway.serve(), "gateway")

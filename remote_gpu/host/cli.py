@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
+from remote_gpu.middleware import names
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ logger = logging.getLogger(__name__)
 @click.option("--memory-mib", default="", help="To lend; default: half of the machine's.")
 @click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
 @click.option("--operation", multiple=True, metavar="NAME", help="Offer these; default: all.")
+@click.option("--middleware", multiple=True, metavar="NAME=PROGRAM", help="Serve this one too.")
 @click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
 def main(
@@ -58,6 +61,7 @@ def main(
     memory_mib: str,
     data: tuple[str, ...],
     operation: tuple[str, ...],
+    middleware: tuple[str, ...],
     nvml: bool,
     ready_file: Path | None,
 ) -> None:
@@ -91,6 +95,7 @@ def main(
             listen_port=port,
             data=_data(data),
             operations=operation,
+            middlewares=_programs(middleware),
         )
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
         asyncio.run(_serve(settings, upstream, nvml, ready_file))
@@ -192,6 +197,25 @@ def _advertised(told: tuple[str, int], gateway: str) -> str:
     address, port = told
     shown = f"[{address}]" if ":" in address else address
     return f"{shown}:{port or gateway.rpartition(':')[2]}"
+
+
+def _programs(items: Iterable[str]) -> dict[str, Path]:
+    """The programs of `--middleware`; nothing else is ever started for a client."""
+    found: dict[str, Path] = {}
+    served = [name for name in names() if name != "builtin"]
+    for item in items:
+        name, equals, path = item.partition("=")
+        if not equals or name not in served:
+            raise invalid(
+                f"--middleware {item!r} is not NAME=PROGRAM with one of {', '.join(served)}"
+            )
+        if name in found:
+            raise invalid(f"--middleware {name!r} is given twice")
+        program = Path(path)
+        if not program.is_absolute() or not program.is_file() or not os.access(program, os.X_OK):
+            raise invalid(f"--middleware {name}: {path!r} is not the absolute path of a program")
+        found[name] = program
+    return found
 
 
 def _data(items: Iterable[str]) -> dict[str, Path]:

@@ -17,6 +17,7 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
+from remote_gpu.host.doors import Doors
 from remote_gpu.host.frames import send_frame
 from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
@@ -24,6 +25,7 @@ from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
 from remote_gpu.host.turns import Turns
 from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.wire.proof import Hello
 from remote_gpu.worker.control import Start
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,13 @@ class Link(Protocol):
     def cut(self, lease: LeaseId) -> None: ...
 
 
+class Doomed(Protocol):
+    """A process that was killed, and whose end must be certain."""
+
+    pid: int
+    gone: asyncio.Future[None]
+
+
 class HostDaemon:
     """Everything between the link, the gateway and the workers; lives in the event loop."""
 
@@ -74,6 +83,7 @@ class HostDaemon:
         self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway: Gateway | None = None
+        self.doors: Doors | None = None
         self.link: Link | None = None
 
     def now_s(self) -> float:
@@ -169,28 +179,34 @@ class HostDaemon:
             self.link.session(step.lease, state, step.nonce, step.reason, step.detail)
 
     async def _kill(self, lease: LeaseId) -> None:
-        """End the lease's worker for certain; only then are its shares free."""
+        """End the lease's worker and server for certain; only then are its shares free."""
+        server = self.doors.leave(lease) if self.doors is not None else None
         task = self._workers.pop(lease, None)
         worker = await task if task is not None else None
         if worker is not None:
             worker.kill()
-            done, _ = await asyncio.wait({worker.gone}, timeout=self._budget.worker_cut_s)
-            if not done:
-                await self._stuck(lease, worker)
+            await self._end(lease, worker)
+        if server is not None:
+            await self._end(lease, server)
         self.apply(self.table.gone(lease))
 
-    async def _stuck(self, lease: LeaseId, worker: Worker) -> None:
+    async def _end(self, lease: LeaseId, process: Doomed) -> None:
+        done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
+        if not done:
+            await self._stuck(lease, process)
+
+    async def _stuck(self, lease: LeaseId, process: Doomed) -> None:
         """It sleeps inside a driver or a file system and holds its shares until that lets it go.
 
         The devices get nothing new until then; who waits for these shares is told at once.
         """
-        detail = f"process {worker.pid} of lease {lease} cannot be killed"
-        logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": worker.pid})
+        detail = f"process {process.pid} of lease {lease} cannot be killed"
+        logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
         fault = Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail=detail)
         self._faults[lease] = dict.fromkeys(self.table.devices_of(lease), fault)
         self.apply(self.table.stuck(lease, detail))
-        await worker.gone
-        logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": worker.pid})
+        await process.gone
+        logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": process.pid})
         del self._faults[lease]
 
     # --- the gateway's needs
@@ -242,6 +258,12 @@ class HostDaemon:
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
+
+    async def serve_door(self, entry: Entry, hello: Hello, stream: socket.socket) -> None:
+        """Relay a proven door to the lease's server, starting it for the first one."""
+        if self.doors is None:
+            raise Refused(Refusal.DENIED, "this host offers no other middleware")
+        await self.doors.serve(entry.install, hello, stream)
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)

@@ -59,6 +59,10 @@ class Host(Protocol):
         """Give a proven lane to the lease's worker. Raises Refused."""
         ...
 
+    async def serve_door(self, entry: Entry, hello: Hello, stream: socket.socket) -> None:
+        """Welcome a proven door and relay it to the lease's server to its end. Raises Refused."""
+        ...
+
 
 class Gateway:
     """One listening socket and its connections."""
@@ -125,8 +129,10 @@ class Gateway:
         try:
             if hello.role is Role.SESSION:
                 await self._session(stream, hello)
-            else:
+            elif hello.role is Role.LANE:
                 await self._lane(stream, hello)
+            else:
+                await self._door(stream, hello)
         except Refused as refused:
             await _refuse(stream, refused)
         except (WireError, OSError, TimeoutError) as error:
@@ -141,7 +147,7 @@ class Gateway:
         if entry.install.fence != hello.fence:
             raise Refused(Refusal.DENIED, f"lease {hello.lease} has another fence")
         key = bytes.fromhex(entry.install.secret)
-        if hello.role is Role.LANE:
+        if hello.role is not Role.SESSION:
             key = lane_key(key, hello.lease, hello.fence, hello.host, hello.session)
         nonce = secrets.token_hex(NONCE_BYTES)
         challenge = {"nonce": nonce, "proof": gateway_proof(key, hello, nonce)}
@@ -239,6 +245,11 @@ class Gateway:
         if not any(share.index == hello.device for share in entry.install.shares):
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
         await host.hand_over(entry, hello.device, stream)
+
+    async def _door(self, stream: socket.socket, hello: Hello) -> None:
+        host = self._host
+        host.apply(host.table.expire(host.now_s()))
+        await host.serve_door(host.table.admit_lane(hello.lease, hello.session), hello, stream)
 
 
 async def _refuse(stream: socket.socket, refused: Refused) -> None:

@@ -87,6 +87,12 @@ class Channel:
         for view in views:
             self._receive_into(view)
 
+    def take_rest(self) -> bytes:
+        """What was read beyond the last frame, where the stream goes on as something else."""
+        rest = self._ahead[self._from : self._to].tobytes()
+        self._from = self._to
+        return rest
+
     def discard(self, count: int) -> None:
         """Throw away `count` payload bytes, so that the next frame can be read."""
         scratch = memoryview(bytearray(min(count, _DISCARD_BYTES)))

@@ -6,8 +6,8 @@
     gateway → welcome    or a refusal, at any point
 
 The transcript holds every field of the hello and both nonces, so a proof is good for one lease,
-fence, host, session and connection. A session proves with the lease's secret; a lane with a key
-derived from it for that one session, so a user's program never holds the secret itself.
+fence, host, session and connection. A session proves with the lease's secret; a lane or a door with
+a key derived from it for that one session, so a user's program never holds the secret itself.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Role(StrEnum):
 
     SESSION = "session"  #: holds the lease
     LANE = "lane"  #: carries work
+    DOOR = "door"  #: carries the bytes of another middleware's client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Hello:
     nonce: str  #: hex nonce of this connection
     cap_ms: int = 0  #: session: it ends by itself after this
     device: int = 0  #: lane: index of the device on the host
+    middleware: str = ""  #: door: whose server
+    port: int = 0  #: door: which of the server's consecutive ports, from 0
 
     def to_meta(self) -> dict[str, Any]:
         return {"hello": asdict(self)}
@@ -67,6 +70,8 @@ class Hello:
             nonce=_hex_field(value, "nonce"),
             cap_ms=int_field(value, "cap_ms", 2**40),
             device=int_field(value, "device", 1023),
+            middleware=text_field(value, "middleware", 32),
+            port=int_field(value, "port", 15),
         )
 
 
@@ -86,7 +91,7 @@ def matches(expected: str, presented: str) -> bool:
 
 
 def lane_key(secret: bytes, lease: str, fence: int, host: str, session: str) -> bytes:
-    """The key of all lanes of one session on one host; says nothing about the secret."""
+    """The key of all lanes and doors of one session on one host; says nothing of the secret."""
     return bytes.fromhex(_mac(secret, "lane", _joined(lease, str(fence), host, session)))
 
 

@@ -124,8 +124,9 @@ class Gpud:
     """The process, and what a test needs to talk to it."""
 
     def __init__(
-        self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = ()
-    ) -> None:
+        self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = (),
+        middlewares: dict[str, Path] | None = None,
+    ) -> None:  # fmt: skip
         self.scheduler = SchedulerSide()
         self.state = folder / "gpu-a"
         self._ready = folder / "ready.json"
@@ -136,6 +137,8 @@ class Gpud:
                      "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready)]  # fmt: skip
         for name in operations:
             arguments += ["--operation", name]
+        for name, path in (middlewares or {}).items():
+            arguments += ["--middleware", f"{name}={path}"]
         for name, path in data.items():
             arguments += ["--data", f"{name}={path}"]
         self.process = subprocess.Popen(
@@ -242,6 +245,12 @@ def descendants(pid: int) -> list[int]:
         return []
     children = [int(word) for word in text.split()]
     return [*children, *(below for child in children for below in descendants(child))]
+
+
+@pytest.fixture(scope="module")
+def start_gpud() -> type[Gpud]:
+    """For a file that needs one of its own kind."""
+    return Gpud
 
 
 @pytest.fixture(scope="module")

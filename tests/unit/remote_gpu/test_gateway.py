@@ -60,7 +60,7 @@ async def ask(address: str, lease: str) -> tuple[asyncio.StreamReader, asyncio.S
     reader, writer = await asyncio.open_connection(host, int(port))
     hello = {
         "role": "session", "lease": lease, "fence": 1, "host": "h", "session": "00" * 16,
-        "nonce": "11" * 16, "cap_ms": 1000, "device": 0,
+        "nonce": "11" * 16, "cap_ms": 1000, "device": 0, "middleware": "", "port": 0,
     }  # fmt: skip
     writer.write(pack({"hello": hello}))
     return reader, writer

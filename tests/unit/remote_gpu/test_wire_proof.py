@@ -35,6 +35,7 @@ def test_a_hello_survives_the_wire() -> None:
     [
         {"role": Role.LANE}, {"lease": "lease-2"}, {"fence": 8}, {"host": "gpu-b"},
         {"session": "c" * 32}, {"nonce": "c" * 32}, {"cap_ms": 1001}, {"device": 1},
+        {"middleware": "lupine"}, {"port": 1},
     ],
 )  # fmt: skip
 def test_every_field_of_the_hello_is_in_the_proof(change) -> None:

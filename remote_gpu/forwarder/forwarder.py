@@ -1,0 +1,183 @@
+"""Listens for one lease's clients, one range of ports per host, until it is closed.
+
+Whoever runs in the function may connect, as whoever runs there may read the session's key: the
+function is the tenant's own. A connection that the gateway refuses is closed; why is in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from remote_gpu.client.handshake import open_connection, tune
+from remote_gpu.client.relay import Relay
+from remote_gpu.wire.connection import Access, HostAccess
+from remote_gpu.wire.errors import Refused, WireError
+from remote_gpu.wire.proof import Role
+from remote_gpu.wire.variables import PORTS, filled_variables, gvirtus_properties
+
+logger = logging.getLogger(__name__)
+
+#: A host may take two minutes to start a server (the host's own limit), then it says why not.
+DOOR_S = 130.0
+CONNECTIONS_MAX = 64  #: at once; the host refuses more than so many
+_BACKLOG = 64
+_RANGE_TRIES = 50  #: ranges of consecutive ports that may turn out to be in use
+_END_S = 10.0  #: threads whose sockets are shut down end at once
+
+
+class Forwarder:
+    """A context: it listens from `enter` to `exit`, which cuts what is open.
+
+    A connection that still waits for its server then ends when the lease is given back.
+    """
+
+    def __init__(self, access: Access, middleware: str) -> None:
+        """`access` is a session's view. Raises WireError for an unknown middleware."""
+        if middleware not in PORTS:
+            raise WireError(f"unknown middleware {middleware!r}; known are {', '.join(PORTS)}")
+        self._access = access
+        self._middleware = middleware
+        self._lock = threading.Lock()
+        self._closing = False
+        self._waiting = 0  # connections on their way to the server
+        self._relays: set[Relay] = set()
+        self._listeners: dict[socket.socket, tuple[HostAccess, int]] = {}
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._accept, name="forwarder", daemon=True)
+        self.ports: tuple[int, ...] = ()  #: the first one of each host of the lease
+
+    def __enter__(self) -> Self:
+        """Raises OSError when no ports are free."""
+        try:
+            self.ports = tuple(self._listen(host) for host in self._access.hosts)
+        except BaseException:
+            self._close_sockets()
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._wake.send(b"x")
+        self._thread.join(_END_S)
+        with self._lock:
+            self._closing = True  # what a thread makes from now on, it cuts itself
+            relays = list(self._relays)
+        for relay in relays:
+            relay.cut()
+        for relay in relays:
+            relay.join(_END_S)
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for stream in (*self._listeners, self._wake, self._woken):
+            stream.close()
+
+    def _listen(self, host: HostAccess) -> int:
+        """As many consecutive ports as the middleware's server has; returns the first."""
+        for _ in range(_RANGE_TRIES):
+            streams: list[socket.socket] = []
+            try:
+                for number in range(PORTS[self._middleware]):
+                    port = streams[0].getsockname()[1] + number if streams else 0
+                    stream = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
+                    stream.setblocking(False)
+                    streams.append(stream)
+            except (OSError, OverflowError):  # in use, or beyond the last port
+                for stream in streams:
+                    stream.close()
+                continue
+            self._listeners |= {one: (host, number) for number, one in enumerate(streams)}
+            return int(streams[0].getsockname()[1])
+        raise OSError(f"no {PORTS[self._middleware]} consecutive ports are free")
+
+    def _accept(self) -> None:
+        while True:
+            ready, _, _ = select.select([*self._listeners, self._woken], [], [])
+            if self._woken in ready:
+                return
+            for listener in ready:
+                with contextlib.suppress(OSError):  # the client was gone again
+                    self._take(listener.accept()[0], *self._listeners[listener])
+
+    def _take(self, stream: socket.socket, host: HostAccess, number: int) -> None:
+        """One client's connection, proven and relayed by threads of its own."""
+        with self._lock:
+            full = self._waiting + len(self._relays) >= CONNECTIONS_MAX
+            self._waiting += not full
+        if full:
+            logger.warning("%d connections are open, one more is refused", CONNECTIONS_MAX)
+            stream.close()
+            return
+        stream.setblocking(True)
+        carry = (stream, host, number)
+        threading.Thread(target=self._carry, args=carry, name="door", daemon=True).start()
+
+    def _carry(self, stream: socket.socket, host: HostAccess, number: int) -> None:
+        try:
+            tune(stream)
+            self._relay(stream, self._door(stream, host, number))
+        except (Refused, OSError) as error:
+            logger.warning("no way to %s for its client: %s", self._middleware, error)
+            stream.close()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _door(self, stream: socket.socket, host: HostAccess, number: int) -> socket.socket:
+        """The proven connection to the server; its first words, if any, are passed on."""
+        outer, channel, _ = open_connection(
+            host,
+            role=Role.DOOR,
+            lease=self._access.lease,
+            fence=self._access.fence,
+            session=self._access.session,
+            timeout_s=DOOR_S,
+            middleware=self._middleware,
+            port=number,
+        )
+        try:
+            stream.sendall(channel.take_rest())
+        except BaseException:
+            outer.close()
+            raise
+        return outer
+
+    def _relay(self, stream: socket.socket, outer: socket.socket) -> None:
+        relay = Relay(stream, outer)
+        with self._lock:
+            self._relays.add(relay)
+            relay.start(lambda: self._relays.discard(relay))
+            if self._closing:
+                relay.cut()
+
+
+@contextlib.contextmanager
+def client_variables(
+    access: Access, middleware: str, variables: Mapping[str, str], folder: Path
+) -> Iterator[dict[str, str]]:
+    """What a client needs in its environment, good for the length of the block.
+
+    `variables` are the envelope's, with `{0}` for a port; `folder` takes the client's file where
+    it has one. Raises WireError for variables that are not allowed, OSError without a free port.
+    """
+    if middleware == "builtin":
+        yield filled_variables(middleware, variables, (), "")
+        return
+    with Forwarder(access, middleware) as forwarder:
+        file = folder / f"{middleware}.json"
+        if middleware == "gvirtus":
+            file.write_text(gvirtus_properties(forwarder.ports[0]))
+        yield filled_variables(middleware, variables, forwarder.ports, str(file))

@@ -1,0 +1,252 @@
+"""Doors on a real gpud: an unmodified client, the forwarder, the gateway, a server per lease."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.model import GrantedLease, Lease, LeaseState
+from remote_gpu.client import Refusal, Refused, Session
+from remote_gpu.client.handshake import open_connection
+from remote_gpu.forwarder import Forwarder, client_variables
+from remote_gpu.middleware import render
+from remote_gpu.wire.connection import Access
+from remote_gpu.wire.proof import Role
+
+WAIT_S = 60.0
+OTHERS = ("rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
+
+
+def program(folder: Path, name: str) -> Path:
+    """The stand-in as a program of its own."""
+    path = folder / name
+    source = Path(__file__).with_name("standin.py").read_text()
+    path.write_text(f"#!{sys.executable} -S\n{source}")
+    path.chmod(0o755)
+    return path
+
+
+def until(ready) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not ready():
+        assert time.monotonic() < deadline_s, f"waited {WAIT_S} s in vain"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("gpud")
+    programs = {name: program(folder, name) for name in OTHERS}
+    programs["cricket"] = program(folder, "broken-cricket")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORCHGPU_SCHEDULER_NOTE", "not for children")
+        found = start_gpud(folder, {}, ("noop",), programs)
+    yield found
+    found.check_log()
+    found.close()
+
+
+class Client:
+    """Speaks the stand-in's frames; knows nothing of leases."""
+
+    def __init__(self, port: int) -> None:
+        self.stream = socket.create_connection(("127.0.0.1", port), 60)
+        self._words = self.stream.makefile("rb")
+
+    def hear(self) -> bytes:
+        """The next frame; empty at the end."""
+        try:
+            head = self._words.read(4)
+            return self._words.read(struct.unpack("!I", head)[0]) if head else b""
+        except ConnectionError:
+            return b""
+
+    def ask(self, body: bytes) -> bytes:
+        self.stream.sendall(struct.pack("!I", len(body)) + body)
+        return self.hear()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._words.close()
+        self.stream.close()
+
+
+def rendered(gpud, install: Any, name: str) -> dict[str, str]:
+    """The variables as the orchestrator puts them into an envelope."""
+    lease = Lease(id=install.lease, attempt="j:1", holder=None, fence=install.fence,
+                  state=LeaseState.RESERVED, shares=install.shares)  # fmt: skip
+    granted = GrantedLease(lease=lease, epoch=1, gateways={"gpu-a": gpud.gateway},
+                           secrets={"gpu-a": install.secret})  # fmt: skip
+    return render(name, granted)["variables"]
+
+
+def address(name: str, variables: dict[str, str]) -> int:
+    """The port, found as the middleware's own client finds it."""
+    match name:
+        case "rcuda":
+            assert variables["RCUDA_DEVICE_COUNT"] == "1"
+            return int(variables["RCUDA_DEVICE_0"].removeprefix("127.0.0.1@").removesuffix(":0"))
+        case "lupine":
+            return int(variables["LUPINE_SERVER"].removeprefix("127.0.0.1:"))
+        case "gvirtus":
+            told = json.loads(Path(variables["GVIRTUS_CONFIG"]).read_text())
+            endpoint = told["communicator"][0]["endpoint"]
+            assert endpoint["server_address"] == "127.0.0.1"
+            return int(endpoint["port"])
+        case "pocl":
+            at = variables["POCL_REMOTE0_PARAMETERS"]
+            return int(at.removeprefix("127.0.0.1:").removesuffix("/0"))
+        case "vaccel":
+            return int(variables["VACCEL_RPC_ADDRESS"].removeprefix("tcp://127.0.0.1:"))
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", ["rcuda", "lupine", "gvirtus", "pocl", "vaccel"])
+def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name: str) -> None:
+    install = gpud.install()
+    given = rendered(gpud, install, name)
+    with (
+        gpud.open(install) as session,
+        client_variables(session.view(), name, given, tmp_path) as variables,
+    ):
+        port = address(name, variables)
+        with Client(port) as one, Client(port) as two:
+            assert one.hear() == two.hear() == b"port 0"  # the server speaks first
+            assert two.ask(b"two") == b"two"
+            assert one.ask(b"one") == b"one"
+            facts = json.loads(one.ask(b"facts"))
+        if name == "pocl":
+            with Client(port + 1) as bulk:
+                assert bulk.hear() == b"port 1"
+        environ = facts["environ"]
+        assert environ["CUDA_VISIBLE_DEVICES"] == ""  # the lease has no CUDA device
+        assert not [one for one in environ if one.startswith("ORCHGPU_")]
+        session.give_back()
+        until(lambda: gpud.scheduler.is_cut(install.lease))
+        assert not gpud.survivors([facts["pid"], facts["parent"]])
+    assert not list((gpud.state / "servers").iterdir())
+
+
+def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None:
+    """One door; raises Refused."""
+    view = session.view()
+    host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
+    stream, _, _ = open_connection(
+        host, role=Role.DOOR, lease=view.lease, fence=view.fence, session=view.session,
+        timeout_s=60.0, middleware=name, port=changes.get("port", 0),
+    )  # fmt: skip
+    stream.close()
+
+
+def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
+    install = gpud.install()
+    with gpud.open(install) as session:
+        view = session.view()
+        forged = replace(view.hosts[0], secret="ab" * 32)
+        below = gpud.workers()
+        with pytest.raises(Refused) as refused:
+            opened(gpud, session, secret="ab" * 32)
+        assert refused.value.code == Refusal.DENIED
+        wrong = Access(view.lease, view.fence, (forged,), view.session)
+        with Forwarder(wrong, "lupine") as forwarder, Client(forwarder.ports[0]) as client:
+            assert client.hear() == b""
+        with pytest.raises(Refused, match="does not offer 'builtin'"):
+            opened(gpud, session, "builtin")
+        with pytest.raises(Refused, match="no port number 1"):
+            opened(gpud, session, port=1)
+        assert set(gpud.workers()) <= set(below)
+
+
+def test_a_program_that_does_not_serve_is_no_fault_of_the_host(gpud) -> None:
+    install = gpud.install()
+    with gpud.open(install) as session:
+        with pytest.raises(Refused, match="did not begin to serve") as refused:
+            opened(gpud, session, "cricket")
+        assert refused.value.code == Refusal.NOT_READY
+        with pytest.raises(Refused, match="runs cricket already"):
+            opened(gpud, session, "lupine")
+
+
+def test_revoked_means_cut_and_nothing_left(gpud) -> None:
+    install = gpud.install()
+    session = gpud.open(install)
+    with Forwarder(session.view(), "lupine") as forwarder, Client(forwarder.ports[0]) as client:
+        assert client.hear() == b"port 0"
+        facts = json.loads(client.ask(b"facts"))
+        gpud.scheduler.end(install)
+        assert client.hear() == b""
+        until(lambda: gpud.scheduler.is_cut(install.lease))
+        assert not gpud.survivors([facts["pid"], facts["parent"]])
+        with Client(forwarder.ports[0]) as late:
+            assert late.hear() == b""
+    session.close()
+
+
+def test_a_server_that_died_is_replaced(gpud) -> None:
+    install = gpud.install()
+    with (
+        gpud.open(install) as session,
+        Forwarder(session.view(), "lupine") as forwarder,
+    ):
+        with Client(forwarder.ports[0]) as client:
+            assert client.hear() == b"port 0"
+            dead = json.loads(client.ask(b"facts"))["parent"]
+            client.ask(b"die")
+        until(lambda: not gpud.survivors([dead]))
+        with Client(forwarder.ports[0]) as client:
+            assert client.hear() == b"port 0"
+            assert json.loads(client.ask(b"facts"))["parent"] != dead
+
+
+def test_servers_die_with_gpud(start_gpud, tmp_path: Path) -> None:
+    gpud = start_gpud(tmp_path, {}, ("noop",), {"cricket": program(tmp_path, "cricket")})
+    try:
+        session = gpud.open(gpud.install())
+        # and Cricket's takes a port of its own choice
+        with (
+            Forwarder(session.view(), "cricket") as forwarder,
+            Client(forwarder.ports[0]) as client,
+        ):
+            assert client.hear() == b"port 0"
+            facts = json.loads(client.ask(b"facts"))
+            gpud.process.kill()
+            assert client.hear() == b""
+        until(lambda: not gpud.survivors([facts["pid"], facts["parent"]]))
+        session.close()
+    finally:
+        gpud.close()
+
+
+def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
+    body = bytes(range(256)) * (1 << 15)  # 8 MiB: more than all buffers on the way
+    install = gpud.install()
+    with (
+        gpud.open(install) as session,
+        Forwarder(session.view(), "lupine") as forwarder,
+        Client(forwarder.ports[0]) as client,
+    ):
+        assert client.hear() == b"port 0"
+
+        def send() -> None:
+            for _ in range(2):
+                client.stream.sendall(struct.pack("!I", len(body)) + body)
+            client.stream.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert client.hear() == body
+        assert client.hear() == body
+        assert client.hear() == b""  # it heard that no more comes, and so did we
+        sender.join()
