@@ -186,6 +186,19 @@ class JobCloud:
         except ValueError as error:
             raise invalid(f"the result of {job} is not readable: {error}") from error
 
+    def commit(self, function: Function, result: Result, replaced: str | None) -> None:
+        """Write a terminal result. Raises CONFLICT when there is one, other than `replaced`.
+
+        `replaced` is the etag of a failure that may be overwritten: the job was run again.
+        """
+        bucket, key = function.intermediate_bucket, result_key(result.job_id)
+        condition = {"IfMatch": f'"{replaced}"'} if replaced else {"IfNoneMatch": "*"}
+        with self._translated(f"s3:PutObject {bucket}/{key}"):
+            self.s3.put_object(
+                Bucket=bucket, Key=key, Body=result.to_json(), ContentType="application/json",
+                **condition,
+            )  # fmt: skip
+
     def report(self, function: Function, job: str, attempt: int) -> Report | None:
         """Why an attempt failed, as the function saw it; None when it left no report."""
         try:
@@ -219,6 +232,11 @@ class JobCloud:
         """One message."""
         with self._translated(f"sqs:SendMessage {queue_url}"):
             self.sqs.send_message(QueueUrl=queue_url, MessageBody=body)
+
+    def delete(self, queue_url: str, handle: str) -> None:
+        """One received message."""
+        with self._translated(f"sqs:DeleteMessage {queue_url}"):
+            self.sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=handle)
 
     def close(self) -> None:
         """Close the connections that were opened."""

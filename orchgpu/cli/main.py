@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from corekit.errors import EXIT_STATUS, AppError
+from orchgpu.cli.cancel import cancel
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.dlq import dlq, retry
@@ -51,7 +52,7 @@ def cli(home: Path | None) -> None:
 
 
 COMMANDS = (
-    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, retry, dlq, gpus, logs,
+    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, gpus, logs,
     orchestrate,
 )  # fmt: skip
 for command in COMMANDS:

@@ -38,6 +38,7 @@ FUNCTIONS = {
     "touching": FunctionSpec(DEVICE),
     "partial": FunctionSpec("#!/bin/sh\necho half > $TMP_OUTPUT_DIR/half.txt\nexit 1\n"),
     "retried": FunctionSpec(COPY),
+    "cancelled": FunctionSpec("#!/bin/sh\nsleep 60\n", timeout=90, gpu={"memory": 2048}),
 }
 
 
@@ -182,3 +183,22 @@ def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
     until("success after the redrive", succeeded)
     live.quiet("retried")
     assert live.messages("retried", "dlq") == 0
+
+
+def test_running_and_waiting_jobs_are_cancelled_and_the_devices_free(live: Live) -> None:
+    jobs = [live.upload("cancelled", f"{n}.txt") for n in range(3)]  # and two devices
+
+    def steps() -> dict[str, str] | None:
+        found = {r["holder"]: r["step"] for r in live.scheduler("records")["records"]}
+        mine = {job: found.get(job, "") for job in jobs}
+        return mine if sorted(mine.values()) == ["RUNNING", "RUNNING", "WAITING"] else None
+
+    found = until("two run and one waits", steps)
+    order = sorted(jobs, key=lambda job: found[job] == "RUNNING")
+    live.orchgpu("cancel", *order, "--reason", "a test")
+    for job in jobs:
+        result = live.result("cancelled", job)
+        assert (result.state, result.reason) == ("CANCELLED", "CANCELLED_BY_USER")
+        assert result.detail == "cancelled: a test"
+    live.quiet("cancelled")
+    assert live.messages("cancelled", "dlq") == 0

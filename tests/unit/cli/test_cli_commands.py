@@ -18,8 +18,8 @@ from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
 COMMANDS = [
-    "demo", "deploy", "dlq", "down", "fdl", "gpus", "job", "jobs", "logs", "orchestrate", "plan",
-    "retry", "rm", "run", "status", "up",
+    "cancel", "demo", "deploy", "dlq", "down", "fdl", "gpus", "job", "jobs", "logs",
+    "orchestrate", "plan", "retry", "rm", "run", "status", "up",
 ]  # fmt: skip
 
 
@@ -45,7 +45,20 @@ def test_every_command_has_help_with_an_example_or_options(
 
 @pytest.mark.parametrize(
     "name",
-    ["demo", "dlq", "down", "gpus", "job", "jobs", "logs", "orchestrate", "retry", "run", "up"],
+    [
+        "cancel",
+        "demo",
+        "dlq",
+        "down",
+        "gpus",
+        "job",
+        "jobs",
+        "logs",
+        "orchestrate",
+        "retry",
+        "run",
+        "up",
+    ],
 )
 def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status_of(name, "--help")
