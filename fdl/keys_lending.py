@@ -18,8 +18,6 @@ _QUEUE = Text(
     what="the name of a standard SQS queue (letters, digits, - and _, up to 80)",
     short="a queue's name",
 )
-#: Middlewares that are known by name and have no file in remote_gpu.middleware yet.
-_LATER = ("lupine", "cricket", "gvirtus", "pocl", "vaccel")
 
 
 def _words(closed: type[StrEnum]) -> tuple[str, ...]:
@@ -98,11 +96,9 @@ GPU = Block(
             " at its old place.",
         ),
         "middleware": Key(
-            reader=Choice(
-                MIDDLEWARES,
-                refused={name: f"write one of {', '.join(MIDDLEWARES)}" for name in _LATER},
-            ),
-            about="What carries the device's work.",
+            reader=Choice(MIDDLEWARES),
+            about="What carries the device's work: our own plane, or a server of this software"
+            " that the host offers (`gpud --middleware`), behind a door of its gateway.",
         ),
         "advisory": _word(
             "advisory", Flag(),

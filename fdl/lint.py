@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from fdl.desired import RETENTION, variables_of
 from fdl.lint_flow import between
-from fdl.model import Document, Function
+from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function
 from fdl.notes import FileFacts, Finding, Note, Severity
 from fdl.resources import Place
 
@@ -38,6 +38,7 @@ def lint(
     for function in document.functions.aws:
         findings += _one_place(function)
         findings += _times(function)
+        findings += _middleware(function)
         findings += _storages(function)
         findings += _variables(function)
         findings += _code(function, place)
@@ -104,6 +105,14 @@ def _times(function: Function) -> Iterator[Finding]:
     if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
         message = "needs gpu.max_wait: without it a job waits for its device anyway"
         yield _E, f"{path}.gpu.on_unavailable", message
+
+
+def _middleware(function: Function) -> Iterator[Finding]:
+    gpu = function.gpu
+    several = gpu is not None and gpu.count > 1 and gpu.placement != "same_host"
+    if gpu is not None and several and gpu.middleware in ONE_HOST_MIDDLEWARES:
+        message = f"its client reaches one host: {gpu.count} devices need placement: same_host"
+        yield _E, f"{function.path}.gpu.middleware", message
 
 
 def _storages(function: Function) -> Iterator[Finding]:

@@ -23,7 +23,9 @@ STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
-MIDDLEWARES = ("builtin", "rcuda")
+MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
+#: Those of them whose client knows one server only: all devices of a job must be on one host.
+ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "vaccel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ def check_one_host(middleware: str, granted: GrantedLease) -> None:
         raise AppError(
             ErrorCode.INVALID,
             f"a client of {middleware} reaches one host, and lease {granted.lease.id} has devices"
-            f" on {len(hosts)}; ask for fewer devices, or place them on one host",
+            f" on {len(hosts)}; ask for them with placement same_host",
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from fdl.lint import lint
+from fdl.model import MIDDLEWARES
 from fdl.notes import FileFacts, Severity
 from fdl.parse import parse
 from fdl.resources import Place
@@ -86,6 +87,19 @@ def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
         "}]}}]}", "}]}, iam: {role: 'arn:aws:iam::123456789012:role/r'}}]}"
     )
     assert findings(on_aws, {}, AWS) == []
+
+
+@pytest.mark.parametrize("name", MIDDLEWARES)
+def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None:
+    apart = findings(GPU.replace("gpu: {}", f"gpu: {{count: 2, middleware: {name}}}"))
+    together = "{count: 2, placement: same_host, middleware: " + name + "}"
+    assert findings(GPU.replace("gpu: {}", f"gpu: {together}")) == []
+    if name in ("cricket", "gvirtus", "vaccel"):
+        assert apart == [
+            "f:7:21: error: functions.aws[0].gpu.middleware: its client reaches one host: 2 devices need placement: same_host"
+        ]
+    else:
+        assert apart == []
 
 
 def test_a_job_needs_a_script() -> None:

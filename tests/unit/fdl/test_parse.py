@@ -143,7 +143,7 @@ BAD = {
     "gpu twice": (ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n", "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one"),
     "gpu percent": (ONE + "    gpu: {compute: 120%}\n", "f.yaml:5:20: error: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100"),
     "gpu wait": (ONE + "    gpu: {max_wait: soon}\n", "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m"),
-    "middleware": (ONE + "    gpu: {middleware: rcdua}\n", "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda; did you mean 'rcuda'?"),
+    "middleware": (ONE + "    gpu: {middleware: rcdua}\n", "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda, lupine, cricket, gvirtus, pocl, vaccel; did you mean 'rcuda'?"),
     "flag": (ONE + "      preheat: maybe\n", "f.yaml:5:16: error: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'"),
     "fifo queue": (ONE + "    job: {queue: a.fifo}\n", "f.yaml:5:18: error: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)"),
     # YAML itself

@@ -11,6 +11,7 @@ import pytest
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
+from fdl.model import MIDDLEWARES, ONE_HOST_MIDDLEWARES
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from remote_gpu.middleware import find, names, render
 from remote_gpu.middleware.base import device_variables
@@ -40,6 +41,11 @@ def granted(name: str = "builtin") -> GrantedLease:
         gateways={"gpu-a": "10.0.0.7:4711", "gpu-b": "gpu-b.internal:4712"},
         secrets={"gpu-a": "aa" * 32, "gpu-b": "bb" * 32},
     )  # fmt: skip
+
+
+def test_a_definition_may_name_what_has_a_file() -> None:
+    assert names() == MIDDLEWARES
+    assert ONE_HOST == ONE_HOST_MIDDLEWARES
 
 
 @pytest.mark.parametrize("name", names())
