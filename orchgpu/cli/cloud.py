@@ -217,10 +217,18 @@ class JobCloud:
         return self._read(bucket, key)
 
     def download(self, bucket: str, key: str, to: Path) -> None:
-        """One output into a file, in pieces."""
-        to.parent.mkdir(parents=True, exist_ok=True)
-        with self._translated(f"s3:GetObject {bucket}/{key}"):
-            self.s3.download_file(bucket, key, str(to))
+        """One object into a file, in pieces. Raises INVALID where the file cannot be written."""
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            with self._translated(f"s3:GetObject {bucket}/{key}"):
+                self.s3.download_file(bucket, key, str(to))
+        except OSError as error:
+            raise invalid(f"cannot write {str(to)!r}: {error.strerror or error}") from error
+
+    def upload(self, file: Path, bucket: str, key: str) -> None:
+        """One file in one request: at most 5 GiB."""
+        with self._translated(f"s3:PutObject {bucket}/{key}"), file.open("rb") as body:
+            self.s3.put_object(Bucket=bucket, Key=key, Body=body)
 
     def messages(self, queue_url: str) -> int:
         """Everything in a queue: visible, in flight, delayed."""

@@ -12,6 +12,7 @@ import click
 
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.cancel import cancel
+from orchgpu.cli.completion import completion
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.dlq import dlq, retry
@@ -20,6 +21,7 @@ from orchgpu.cli.job import job
 from orchgpu.cli.jobs import gpus, jobs
 from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
+from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.run import run
 from orchgpu.local.home import HOME_VARIABLE
@@ -52,8 +54,8 @@ def cli(home: Path | None) -> None:
 
 
 COMMANDS = (
-    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, gpus, logs,
-    orchestrate,
+    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, put, get, ls,
+    gpus, logs, completion, orchestrate,
 )  # fmt: skip
 for command in COMMANDS:
     cli.add_command(command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchgpu.cli.objects import file_below
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import say_json
 
@@ -84,8 +85,7 @@ def _download(cloud: JobCloud, jobs: list[Followed], output: Path) -> None:
     for job in jobs:
         for file in job.result.files if job.result is not None else ():
             key = str(file["key"])
-            inside = [part for part in key.split("/") if part not in ("", ".", "..")]
-            cloud.download(str(file["bucket"]), key, output.joinpath(job.job_id, *inside))
+            cloud.download(str(file["bucket"]), key, file_below(output / job.job_id, key))
 
 
 def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:

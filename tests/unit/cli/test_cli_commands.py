@@ -18,8 +18,8 @@ from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
 COMMANDS = [
-    "cancel", "demo", "deploy", "dlq", "down", "fdl", "gpus", "job", "jobs", "logs",
-    "orchestrate", "plan", "retry", "rm", "run", "status", "up",
+    "cancel", "completion", "demo", "deploy", "dlq", "down", "fdl", "get", "gpus", "job", "jobs",
+    "logs", "ls", "orchestrate", "plan", "put", "retry", "rm", "run", "status", "up",
 ]  # fmt: skip
 
 
@@ -44,21 +44,7 @@ def test_every_command_has_help_with_an_example_or_options(
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "cancel",
-        "demo",
-        "dlq",
-        "down",
-        "gpus",
-        "job",
-        "jobs",
-        "logs",
-        "orchestrate",
-        "retry",
-        "run",
-        "up",
-    ],
+    "name", [name for name in COMMANDS if name not in ("deploy", "fdl", "plan", "rm", "status")]
 )
 def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status_of(name, "--help")
