@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -260,6 +261,35 @@ def test_variables_outside_the_allow_list_are_refused_before_any_claim(
     with pytest.raises(EnvelopeError, match=name):
         bench.run()
     assert bench.gateway.heard == []
+
+
+# ------------------------------------------------------------------ other middlewares
+
+
+def lupine(bench: Any, at: str) -> None:
+    bench.environment = {"middleware": "lupine", "variables": {"LUPINE_SERVER": at}}
+
+
+def test_the_client_of_another_middleware_finds_the_forwarder(bench: Any) -> None:
+    lupine(bench, "127.0.0.1:{0}")
+    bench.write(
+        '#!/bin/bash\necho "$LUPINE_SERVER"\n'
+        'exec 3<>"/dev/tcp/${LUPINE_SERVER/:/\\/}" && cat <&3 && echo ended\n'
+    )
+    assert bench.run()["status"] == "succeeded"
+    address, ended = bench.result.log_tail.splitlines()
+    assert ended == "ended"  # this gateway has no doors: the connection was taken, and closed
+    port = address.removeprefix("127.0.0.1:")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)), 5)
+
+
+def test_a_port_of_a_host_the_lease_does_not_have(bench: Any) -> None:
+    lupine(bench, "127.0.0.1:{7}")
+    bench.write(COPY)
+    with pytest.raises(EnvelopeError, match="no host of the lease"):
+        bench.run()
+    assert bench.gateway.heard == ["open", "close"]
 
 
 # ------------------------------------------------------------------ commit
