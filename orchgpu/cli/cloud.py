@@ -236,6 +236,16 @@ class JobCloud:
             answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
 
+    def memory_mib(self, function: Function) -> int:
+        """Of the function itself, as Lambda knows it."""
+        client = self._client("lambda")
+        try:
+            with self._translated(f"lambda:GetFunctionConfiguration {function.name}"):
+                answer = client.get_function_configuration(FunctionName=function.name)
+        finally:
+            client.close()
+        return int(answer["MemorySize"])
+
     def send(self, queue_url: str, body: str) -> None:
         """One message."""
         with self._translated(f"sqs:SendMessage {queue_url}"):

@@ -1,0 +1,66 @@
+"""What a job costs: the function's memory for its time, and its part of a device for as long.
+
+    cpu = memory_gb · lambda_price · cpu_s
+    gpu = (memory_gb · lambda_price + device_price / sharers) · gpu_s
+
+`sharers` jobs use the device at the same time. The formula and the prices are those of the paper
+on orchGPU (2021), which leaves requests, transfer and storage out, as we do. Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Lambda counts memory in units of 1024 MiB and calls them GB.
+MIB_PER_GB = 1024
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """US dollars; the defaults are list prices on demand, x86, us-east-1, as the paper has them."""
+
+    lambda_usd_per_gb_s: float = 0.0000166667
+    device_usd_per_hour: float = 0.90  #: EC2 p2.xlarge: one K80 with its host
+    as_of: str = "2021"  #: "given": by whoever asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The same job without and with a device."""
+
+    cpu_s: float  #: how long the function runs without
+    gpu_s: float  #: how long it runs with one, which it holds all that time
+    memory_mib: int  #: of the function, both times
+    prices: Prices = Prices()
+
+    @property
+    def function_usd_per_s(self) -> float:
+        return self.memory_mib / MIB_PER_GB * self.prices.lambda_usd_per_gb_s
+
+    @property
+    def device_usd_per_s(self) -> float:
+        return self.prices.device_usd_per_hour / SECONDS_PER_HOUR
+
+    @property
+    def speed_up(self) -> float:
+        return self.cpu_s / self.gpu_s
+
+    @property
+    def cpu_usd(self) -> float:
+        return self.function_usd_per_s * self.cpu_s
+
+    def gpu_usd(self, sharers: float = 1) -> float:
+        """With a device that `sharers` jobs use at once."""
+        return (self.function_usd_per_s + self.device_usd_per_s / sharers) * self.gpu_s
+
+    def break_even_speed_up(self, sharers: float = 1) -> float:
+        """So much faster the device must be to cost the same."""
+        return 1 + self.device_usd_per_s / sharers / self.function_usd_per_s
+
+    @property
+    def break_even_sharers(self) -> float | None:
+        """So many must share the device to cost the same; None: it is not faster, so never."""
+        if self.speed_up <= 1:
+            return None
+        return self.device_usd_per_s / (self.function_usd_per_s * (self.speed_up - 1))
