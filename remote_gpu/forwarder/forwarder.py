@@ -123,13 +123,19 @@ class Forwarder:
             return
         stream.setblocking(True)
         carry = (stream, host, number)
-        threading.Thread(target=self._carry, args=carry, name="door", daemon=True).start()
+        try:
+            threading.Thread(target=self._carry, args=carry, name="door", daemon=True).start()
+        except RuntimeError as error:  # the function's limit of threads
+            logger.warning("no way to %s for its client: %s", self._middleware, error)
+            stream.close()
+            with self._lock:
+                self._waiting -= 1
 
     def _carry(self, stream: socket.socket, host: HostAccess, number: int) -> None:
         try:
             tune(stream)
             self._relay(stream, self._door(stream, host, number))
-        except (Refused, OSError) as error:
+        except (Refused, OSError, RuntimeError) as error:
             logger.warning("no way to %s for its client: %s", self._middleware, error)
             stream.close()
         finally:
@@ -159,7 +165,13 @@ class Forwarder:
         relay = Relay(stream, outer)
         with self._lock:
             self._relays.add(relay)
-            relay.start(lambda: self._relays.discard(relay))
+            try:
+                relay.start(lambda: self._relays.discard(relay))
+            except RuntimeError:  # no more threads; one that began ends with the sockets
+                self._relays.discard(relay)
+                relay.cut()
+                outer.close()
+                raise
             if self._closing:
                 relay.cut()
 

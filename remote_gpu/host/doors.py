@@ -181,12 +181,16 @@ async def _relayed(served: _Served, stream: socket.socket, inner: socket.socket)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     relay = Relay(stream, inner)
-    served.relays.append(relay)
 
     def ended() -> None:
         loop.call_soon_threadsafe(over.set)
 
-    relay.start(ended)
+    try:
+        relay.start(ended)
+    except RuntimeError:  # the machine has no more threads; those that began end with the sockets
+        relay.cut()
+        raise Refused(Refusal.BUSY, "this host has no thread for one more door") from None
+    served.relays.append(relay)
     try:
         await over.wait()
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,6 +27,10 @@ _PASSED = (
     "VACCEL_PLUGINS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
 )  # fmt: skip
 _LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
+#: Below those that Linux gives to outgoing connections (ip_local_port_range): what is free stays
+#: so until the server takes it, but for another server.
+_PORTS = range(20_000, 32_000)
+_PORT_TRIES = 50
 _SAID_BYTES = 2000  #: of its last words, for the log
 _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 
@@ -118,13 +123,10 @@ class Server:
 
 def free_port(count: int) -> int:
     """The first of `count` consecutive ports that nobody uses now. Raises OSError when none is."""
-    for _ in range(50):
+    for first in random.sample(_PORTS, _PORT_TRIES):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            first = 0
-            for number in range(count):
-                stream = stack.enter_context(socket.socket())
-                stream.bind(("127.0.0.1", first + number if number else 0))
-                first = first or stream.getsockname()[1]
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
             return first
     raise OSError(f"no {count} consecutive ports are free")
 
