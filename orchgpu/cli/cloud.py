@@ -6,8 +6,10 @@ Synchronous boto3 through the one endpoint resolver; boto3 is imported on first 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,29 @@ class JobCloud:
         with self._translated(f"sqs:GetQueueAttributes {queue_url}"):
             answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
+
+    def clock_ahead_s(self) -> float | None:
+        """By how much the store's clock is ahead of ours, to a second; None: it does not say."""
+        with self._translated(f"s3:ListObjectsV2 {self._state_bucket}"):
+            answer = self.s3.list_objects_v2(Bucket=self._state_bucket, MaxKeys=1)
+        said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        try:
+            return parsedate_to_datetime(said).timestamp() - time.time() if said else None
+        except ValueError:
+            return None
+
+    def missing(self, function: Function) -> list[str]:
+        """What a deploy made for the function and is not there now, as `kind/name`."""
+        from orchgpu.deploy.aws import AwsCloud
+
+        aws = AwsCloud(self._settings)
+        try:
+            observed = aws.observe([function.name], ())
+        finally:
+            aws.close()
+        ledger = observed.ledgers.get(function.name)
+        made = ledger.created if ledger is not None else ()
+        return [key for key in made if key not in observed.resources]
 
     def memory_mib(self, function: Function) -> int:
         """Of the function itself, as Lambda knows it."""

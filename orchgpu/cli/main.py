@@ -17,6 +17,7 @@ from orchgpu.cli.cost import cost
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.dlq import dlq, retry
+from orchgpu.cli.doctor import doctor
 from orchgpu.cli.fdl import fdl
 from orchgpu.cli.job import job
 from orchgpu.cli.jobs import gpus, jobs
@@ -56,7 +57,7 @@ def cli(home: Path | None) -> None:
 
 COMMANDS = (
     up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, put, get, ls,
-    gpus, logs, cost, completion, orchestrate,
+    gpus, logs, cost, doctor, completion, orchestrate,
 )  # fmt: skip
 for command in COMMANDS:
     cli.add_command(command)

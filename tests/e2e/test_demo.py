@@ -185,9 +185,10 @@ def test_a_local_system_keeps_functions_over_down_and_up(
     assert [host["host"] for host in json.loads(out)["hosts"]] == ["gpu-a", "gpu-b"]
     assert orchgpu(environment, "down")[0] == 0
     assert orchgpu(environment, "up", "--detach")[0] == 0
-    status, out, err = orchgpu(environment, *hello, "--wait", "--json")
-    assert status == 0, err
-    assert json.loads(out)["jobs"][0]["state"] == "SUCCEEDED"
+    status, out, err = orchgpu(environment, "doctor", hello[1], "--canary", hello[2], "--json")
+    assert status == 0, out + err
+    checks = [finding["check"] for finding in json.loads(out)["findings"]]
+    assert checks == ["cloud", "clock", "scheduler", "function hello-device", "canary"]
 
 
 def test_a_dead_program_is_shown_and_a_killed_supervisor_takes_all_along(

@@ -18,8 +18,8 @@ from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
 COMMANDS = [
-    "cancel", "completion", "cost", "demo", "deploy", "dlq", "down", "fdl", "get", "gpus", "job",
-    "jobs", "logs", "ls", "orchestrate", "plan", "put", "retry", "rm", "run", "status", "up",
+    "cancel", "completion", "cost", "demo", "deploy", "dlq", "doctor", "down", "fdl", "get", "gpus",
+    "job", "jobs", "logs", "ls", "orchestrate", "plan", "put", "retry", "rm", "run", "status", "up",
 ]  # fmt: skip
 
 

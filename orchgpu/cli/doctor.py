@@ -1,0 +1,154 @@
+"""`orchgpu doctor`: is everything there, does it answer, and does a job get through?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from corekit.errors import AppError, invalid
+from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
+from orchgpu.cli.screen import coloured, say_json
+
+if TYPE_CHECKING:
+    from orchgpu.cli.cloud import JobCloud
+    from orchgpu.core.function import Function
+
+#: Ends `doctor` when something is wrong.
+WRONG_STATUS = 1
+#: S3 refuses requests that are 15 minutes off; timelines are of no use long before.
+SKEW_S_MAX = 5.0
+#: A canary on an idle system takes seconds; a busy one may need `--timeout`.
+CANARY_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check says."""
+
+    check: str
+    good: bool
+    said: str
+
+
+@click.command(short_help="Checks everything a job needs.")
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...")
+@click.option("--canary", type=click.Path(path_type=Path), metavar="FILE",
+              help="Send FILE through the one FUNCTION and wait for its result.")  # fmt: skip
+@click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
+@scheduler_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def doctor(
+    names: tuple[str, ...], canary: Path | None, timeout: str | None, scheduler: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Check the cloud, its clock, the scheduler, its hosts, and what FUNCTIONs were deployed with.
+
+    Without FUNCTION all are checked. Every check is made, whatever the others say; ends with 1 when
+    one fails. The outputs of a canary stay, as those of any job.
+
+    \b
+    Example:  orchgpu doctor text-recognition --canary sign.png
+    """
+    from corekit.units import parse_duration_s
+    from orchgpu.cli.cloud import JobCloud
+
+    if canary is not None and len(names) != 1:
+        raise invalid("--canary needs exactly one FUNCTION")
+    within_s = CANARY_WITHIN_S if timeout is None else parse_duration_s(timeout)
+    findings: list[Finding] = []
+    with closing(JobCloud()) as cloud:
+        for finding in _checks(cloud, names, canary, within_s, scheduler):
+            findings.append(finding)
+            if not as_json:
+                word = coloured("healthy", "ok     ") if finding.good else coloured("FAILED")
+                click.echo(f"{word.ljust(7)} {finding.check}: {finding.said}")
+    good = all(finding.good for finding in findings)
+    if as_json:
+        say_json({"good": good, "findings": [asdict(finding) for finding in findings]})
+    return 0 if good else WRONG_STATUS
+
+
+def _checks(
+    cloud: JobCloud, names: tuple[str, ...], canary: Path | None, within_s: float,
+    scheduler: str | None,
+) -> Iterator[Finding]:  # fmt: skip
+    functions: list[Function] = []
+    yield checked("cloud", lambda: _cloud(cloud, names, functions))
+    yield checked("clock", lambda: told_skew(cloud.clock_ahead_s()))
+    yield checked("scheduler", lambda: _scheduler(scheduler))
+    for function in functions:
+        yield checked(f"function {function.name}", partial(_deployed, cloud, function))
+    if canary is not None and functions:
+        address = scheduler_or_none(scheduler)
+        yield checked("canary", lambda: _sing(cloud, functions[0], canary, within_s, address))
+
+
+def checked(check: str, look: Callable[[], str]) -> Finding:
+    """What `look` says is good; what it raises is not."""
+    try:
+        return Finding(check=check, good=True, said=look())
+    except AppError as error:
+        return Finding(check=check, good=False, said=error.message)
+
+
+def _cloud(cloud: JobCloud, names: tuple[str, ...], functions: list[Function]) -> str:
+    found = [cloud.function(name) for name in names] if names else cloud.functions()
+    functions += found
+    listed = ", ".join(function.name for function in found)
+    return f"it answers; deployed: {listed or 'nothing'}"
+
+
+def told_skew(ahead_s: float | None) -> str:
+    """Raises INVALID for clocks so far apart that requests or timelines suffer."""
+    if ahead_s is None:
+        return "not known: the cloud does not say its time"
+    if abs(ahead_s) > SKEW_S_MAX:
+        way = "behind" if ahead_s > 0 else "ahead of"
+        raise invalid(f"this machine is {abs(ahead_s):.0f} s {way} the cloud; set its clock")
+    return f"within {SKEW_S_MAX:g} s of the cloud's"
+
+
+def _scheduler(given: str | None) -> str:
+    address = scheduler_address(given)
+    inventory = ask(address, lambda client: client.inventory())
+    up = [host for host in inventory.hosts if host.state.value == "UP"]
+    devices = [view.device for host in up for view in host.devices]
+    sound = [device for device in devices if device.health.value == "OK"]
+    said = f"{len(up)} of {len(inventory.hosts)} hosts up, {len(sound)} of {len(devices)} devices"
+    if not sound:
+        raise invalid(f"{address} answers, but no job can be served: {said} sound")
+    return f"{address} answers: {said} sound"
+
+
+def _deployed(cloud: JobCloud, function: Function) -> str:
+    missing = cloud.missing(function)
+    if missing:
+        names = ", ".join(missing)
+        raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` makes them again")
+    dead = cloud.messages(function.dead_letter_url)
+    waiting = cloud.messages(function.queue_url)
+    letters = f", {dead} dead letters (`orchgpu dlq ls {function.name}`)" if dead else ""
+    return f"all it was deployed with is there; {waiting} messages{letters}"
+
+
+def _sing(
+    cloud: JobCloud, function: Function, file: Path, within_s: float, address: str | None
+) -> str:
+    from orchgpu.cli.follow import follow
+    from orchgpu.cli.report import say_nothing, timeline
+
+    submitted = cloud.submit(function, file, now_s=time.time())
+    (job,) = asyncio.run(follow(cloud, address, [submitted], say_nothing, within_s=within_s))
+    if not job.succeeded:
+        detail = job.result.detail if job.result is not None else job.sentence
+        raise invalid(f"{job.job_id} {job.state} {job.reason}: {detail}")
+    took_s = timeline(job)["RLat"]
+    return f"{job.job_id} SUCCEEDED" + ("" if took_s is None else f" in {took_s:.1f} s")
