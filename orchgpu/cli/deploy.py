@@ -6,7 +6,6 @@ when there is, and with 1 for a file that is wrong (so that 2 says one thing onl
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from fdl.plan import Step
 from orchgpu.cli.capacity import capacity_notes
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
 from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.screen import say_json
 from orchgpu.deploy.deployment import (
     Prepared,
     execute,
@@ -106,7 +106,7 @@ def plan(
         fail(error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code])
     _show_warnings(prepared, str(file))
     if as_json:
-        click.echo(json.dumps(_json(prepared, where, applied=False), indent=2))
+        say_json(_json(prepared, where, applied=False))
     else:
         _show_notices(prepared)
         click.echo(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")
@@ -216,7 +216,7 @@ def _execute(prepared: Prepared, cloud: _Cloud, *, as_json: bool) -> None:
         _show_notices(prepared)
     execute(prepared, cloud.aws, progress)
     if as_json:
-        click.echo(json.dumps(_json(prepared, cloud.where, applied=True), indent=2))
+        say_json(_json(prepared, cloud.where, applied=True))
 
 
 def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:

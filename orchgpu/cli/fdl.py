@@ -17,6 +17,7 @@ from fdl.notes import Severity
 from fdl.render import render
 from fdl.schema import Faulty, Reading
 from orchgpu.cli.findings import note_json, reported, show_notes
+from orchgpu.cli.screen import say_json
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.files import read_composed, read_document
 
@@ -48,7 +49,7 @@ def validate_file(file: Path, as_json: bool) -> None:
     if as_json:
         names = [function.name for function in document.functions.aws]
         shown = {"valid": not errors, "functions": names, "notes": [note_json(n) for n in notes]}
-        click.echo(json.dumps(shown, indent=2))
+        say_json(shown)
     show_notes(notes, str(file))
     if document.rewrites:
         click.echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
@@ -147,7 +148,7 @@ def explain_key(key: str | None, as_json: bool) -> None:
             }
             for known in found
         ]  # fmt: skip
-        click.echo(json.dumps({"keys": shown}, indent=2))
+        say_json({"keys": shown})
     elif key is None:
         width = max(len(known.short) for known in found)
         for known in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -12,6 +11,7 @@ import click
 
 from corekit.errors import EXIT_STATUS, AppError
 from fdl.notes import Note
+from orchgpu.cli.screen import say_json
 
 
 def reported(command: Callable[..., None]) -> Callable[..., None]:
@@ -30,7 +30,7 @@ def reported(command: Callable[..., None]) -> Callable[..., None]:
 def fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
     """End the process with what went wrong."""
     if as_json:
-        click.echo(json.dumps({"error": error.as_json()}))
+        say_json({"error": error.as_json()})
     click.echo(f"orchgpu: {error.message}", err=True)
     sys.exit(status)
 

@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], status: int = 0) -> Result:
 def test_a_good_file_is_valid() -> None:
     assert run(["fdl", "validate", "f.yaml"]).stdout == "f.yaml: valid\n"
     shown = json.loads(run(["fdl", "validate", "f.yaml", "--json"]).stdout)
-    assert shown == {"valid": True, "functions": ["f"], "notes": []}
+    assert shown == {"version": 1, "valid": True, "functions": ["f"], "notes": []}
 
 
 def test_what_does_not_parse_is_shown_with_its_place(folder: Path) -> None:
