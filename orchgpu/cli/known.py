@@ -205,6 +205,9 @@ def _of_function(known: Known) -> Iterator[Moment]:
         if "committed" in standing.times:
             at_s = standing.times["committed"]
             yield Moment(at_s=at_s, where="function", what="result committed")
+        elif standing.ended_at_s:  # no function's: an orchestrator's or a cancel's
+            what = f"result written: {standing.reason}"
+            yield Moment(at_s=standing.ended_at_s, where="orchestrator", what=what)
     for n, report in known.reports.items():
         if standing is None or standing.attempt != n:
             yield from _of_code(report.times, f" (attempt {n})", named=False)

@@ -98,6 +98,12 @@ def test_a_forgotten_job_is_told_by_its_result_alone(capsys: pytest.CaptureFixtu
     assert "KILLED: signal 9" in shown
 
 
+def test_a_result_that_no_function_wrote_is_dated_too() -> None:
+    written = result(state="CANCELLED", reason="CANCELLED_BY_USER", times={}, ended_at_s=102.0)
+    (told,) = moments(known(scheduled=None, result=written))
+    assert (told.at_s, told.what) == (102.0, "result written: CANCELLED_BY_USER")
+
+
 @pytest.mark.parametrize("block", [{}, {"input": {"bucket": "b"}}, {"input": None}])
 def test_a_foreign_block_has_no_upload(block: dict[str, Any]) -> None:
     told = moments(known(scheduled=Scheduled(record=record(block=block))))
