@@ -37,8 +37,9 @@ WINDOW_PER_DEVICE = 2
 WINDOW_MIN = 2
 WINDOW_MAX = 1000
 ORPHANS_PER_LOOK = 100
-#: After events were handed in, before the next poll: the calls they lead to are sent first.
-AFTER_EVENTS_S = 0.001
+#: After events were handed in, before the next poll: preparing one is milliseconds of processor
+#: time, and the calls that a job waits for come first. Up to 10 messages come with each poll.
+AFTER_EVENTS_S = 0.02
 #: Notices are deleted this much later, many at once; what they told comes first.
 FORGET_NOTICES_S = 0.1
 #: Phases that a drain waits for: they end by themselves, in moments.
