@@ -20,9 +20,10 @@ from urllib.parse import quote_plus
 
 import pytest
 
+from orchgpu.deploy.package import TRAVELLERS
+
 ROOT = Path(__file__).parents[3]
-PARTS = ("lambda_functions/__init__.py", "lambda_functions/gpu_runner", "contract")
-REMOTE = ("__init__.py", "wire", "client")
+PARTS = ("lambda_functions/__init__.py", "remote_gpu/__init__.py", *TRAVELLERS)
 
 
 class RuntimeApi(ThreadingHTTPServer):
@@ -85,7 +86,7 @@ class Function:
         skip = shutil.ignore_patterns("__pycache__")
         (self.code / "lambda_functions").mkdir(parents=True)
         (self.code / "script").mkdir()
-        for part in (*PARTS, *(f"remote_gpu/{name}" for name in REMOTE)):
+        for part in PARTS:
             if (ROOT / part).is_dir():
                 shutil.copytree(ROOT / part, self.code / part, ignore=skip)
             else:
