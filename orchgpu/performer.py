@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,11 +20,16 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.packing import pack
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
 
+logger = logging.getLogger(__name__)
+
 #: Inputs read early are kept for packing up to this much in total; beyond, they are read again.
 KEPT_BYTES_MAX = 64 * 2**20
 NO_BODY = -1  #: even an empty input is read where it is
 RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
+
+#: Values that a library cannot take. One job pays for them, not all jobs of the process.
+_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError)
 
 Render = Callable[[str, GrantedLease], Mapping[str, Any]]
 
@@ -81,6 +87,14 @@ class Performer:
         except AppError as error:
             return on.CallFailed(
                 **self._about(action), action=action, retryable=error.retryable, message=str(error)
+            )
+        except _FAULTS as error:
+            logger.exception(
+                "%s", type(action).__name__, extra={"event": "fault", "job": action.job}
+            )
+            message = f"{type(error).__name__}: {str(error)[:500]}"
+            return on.CallFailed(
+                **self._about(action), action=action, retryable=False, message=message
             )
 
     def forget(self, job: str) -> None:

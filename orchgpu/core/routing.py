@@ -19,6 +19,9 @@ from orchgpu.core.function import Function
 #: A body larger than SQS itself allows is no message of SQS.
 BODY_BYTES_MAX = 1024 * 1024
 KEY_BYTES_MAX = 1024  #: S3's limit of a key, in UTF-8
+VERSION_CHARS_MAX = 1024  #: S3's limit of a version id
+OBJECT_BYTES_MAX = 2**53  #: above what S3 stores (50 TiB), below what every JSON reader keeps exact
+_WALL_S_MAX = 1e11  #: the year 5138
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +88,20 @@ def classify(body: str, function: Function) -> Classified:
     if len(body) > BODY_BYTES_MAX:
         return Rejected(reason=Reason.BAD_EVENT, detail="the message is larger than 1 MiB")
     try:
-        value = json.loads(body)
+        value = _unwrap(_loaded(body))
     except (ValueError, RecursionError):
-        return Rejected(reason=Reason.BAD_EVENT, detail="the message is not JSON")
-    return _classify_value(_unwrap(value), function)
+        return Rejected(reason=Reason.BAD_EVENT, detail="the message is not JSON of Unicode text")
+    return _classify_value(value, function)
+
+
+def _loaded(text: str) -> Any:
+    """JSON that can be written and sent again. Raises ValueError, RecursionError.
+
+    JSON may escape half a surrogate pair, which no encoder takes: it would raise at the next hop.
+    """
+    value = json.loads(text)
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _unwrap(value: Any) -> Any:
@@ -96,10 +109,7 @@ def _unwrap(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if value.get("Type") == "Notification" and isinstance(value.get("Message"), str):
-        try:
-            return json.loads(value["Message"])
-        except (ValueError, RecursionError):
-            return value
+        return _loaded(value["Message"])
     if value.get("source") == "aws.s3" and isinstance(value.get("detail"), Mapping):
         return {"Records": [_from_event_bridge(value)]}
     return value
@@ -148,7 +158,7 @@ def _dead_at_s(value: Mapping[str, Any]) -> float | None:
     dead_at = ours.get("dead_at") if isinstance(ours, Mapping) else None
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
-    return float(dead_at)
+    return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
 
 
 def _classify_record(record: Any, dead_at_s: float | None, function: Function) -> Classified:
@@ -186,12 +196,14 @@ def _classify_object(
     if key.endswith("/"):
         return Ignored(why="a folder marker")
     size, version = entry.get("size"), entry.get("versionId")
+    if isinstance(version, str) and len(version) > VERSION_CHARS_MAX:
+        return Rejected(reason=Reason.BAD_EVENT, detail="the version id is longer than S3's are")
     return InputEvent(
         bucket=function.input_bucket,
         key=key,
         version_id=version if isinstance(version, str) and version not in ("", "null") else None,
         etag=_text(entry.get("eTag")).strip('"'),
-        size=size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else 0,
+        size=size if type(size) is int and 0 <= size <= OBJECT_BYTES_MAX else 0,
         event_name=name,
         event_time=_text(record.get("eventTime")),
         sequencer=_text(entry.get("sequencer")),

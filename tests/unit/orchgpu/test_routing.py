@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.keys import job_id
 from contract.states import Reason
+from corekit.decode import encode_json
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
@@ -166,3 +169,41 @@ def test_any_json_gets_a_verdict(value: Any) -> None:
 @given(st.text())
 def test_any_text_gets_a_verdict(text: str) -> None:
     assert classify(text, FUNCTION) is not None
+
+
+def _mutations(value: Any, bad: Any) -> Iterator[Any]:
+    """The value with each leaf, one after the other, replaced."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from ({**value, key: changed} for changed in _mutations(item, bad))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            for changed in _mutations(item, bad):
+                yield [*value[:index], changed, *value[index + 1 :]]
+    else:
+        yield bad
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["\ud800", "x\udfff", 10**400, -(10**400), 2**63, -1, 1e308, float("nan"), "", "x" * 2000,
+     None, True, [], {}],
+    ids=lambda bad: ascii(bad)[:20],
+)  # fmt: skip
+def test_whatever_stands_in_a_field_the_verdict_can_be_stored(bad: Any) -> None:
+    """One message in the queue of one function must never end the replica that serves all."""
+    buried = {"Records": [s3_record()], "orchgpu": {"dead_at": 1.5, "job_id": "j"}}
+    notice = {"Type": "Notification", "Message": json.dumps(buried)}
+    for whole in (buried, EVENT_BRIDGE, notice):
+        for changed in _mutations(whole, bad):
+            verdict = classify(json.dumps(changed), FUNCTION)
+            assert isinstance(verdict, InputEvent | Ignored | Rejected | Several)
+            encode_json(verdict)
+            if isinstance(verdict, InputEvent):
+                job_id("in", verdict.key, verdict.version_id or verdict.etag, "f")
+
+
+def test_a_notice_with_half_a_surrogate_is_rejected() -> None:
+    inner = json.dumps({"Records": [s3_record(key="\ud800")]})
+    verdict = classify(json.dumps({"Type": "Notification", "Message": inner}), FUNCTION)
+    assert isinstance(verdict, Rejected)
