@@ -308,6 +308,13 @@ class HostSaid(Happened):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostLeft(Happened):
+    """The connection of a host ended, and no newer one of it is there."""
+
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostHello(HostSaid):
     """op `hello` of a host → HostWelcome | CONFLICT (it has seen a later epoch) | INVALID."""
 
@@ -360,5 +367,5 @@ Event = (
     | ResizeAsked | TransferAsked | AttemptFailed | FinishAsked
     | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
     | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
-    | HostHello | HostReported | LeaseSessionTold | CutTold
+    | HostHello | HostLeft | HostReported | LeaseSessionTold | CutTold
 )  # fmt: skip

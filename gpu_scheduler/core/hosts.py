@@ -1,8 +1,8 @@
 """Hosts: registered, heard, silent, restarted, drained, forgotten.
 
-Silent for host_stale_s: STALE, no new promises. For host_lost_s: LOST, its leases end. A host that
-returns says hello and gets its full state; what is not in it, it cuts. A device that turns
-unhealthy or disappears gets nothing new and its leases end as DEVICE_BAD.
+Silent for host_stale_s, or without a connection: STALE, no new promises. For host_lost_s: LOST,
+its leases end. A host that returns says hello and gets its full state; what is not in it, it cuts.
+A device that turns unhealthy or disappears gets nothing new and its leases end as DEVICE_BAD.
 """
 
 from __future__ import annotations
@@ -167,6 +167,16 @@ def heard(turn: Turn, host: HostEntry) -> None:
         turn.state.inventory.set_state(host, HostState.UP)
         turn.capacity_freed = True
         turn.state.timers.arm(TimerKind.HOST, host.host, turn.at_s + turn.budget.host_stale_s)
+
+
+def left(turn: Turn, event: on.HostLeft) -> None:
+    """Its connection ended: nothing new is promised there until it is back.
+
+    A program that was killed is known at once by this, one that was stopped by its silence.
+    """
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is not None and host.state is HostState.UP:
+        turn.state.inventory.set_state(host, HostState.STALE)
 
 
 def silence(turn: Turn, name: HostId) -> None:

@@ -149,7 +149,7 @@ def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:
 HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
     on.RoomChanged: rules.room_changed,
-    on.HostHello: hosts.hello, on.HostReported: hosts.reported,
+    on.HostHello: hosts.hello, on.HostLeft: hosts.left, on.HostReported: hosts.reported,
     on.LeaseSessionTold: leases.session_told, on.CutTold: _done,
     on.SessionHello: sessions.hello, on.SessionBeat: _done, on.WatchAsked: sessions.watch,
     on.ReserveAsked: sessions.reserve, on.WithdrawAsked: sessions.withdraw,

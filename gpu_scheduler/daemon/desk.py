@@ -132,6 +132,10 @@ class Desk:
             case _:
                 self._hand_in(op, on.CutTold, {"lease": value.lease, **envelope})
 
+    def host_left(self, host: HostId) -> None:
+        """Its connection ended."""
+        self._hand_in("left", on.HostLeft, {"host": host})
+
     def _hand_in(self, op: str, cls: type[Any], fields: Fields) -> None:
         self._metrics.requests[op] += 1
         now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}

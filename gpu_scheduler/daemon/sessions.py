@@ -65,11 +65,13 @@ class Switchboard:
     def bind_host(self, host: str, line: Line) -> None:
         _bind(self._hosts, host, line)
 
-    def unbind(self, line: Line) -> None:
-        """The connection is gone; a newer one of the same name stays."""
+    def unbind(self, line: Line) -> list[str]:
+        """The connection is gone; a newer one of the same name stays. Returns the hosts it was."""
+        hosts = [name for name, bound in self._hosts.items() if bound is line]
         for table in (self._sessions, self._hosts):
             for name in [name for name, bound in table.items() if bound is line]:
                 del table[name]
+        return hosts
 
     def close_all(self) -> None:
         """Close every connection; their peers come back to the next run."""

@@ -8,6 +8,7 @@ back and gets the full state, which is cheaper than remembering for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, cast
 
@@ -79,7 +80,9 @@ class Connection(asyncio.Protocol):
         self._metrics.connections -= 1
         self._transport = None
         self._switchboard.unregister(self._number)
-        self._switchboard.unbind(self)
+        for host in self._switchboard.unbind(self):
+            with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
+                self._desk.host_left(HostId(host))
         self._gate.left(self)
         self._unknown.cancel()
 

@@ -42,6 +42,25 @@ def test_silence_is_stale_then_lost(one):
     assert state(one) is HostState.UP
 
 
+def test_a_host_without_a_connection_gets_nothing_new_until_it_is_back(one):
+    """A killed host program is known by its connection, before its silence is long enough."""
+    one.alive["s1"] = None
+    devices = one.hosts.pop("h1")
+    one.handle(on.HostLeft, host="h1")
+    assert state(one) is HostState.STALE
+    assert one.reserve("b").explanation.counts == {"HOST_STALE": 1}
+    one.host("h1", *devices)
+    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
+    assert state(one) is HostState.UP
+    one.hosts.clear()
+    one.handle(on.HostLeft, host="h1")
+    one.advance(one.budget.host_lost_s)
+    assert state(one) is HostState.LOST
+    one.handle(on.HostLeft, host="h1")
+    one.handle(on.HostLeft, host="nobody")
+    assert state(one) is HostState.LOST
+
+
 def test_a_reporting_host_is_never_stale(one):
     for _ in range(60):
         one.advance(1.0)
