@@ -18,7 +18,7 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
 
-_STATIC = ("kind", "model", "memory_mib", "index")  #: what a share was promised of
+_STATIC = ("kind", "model", "index")  #: what a share was promised of, beside its memory
 
 
 def judged(known: Mapping[DeviceId, DeviceEntry], said: Iterable[Device]) -> tuple[Device, ...]:
@@ -54,10 +54,20 @@ def _missing(device: Device) -> Device:
     )  # fmt: skip
 
 
-def went_bad(before: Device, now: Device) -> bool:
-    """Its leases end: it is BAD, or no longer what was promised."""
-    changed = any(getattr(before, name) != getattr(now, name) for name in _STATIC)
-    return now.health is Health.BAD or changed
+def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
+    """It is BAD, or no longer what was promised; None: what runs there goes on.
+
+    Another size of memory that still holds what is promised is only a newer fact.
+    """
+    if now.health is Health.BAD:
+        return now.detail or ", ".join(now.symptoms) or "bad"
+    for name in _STATIC:
+        before, after = getattr(known.device, name), getattr(now, name)
+        if before != after:
+            return f"{name} changed from {before} to {after}"
+    if now.memory_mib < known.promised_mib:
+        return f"has {now.memory_mib} MiB of memory now, and {known.promised_mib} are promised"
+    return None
 
 
 def watch(turn: Turn, entry: DeviceEntry, said: Device) -> None:

@@ -7,7 +7,7 @@ A device that turns unhealthy or disappears gets nothing new and its leases end 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
@@ -19,7 +19,7 @@ from gpu_scheduler.core.inventory import HostEntry, without_resident
 from gpu_scheduler.core.leases import end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Device, EndReason, Health, Hold, HostState, LeaseState
+from gpu_scheduler.model import Device, EndReason, Hold, HostState, LeaseState
 
 # ---------------------------------------------------------------------- hello and reports
 
@@ -86,9 +86,10 @@ def _know(
     now = health.judged(known, devices)
     same = entry is not None and (entry.incarnation, entry.gateway) == (incarnation, gateway)
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
-        bad = [d.id for d in now if d.id in known and health.went_bad(known[d.id].device, d)]
+        said = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
+        bad = {device: why for device, why in said.items() if why is not None}
         for lease in _leases_on(turn, bad):
-            end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, now))
+            end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, bad))
         registered = to.HostRegistered(
             host=host, incarnation=incarnation, gateway=gateway, devices=now
         )
@@ -109,13 +110,9 @@ def _leases_on(turn: Turn, devices: Iterable[DeviceId]) -> list[LeaseId]:
     return list(leases)
 
 
-def _why(turn: Turn, lease: LeaseId, devices: tuple[Device, ...]) -> str:
-    named = {share.device: None for share in turn.state.leases[lease].lease.shares}
-    return "; ".join(
-        f"{device.id}: {device.detail or 'changed'}"
-        for device in devices
-        if device.id in named and (device.health is not Health.OK or device.detail)
-    )
+def _why(turn: Turn, lease: LeaseId, bad: Mapping[DeviceId, str]) -> str:
+    named = dict.fromkeys(share.device for share in turn.state.leases[lease].lease.shares)
+    return "; ".join(f"{device}: {why}" for device, why in bad.items() if device in named)
 
 
 def _end_vanished(

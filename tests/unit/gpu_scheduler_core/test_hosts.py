@@ -150,6 +150,34 @@ def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
     assert [x.id for x in world.leases] == [good.id]
 
 
+@pytest.mark.parametrize("memory_mib", [1001, 999, 500])
+def test_a_size_that_holds_what_is_promised_ends_nothing(world, device, memory_mib):
+    world.host("h1", device("d1"))
+    lease = run(world, Request(memory_mib=500))
+    world.report("h1", device("d1", memory_mib=memory_mib))
+    assert world.pushes(do.LeasePush, "s1") == []
+    assert [x.id for x in world.leases] == [lease.id]
+    assert world.machine.state.inventory.devices["d1"].device.memory_mib == memory_mib
+    rest = world.reserve("rest", Request(memory_mib=memory_mib - 500 or 1))
+    assert rest.outcome is (do.Outcome.GRANTED if memory_mib > 500 else do.Outcome.WAITING)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, and 500 are promised"),
+        ({"model": "other"}, "d1: model changed from M to other"),
+        ({"health": Health.BAD}, "d1: bad"),
+    ],
+)
+def test_a_lease_that_a_change_ends_hears_which(world, device, change, why):
+    world.host("h1", device("d1"))
+    run(world, Request(memory_mib=500))
+    world.report("h1", device("d1", **change))
+    [push] = world.pushes(do.LeasePush, "s1")
+    assert (push.reason, push.detail) == (EndReason.DEVICE_BAD, why)
+
+
 def test_a_device_that_disappears_is_known_but_bad(world, device):
     world.host("h1", device("d1"), device("d2", index=1))
     run(world, Request(memory_mib=1000))
