@@ -25,10 +25,11 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.records import attempt_key
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
-from gpu_scheduler.daemon.gate import Gate
+from gpu_scheduler.daemon.gate import Gate, JobOwner
 from gpu_scheduler.daemon.http_door import HttpDoor
 from gpu_scheduler.daemon.journal import Disk, Journal
 from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
@@ -202,7 +203,9 @@ def _locked(
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters)
     gate = Gate(
-        settings.keys or settings.state / KEYS_NAME, lambda lease: _owner_of(machine.state, lease)
+        settings.keys or settings.state / KEYS_NAME,
+        lambda lease: _owner_of(machine.state, lease),
+        lambda holder: _job_owner_of(machine.state, holder),
     )
     _only_loopback_without_keys(settings, gate)
     return gate, journal, machine, Switchboard(secret_of, metrics)
@@ -222,6 +225,16 @@ def _owner_of(state: State, lease: str) -> str | None:
         return None
     record = state.records.get(entry.lease.holder or JobId(""))
     return entry.session if record is None else record.owner
+
+
+def _job_owner_of(state: State, holder: str) -> JobOwner | None:
+    record = state.records.get(JobId(holder))
+    if record is None:
+        return None
+    entry, waiting = state.live_lease(record), state.queue.entries.get(attempt_key(record))
+    if entry is not None:
+        return JobOwner(record.owner, entry.lease.tenant)
+    return JobOwner(record.owner, None if waiting is None else waiting.request.tenant)
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:

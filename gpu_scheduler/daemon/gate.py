@@ -2,7 +2,8 @@
 
 Without keys everybody on this machine may do everything. With keys every connection has a caller;
 its role decides about the op, and the op's own words about the rest: a requester bound to a tenant
-asks for that tenant only, and a lease is its own key's affair (or an operator's).
+asks for that tenant only, a lease is its own key's affair (or an operator's), and a job that of its
+owner's key and of the keys bound to the same tenant.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ _LOOKS = frozenset({
 })  # fmt: skip
 _RULES = frozenset({"drain", "undrain", "forget", "set"})
 
+#: Ops that act for a job, whoever owns its record; who may not is told so here.
+_ACTS = (
+    requester.Finish, requester.FailAttempt, requester.HandBack, requester.Handle,
+    requester.Reopen,
+)  # fmt: skip
+#: Ops that take a job: the core keeps them from what has an owner (CONFLICT).
+_TAKES = (requester.Attempt, requester.Adopt)
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -50,6 +59,14 @@ class Caller:
 ANYBODY = Caller()
 
 
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """Whose a job is, as its record knows it."""
+
+    session: str | None  #: that acts for it now
+    tenant: str | None  #: of its lease, or of its waiting request; None: it has neither now
+
+
 class Closable(Protocol):
     """A connection that ends when its key is revoked."""
 
@@ -59,13 +76,19 @@ class Closable(Protocol):
 class Gate:
     """Judges callers and their ops against the keys file as it stands now."""
 
-    def __init__(self, path: Path, owner_of: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        owner_of: Callable[[str], str | None],
+        job_owner_of: Callable[[str], JobOwner | None],
+    ) -> None:
         """A missing file: no keys, until it is there. `owner_of`: the session of a live lease.
 
-        Raises what `read_keys` raises.
+        `job_owner_of`: None for a job without a record. Raises what `read_keys` raises.
         """
         self._path = path
         self._owner_of = owner_of
+        self._job_owner_of = job_owner_of
         self._seen = _stamp(path)
         self._keys = None if self._seen is None else read_keys(path)
         self._open: dict[Closable, Caller] = {}
@@ -118,6 +141,7 @@ class Gate:
         if caller.key.role is Role.REQUESTER:
             self._own_tenant(caller.key, value)
             self._own_lease(caller.key, value)
+            self._own_job(caller.key, value)
 
     def _own_tenant(self, key: KeyEntry, value: Any) -> None:
         asks = isinstance(value, (requester.Attempt, requester.Reserve))
@@ -134,6 +158,26 @@ class Gate:
         if slash and name != key.name:
             text = f"lease {lease} belongs to key {name!r}; an operator may act for it"
             raise AppError(ErrorCode.DENIED, text, needs="owner")
+
+    def _own_job(self, key: KeyEntry, value: Any) -> None:
+        """What nobody owns is everybody's, but for who is bound to another tenant than it."""
+        if not isinstance(value, (*_ACTS, *_TAKES)):
+            return
+        job = self._job_owner_of(value.holder)
+        if job is None:
+            return
+        name, slash, _ = (job.session or "").partition("/")
+        owner = self._keys.by_name.get(name) if slash and self._keys is not None else None
+        if owner is not None:
+            same_tenant = key.tenant is not None and key.tenant == owner.tenant
+            if isinstance(value, _ACTS) and name != key.name and not same_tenant:
+                text = f"job {value.holder} belongs to key {name!r}; a key of its tenant or an "
+                text += "operator may act for it"
+                raise AppError(ErrorCode.DENIED, text, needs="owner")
+        elif None not in (key.tenant, job.tenant) and key.tenant != job.tenant:
+            text = f"key {key.name!r} acts for tenant {key.tenant!r} only; job {value.holder} is "
+            text += f"of {job.tenant!r}"
+            raise AppError(ErrorCode.DENIED, text, needs="tenant")
 
     # --- the file
 

@@ -148,6 +148,35 @@ async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
+async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_path: Path) -> None:
+    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
+    lab1, lab2 = (added(tmp_path, n, Role.REQUESTER, tenant="lab") for n in ("lab1", "lab2"))
+    operator = added(tmp_path, "o", Role.OPERATOR)
+    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
+             "installed": [], "version": 1}  # fmt: skip
+    async with serving(tmp_path) as doors, doors.peer() as host:
+        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        for owner, tenant, strangers, friend in (
+            (a, "default", (b, lab1), operator), (lab1, "lab", (a, b), lab2),
+        ):  # fmt: skip
+            job = f"job-of-{tenant}"
+            asked = {"memory_mib": 10, "tenant": tenant}
+            body = {"holder": job, "n": 1, "revision": 0, "request": asked}
+            granted = (await doors.ask("POST", "/v1/attempt", body, key=owner)).value["granted"]
+            end = {"holder": job, "outcome": "FAILED", "reason": "R"}
+            for stranger in strangers:
+                answer = await doors.ask("POST", "/v1/finish", end, key=stranger)
+                assert (answer.status, answer.value["error"]["details"]) == (
+                    403, {"needs": "owner"},
+                )  # fmt: skip
+            lease = f"/v1/leases/{granted['lease']['id']}"
+            assert (await doors.ask("GET", lease, key=owner)).status == 200, "it goes on"
+            assert (await doors.ask("POST", "/v1/finish", end, key=friend)).status == 200
+            assert (await doors.ask("POST", "/v1/finish", end, key=owner)).status == 200, "again"
+
+
+@pytest.mark.asyncio
 async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_path: Path) -> None:
     async with serving(tmp_path) as doors, doors.peer() as early:
         assert "ok" in await early.hello()

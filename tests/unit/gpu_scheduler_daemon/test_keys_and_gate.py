@@ -10,7 +10,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
-from gpu_scheduler.daemon.gate import Gate
+from gpu_scheduler.daemon.gate import Gate, JobOwner
 from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import requester
@@ -36,6 +36,17 @@ class Connection:
 
 def nobody(lease: str) -> str | None:
     return {"l-a": "a/s", "l-b": "b/s", "l-old": "session-1"}.get(lease)
+
+
+def job_of(holder: str) -> JobOwner | None:
+    return {
+        "j-a": JobOwner("a/s", "lab"),
+        "j-lab": JobOwner("lab1/s", "lab"),
+        "j-gone": JobOwner("revoked/s", "lab"),
+        "j-orphan": JobOwner(None, "lab"),
+        "j-ended": JobOwner(None, None),
+        "j-old": JobOwner("session-1", None),
+    }.get(holder)
 
 
 def denied(text: str) -> pytest.RaisesExc[AppError]:
@@ -99,7 +110,7 @@ def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(AppError, match=said):
-        Gate(path, nobody)
+        Gate(path, nobody, job_of)
 
 
 def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
@@ -119,7 +130,7 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
 
 
 def test_without_keys_everybody_may_do_everything(path: Path) -> None:
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     caller = gate.caller(None)
     gate.may(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
     gate.host_may(caller, "h")
@@ -141,7 +152,7 @@ LOOK, ASK, RULE = "inventory", "reserve", "drain"
 )
 def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str, ...]) -> None:
     gate_key = added(path, "k", role)
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     caller = gate.caller(gate_key)
     for op in (LOOK, ASK, RULE):
         if op in allowed:
@@ -152,7 +163,7 @@ def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str
 
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     key = added(path, "r", Role.READER)
     gate.reread_if_changed()
     caller = gate.caller(key)
@@ -172,7 +183,7 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
 def test_a_host_key_speaks_for_its_host(path: Path) -> None:
     bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
     operator = added(path, "o", Role.OPERATOR)
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     gate.host_may(gate.caller(bound), "gpu-a")
     gate.host_may(gate.caller(free), "gpu-z")
     with denied("for host 'gpu-a', not for 'gpu-b'"):
@@ -183,7 +194,7 @@ def test_a_host_key_speaks_for_its_host(path: Path) -> None:
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     caller = gate.caller(key)
     gate.may(caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab")))
     with denied("tenant 'lab' only"):
@@ -195,12 +206,75 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
 
 def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
         gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId(lease)))
     with denied("lease l-b belongs to key 'b'"):
         gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId("l-b")))
     gate.may(gate.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
+
+
+def acts(job: str) -> dict[str, requester.Op]:
+    holder = JobId(job)
+    return {
+        "finish": requester.Finish(holder=holder, outcome="FAILED", reason="R"),
+        "fail_attempt": requester.FailAttempt(holder=holder, revision=1, reason="R"),
+        "hand_back": requester.HandBack(holder=holder, revision=1),
+        "handle": requester.Handle(holder=holder, handle="h"),
+        "reopen": requester.Reopen(holder=holder, revision=1, handle="h"),
+    }
+
+
+def takes(job: str, tenant: str) -> dict[str, requester.Op]:
+    request = Request(tenant=tenant)
+    return {
+        "attempt": requester.Attempt(holder=JobId(job), n=1, revision=1, request=request),
+        "adopt": requester.Adopt(holder=JobId(job), revision=1),
+    }
+
+
+def may_all(gate: Gate, key: str, ops: dict[str, requester.Op]) -> None:
+    for name, op in ops.items():
+        gate.may(gate.caller(key), name, op)
+
+
+def may_none(gate: Gate, key: str, ops: dict[str, requester.Op], text: str) -> None:
+    for name, op in ops.items():
+        with denied(text):
+            gate.may(gate.caller(key), name, op)
+
+
+def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> None:
+    a, b = (added(path, name, Role.REQUESTER) for name in "ab")
+    lab1, lab2, other = (
+        added(path, name, Role.REQUESTER, tenant=tenant)
+        for name, tenant in (("lab1", "lab"), ("lab2", "lab"), ("x", "other"))
+    )
+    operator = added(path, "o", Role.OPERATOR)
+    gate = Gate(path, nobody, job_of)
+    for key in (a, operator):
+        may_all(gate, key, acts("j-a"))
+    for key in (b, lab1, other):
+        may_none(gate, key, acts("j-a"), "job j-a belongs to key 'a'")
+    for key in (lab1, lab2, operator):
+        may_all(gate, key, acts("j-lab") | takes("j-lab", "lab"))
+    for key in (a, other):
+        may_none(gate, key, acts("j-lab"), "job j-lab belongs to key 'lab1'")
+    may_all(gate, b, takes("j-a", "lab"))  # the core answers CONFLICT, with the record
+
+
+def test_a_job_of_no_owner_is_everybodys_but_another_tenants(path: Path) -> None:
+    a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
+    lab = added(path, "lab1", Role.REQUESTER, tenant="lab")
+    other = added(path, "x", Role.REQUESTER, tenant="other")
+    gate = Gate(path, nobody, job_of)
+    for job in ("j-orphan", "j-gone"):
+        for key in (a, lab, operator):
+            may_all(gate, key, acts(job) | takes(job, "lab"))
+        ops = acts(job) | takes(job, "other")
+        may_none(gate, other, ops, f"tenant 'other' only; job {job} is of 'lab'")
+    for job in ("j-ended", "j-old", "j-unknown"):
+        may_all(gate, other, acts(job) | takes(job, "other"))
 
 
 def touched(path: Path) -> None:
@@ -211,7 +285,7 @@ def touched(path: Path) -> None:
 
 def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
     a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     first, second = Connection(), Connection()
     gate.entered(first, gate.caller(a))
     gate.entered(second, gate.caller(b))
@@ -229,7 +303,7 @@ def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> No
 
 
 def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     open_one = Connection()
     gate.entered(open_one, gate.caller(None))
     added(path, "a", Role.READER)
@@ -244,7 +318,7 @@ def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
 def test_a_spoiled_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
     key = added(path, "a", Role.READER)
-    gate = Gate(path, nobody)
+    gate = Gate(path, nobody, job_of)
     assert callable(spoil)
     spoil(path)
     gate.reread_if_changed()
