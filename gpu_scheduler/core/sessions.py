@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from corekit.errors import ErrorCode
 from corekit.ids import LeaseId, SessionId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import dispatch
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.explain import wanted
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.records import disown
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import EndReason, Hold
+from gpu_scheduler.model import EndReason, Hold, Request
 
 
 def heard(turn: Turn, session: SessionId) -> None:
@@ -71,7 +74,7 @@ def watch(turn: Turn, event: on.WatchAsked) -> None:
 
 
 def reserve(turn: Turn, event: on.ReserveAsked) -> None:
-    """A lease without a job record. Idempotent by attempt for the session that asked."""
+    """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     problem = _reserve_problem(turn, event)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
@@ -105,7 +108,30 @@ def _reserve_problem(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str
         return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
     if length_s is not None and not 0 < length_s <= most_s:
         return ErrorCode.INVALID, f"lease_s {length_s:g} must be more than 0 and at most {most_s:g}"
-    return _taken(turn, event)
+    return _taken(turn, event) or _another(turn, event)
+
+
+def _another(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
+    """What stands under this attempt, if it answers another request.
+
+    A resize is no other request, nor is a renewal: that leaves the request's own length alone.
+    """
+    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
+    waiting = turn.state.queue.entries.get(event.attempt)
+    if entry is not None:
+        stands, hold = entry.request, entry.lease.hold
+    elif waiting is not None:
+        stands, hold = waiting.request, waiting.hold
+    else:
+        return None
+    if hold is event.hold and _unsized(stands) == _unsized(event.request):
+        return None
+    text = f"attempt {event.attempt} stands for another request ({wanted(stands)})"
+    return ErrorCode.CONFLICT, f"{text}: repeat that one unchanged, or use another attempt name"
+
+
+def _unsized(request: Request) -> Request:
+    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX)
 
 
 def _length_s(event: on.ReserveAsked) -> float | None:

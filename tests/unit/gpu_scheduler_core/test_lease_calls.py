@@ -3,6 +3,7 @@
 import pytest
 
 from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import EndReason, Hold, LeaseState, Request, Sharing
@@ -140,3 +141,36 @@ def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
     assert len(one.leases) == 1
     one.advance(2.0)
     assert one.leases == []
+
+
+# ---------------------------------------------------------------------- one attempt, one request
+
+
+@pytest.mark.parametrize("other", [{"memory_mib": 900}, {"count": 2}, {"tenant": "b"}])
+def test_an_attempt_answers_no_other_request(one, other, code):
+    asked = Request(memory_mib=100)
+    lease = one.reserve("a", asked).granted.lease
+    refused = one.reserve("a", replace(asked, **other))
+    assert refused.code is code.CONFLICT
+    assert "attempt a stands for another request (1 × device with 100 MiB)" in refused.message
+    assert one.reserve("a", asked).granted.lease == lease
+    assert len(one.leases) == 1
+
+
+def test_a_waiting_attempt_answers_no_other_request_either(one, code):
+    one.reserve("filler", Request(memory_mib=600))
+    asked = Request(memory_mib=900)
+    for _ in range(2):
+        assert one.reserve("a", asked, wait=True).outcome is do.Outcome.WAITING
+    assert one.reserve("a", Request(memory_mib=100), wait=True).code is code.CONFLICT
+    assert one.machine.state.queue.entries["a"].request == asked
+
+
+def test_a_resized_and_renewed_lease_still_answers_its_request(one, code):
+    asked = Request(memory_mib=100, lease_s=30.0)
+    lease = one.reserve("a", asked, hold=Hold.DEADLINE, lease_s=30.0).granted.lease
+    one.ask(on.ResizeAsked, lease=lease.id, compute_limit_pct=40)
+    one.ask(on.RenewAsked, lease=lease.id, lease_s=50.0)
+    again = one.reserve("a", asked, hold=Hold.DEADLINE, lease_s=30.0)
+    assert again.granted.lease.id == lease.id
+    assert one.reserve("a", asked).code is code.CONFLICT  # held by its session, that is another
