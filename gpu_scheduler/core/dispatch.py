@@ -73,7 +73,7 @@ def never(turn: Turn, waiting: to.Waiting) -> str | None:
     """Why no waiting can help this request, whatever devices there are; None when it may."""
     left_s = turn.deadline_in_s(waiting)
     if left_s is not None and left_s <= 0:
-        return f"its deadline passed {-left_s:.1f} s ago"
+        return f"its deadline passed {abs(left_s):.1f} s ago"
     return _beyond_quota(turn, waiting.request)
 
 

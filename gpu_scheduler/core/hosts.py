@@ -211,8 +211,8 @@ def drain(turn: Turn, event: on.DrainAsked) -> None:
     host = turn.state.inventory.hosts.get(event.host)
     device = None if host is None or event.device is None else host.devices.get(event.device)
     if host is None or (event.device is not None and device is None):
-        name = event.host if host is None else f"{event.host} has no device {event.device};"
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {name} is not known")
+        what = "is not known" if host is None else f"has no device {event.device}"
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} {what}")
         return
     if device is not None:
         changed = device.drained is not event.drained

@@ -213,7 +213,10 @@ def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
     one.ask(on.DrainAsked, host="h1", drained=False)
     assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
     one.ask(on.DrainAsked, host="nowhere", drained=True)
+    assert one.answer().message == "host nowhere is not known"
     assert one.answer().code is code.NOT_FOUND
+    one.ask(on.DrainAsked, host="h1", device="zz", drained=True)
+    assert one.answer().message == "host h1 has no device zz"
 
 
 def test_a_host_lost_ends_gangs_on_the_others_too(world, device):
