@@ -30,8 +30,11 @@ def refused(error: SsgmError) -> str:
 
 
 def granted(lease: GrantedLease) -> str:
-    """The reply with a lease: its id is the job id that `-dealloc -j` takes."""
-    shares = lease.lease.shares
+    """The reply with a lease: its id is the job id that `-dealloc -j` takes.
+
+    Devices are told in the order of hosts and of their numbers there, whatever made them fit best.
+    """
+    shares = sorted(lease.lease.shares, key=lambda share: (share.host, share.index))
     fields = [
         f"SSGM_ERROR={SsgmError.GRANTED.value}",
         f"JOB={lease.lease.id}",

@@ -33,6 +33,11 @@ def test_two_devices_on_two_hosts() -> None:
     )
 
 
+def test_devices_are_told_in_order() -> None:
+    text = granted(lease(share("b", 0), share("a", 1), share("a", 0), gateways={}))
+    assert "RCUDA_DEVICE_0=a@8308:0;RCUDA_DEVICE_1=a@8308:1;RCUDA_DEVICE_2=b@8308:0;" in text
+
+
 def test_refusals_are_one_field() -> None:
     assert refused(SsgmError.BAD_REQUEST) == "SSGM_ERROR=1;"
     assert refused(SsgmError.BUSY) == "SSGM_ERROR=2;"
