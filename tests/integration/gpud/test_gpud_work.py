@@ -276,6 +276,7 @@ def test_an_endless_operation_leaves_the_others_their_share(shared_gpud, nothing
     thread.join()
 
 
+@pytest.mark.soak  # seconds of computing on an otherwise idle machine
 def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
     """Counted in processor time of the workers, so that a loaded machine does not matter."""
     cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
@@ -286,7 +287,7 @@ def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
     threads = [endless(session) for session in sessions]
     deadline_s = time.monotonic() + 60
     spent = [0.0]
-    while sum(spent) < 1.2 * cores:
+    while sum(spent) < 5.0 * cores:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
         now = cpu_s(shared_gpud)
