@@ -22,8 +22,9 @@ from gpu_scheduler.protocol.answers import (
 
 
 def share(part: Share) -> str:
-    """`gpu-a/0 cuda Tesla K80 4096 MiB`"""
-    size = "exclusive" if part.exclusive else f"{part.memory_mib} MiB"
+    """`gpu-a/0 cuda Tesla K80 4096 MiB, compute 25 to 50 %`: promised, and never more than."""
+    compute = f"compute {part.compute_guarantee_pct} to {part.compute_limit_pct} %"
+    size = "exclusive" if part.exclusive else f"{part.memory_mib} MiB, {compute}"
     return f"{part.host}/{part.index} {part.kind.value} {part.model} {size}"
 
 

@@ -14,6 +14,7 @@ it while the caller repeats the call within `client_gone_s`; every op may be rep
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +32,7 @@ from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
 from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
-from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX
+from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX, OPS
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SESSION = re.compile(f"[!-~]{{1,{NAME_CHARACTERS_MAX}}}")
 EVENT_STREAM = "text/event-stream"
 JSON_LINES = "application/x-ndjson"
+_PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
 
 
 class HttpDoor:
@@ -72,7 +74,9 @@ class HttpDoor:
         app.router.add_delete("/v1/leases/{lease}", self._delete_lease)
         for op in READING_OPS:
             app.router.add_get(f"/v1/{op}", self._read)
-        app.router.add_post("/v1/{op}", self._post)
+        for op in OPS:
+            if op not in NOT_OVER_HTTP:
+                app.router.add_post(f"/v1/{op}", self._post)
         return app
 
     # --- without a key
@@ -110,9 +114,7 @@ class HttpDoor:
         return await self._answer(request, request.path.rpartition("/")[2], _body(fields))
 
     async def _post(self, request: web.Request) -> web.Response:
-        op = request.match_info["op"]
-        if op in NOT_OVER_HTTP:
-            raise AppError(ErrorCode.NOT_FOUND, f"{op!r} belongs to the socket door")
+        op = request.path.rpartition("/")[2]
         text = await request.read()
         try:
             return await self._answer(request, op, Body(text) if text else EMPTY)
@@ -202,6 +204,8 @@ async def _errors(
             raise
         code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
         text = f"{request.method} {request.path:.200}: {error.reason}"
+        if error.status == 404:
+            text += _did_you_mean(request.path)
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
         return _refused(AppError(code, text), error.status, kept)
     except ConnectionError:
@@ -209,6 +213,11 @@ async def _errors(
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
         return _refused(AppError(ErrorCode.INTERNAL, "a bug of ours; its trace is in the log"))
+
+
+def _did_you_mean(path: str) -> str:
+    close = difflib.get_close_matches(path[:200], _PATHS, n=1)
+    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json says what there is"
 
 
 def _refused(

@@ -8,6 +8,7 @@ finishes and ends of leases go on inside the reserve.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -143,7 +144,8 @@ class Journal:
         return not self._full
 
     def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
-        """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up."""
+        """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up,
+        INTERNAL when the disk fails."""
         self.figures.entries += len(changes)
         line = _group(changes)
         if self._compacting is not None:
@@ -204,8 +206,7 @@ class Journal:
             self._disk.write(self._fd, line, self._end)
             self._disk.sync(self._fd)
         except OSError as error:
-            text = f"the journal {self.path} cannot be written: {error.strerror}; free some space"
-            raise AppError(ErrorCode.EXHAUSTED, text) from error
+            raise _unwritten(self.path, error) from error
         self._end += len(line)
         took_s = time.monotonic() - started_s
         self._usual_s += (took_s - self._usual_s) * 0.1
@@ -225,7 +226,8 @@ class Journal:
             self._disk.allocate(self._fd, self._allocated, grown - self._allocated)
         except OSError as error:
             if not self._full:
-                logger.error("no room for the journal: %s; grants are refused", error.strerror)
+                text = "no room for the journal: %s; grants are refused. %s"
+                logger.error(text, error.strerror, _remedy(error), extra={"event": "no_room"})
             self._full = True
             return
         self._allocated, self._full = grown, False
@@ -285,6 +287,34 @@ class Journal:
         # not again before it has grown by a chunk
         self._snapshot_bytes = (self._end + CHUNK_BYTES) // COMPACT_RATIO
         self._append(line)
+
+
+#: The disk, or a quota of it, is full: a matter of room. Anything else is a matter of the disk.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _unwritten(path: Path, error: OSError) -> AppError:
+    """What was to be durable is not: the daemon ends, and its next run goes on from what is."""
+    code = ErrorCode.EXHAUSTED if error.errno in _FULL else ErrorCode.INTERNAL
+    text = f"the journal {path} cannot be written: {error.strerror or error}. {_remedy(error)}"
+    return AppError(code, text)
+
+
+def _remedy(error: OSError) -> str:
+    """What an operator can do about it."""
+    match error.errno:
+        case errno.ENOSPC:
+            return "Free some space on its disk"
+        case errno.EDQUOT:
+            return "Free some space, or raise the quota of ssgmd's user"
+        case errno.EFBIG:
+            return "Raise the limit on the size of ssgmd's files (ulimit -f)"
+        case errno.EROFS:
+            return "Its file system is read-only: look into the kernel's log why, and remount it"
+        case errno.EIO:
+            return "Its disk fails: look into the kernel's log, and move the state folder"
+        case _:
+            return "Look into the kernel's log, and check the disk of the state folder"
 
 
 def _group(entries: Sequence[Entry]) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import ipaddress
 import logging
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Iterable
@@ -28,6 +30,7 @@ from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
 from remote_gpu.middleware import names
+from remote_gpu.worker import operations as known_operations
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ def main(
             listen_address=address,
             listen_port=port,
             data=_data(data),
-            operations=operation,
+            operations=_operations(operation),
             middlewares=_programs(middleware),
         )
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
@@ -197,6 +200,17 @@ def _advertised(told: tuple[str, int], gateway: str) -> str:
     address, port = told
     shown = f"[{address}]" if ":" in address else address
     return f"{shown}:{port or gateway.rpartition(':')[2]}"
+
+
+def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `--operation`: names of the modules in `remote_gpu/worker/operations`."""
+    known = sorted(module.name for module in pkgutil.iter_modules(known_operations.__path__))
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise invalid(f"--operation {name!r} is unknown; {meant}")
+    return names
 
 
 def _programs(items: Iterable[str]) -> dict[str, Path]:

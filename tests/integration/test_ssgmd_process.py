@@ -377,7 +377,7 @@ async def test_a_disk_without_any_room_ends_the_start_with_its_reason(tmp_path: 
     settings = DaemonSettings(state=tmp_path, budget=BUDGET)
     async with running_daemon(settings):
         pass
-    with pytest.raises(AppError, match="free some space") as caught:
+    with pytest.raises(AppError, match="Free some space") as caught:
         async with running_daemon(settings, FullDisk()):
             pass
     assert caught.value.code is ErrorCode.EXHAUSTED

@@ -52,7 +52,6 @@ def attempt(**words: Any) -> dict[str, Any]:
 
 #: op, fields, code, what the message says. NaN and Infinity are sent as such.
 REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
-    ("resrve", {}, "invalid", "did you mean 'reserve'"),
     ("reserve", {}, "invalid", "attempt"),
     ("reserve", request(memory_mib=float("nan")), "invalid", ""),
     ("reserve", request(memory_mib=float("inf")), "invalid", ""),
@@ -183,7 +182,8 @@ async def test_a_session_is_a_word(system: System, session: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/v1/nothing", 405, "invalid"), ("GET", "/", 404, "not_found"),
+        ("GET", "/v1/nothing", 404, "not_found"), ("GET", "/", 404, "not_found"),
+        ("POST", "/v1/leasess", 404, "not_found"), ("GET", "/v1/beat", 404, "not_found"),
         ("PUT", "/v1/leases", 405, "invalid"), ("GET", "/v1/reserve", 405, "invalid"),
         ("GET", "/v1/leases/lease-unknown", 404, "not_found"),
         ("GET", "/v1/records?limit=1&limit=2", 400, "invalid"),
@@ -197,6 +197,20 @@ async def test_wrong_addresses_are_typed_errors_too(
 ) -> None:
     answer = await system.doors.ask(method, path)
     assert (answer.status, answer.value["error"]["code"]) == (status, code)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_unknown_word_is_told_what_may_have_been_meant(system: System) -> None:
+    by_http = await system.doors.ask("POST", "/v1/resrve", {})
+    assert by_http.status == 404
+    assert "did you mean /v1/reserve" in by_http.value["error"]["message"]
+    wrong_method = await system.doors.ask("GET", "/v1/reserve")
+    assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
+    async with system.doors.peer() as peer:
+        assert "ok" in await peer.hello()
+        error = (await peer.ask(op="resrve"))["error"]
+    assert error["code"] == "invalid"
+    assert "did you mean 'reserve'" in error["message"]
 
 
 def device(**more: Any) -> dict[str, Any]:

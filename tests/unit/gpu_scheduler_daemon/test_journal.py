@@ -244,6 +244,31 @@ def test_a_full_disk_is_known_before_it_hurts(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_any_room_is_exhausted(tmp_path: Path) -> None:
-    with pytest.raises(AppError, match="free some space") as caught:
+    with pytest.raises(AppError, match="Free some space") as caught:
         written(tmp_path, ["a"], disk=SmallDisk(room=10))
     assert caught.value.code is ErrorCode.EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (errno.ENOSPC, ErrorCode.EXHAUSTED, "Free some space on its disk"),
+        (errno.EDQUOT, ErrorCode.EXHAUSTED, "raise the quota"),
+        (errno.EFBIG, ErrorCode.EXHAUSTED, "ulimit -f"),
+        (errno.EROFS, ErrorCode.INTERNAL, "read-only"),
+        (errno.EIO, ErrorCode.INTERNAL, "Its disk fails"),
+        (errno.EBADF, ErrorCode.INTERNAL, "check the disk"),
+    ],
+)
+def test_an_error_of_the_disk_says_what_it_means(
+    tmp_path: Path, number: int, code: ErrorCode, said: str
+) -> None:
+    class BrokenDisk(RealDisk):
+        def sync(self, fd: int) -> None:
+            raise OSError(number, "strange words")
+
+    with pytest.raises(AppError) as caught:
+        written(tmp_path, ["a"], disk=BrokenDisk())
+    assert caught.value.code is code
+    assert said in caught.value.message
+    assert "strange words" in caught.value.message

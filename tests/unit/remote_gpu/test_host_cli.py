@@ -47,6 +47,8 @@ def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
         (("--advertise", "here"), "--advertise 'here' is not ADDRESS:PORT"),
         (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
         (("--key-file", "/nonexistent/key"), "cannot read the key file"),
+        (("--operation", "sgem"), "--operation 'sgem' is unknown; did you mean 'sgemm'?"),
+        (("--operation", "???"), "--operation '???' is unknown; there are arrays, burn"),
         (("--middleware", "builtin=/bin/true"), "is not NAME=PROGRAM with one of rcuda, lupine"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),

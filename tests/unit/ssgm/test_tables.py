@@ -69,7 +69,7 @@ def test_devices() -> None:
 def test_leases_end_at_a_time_or_with_their_session() -> None:
     share = Share(
         host=HostId("h"), device=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="T4",
-        memory_mib=512, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
+        memory_mib=512, compute_guarantee_pct=25, compute_limit_pct=50, exclusive=False,
     )  # fmt: skip
     leases = tuple(
         Lease(
@@ -79,10 +79,11 @@ def test_leases_end_at_a_time_or_with_their_session() -> None:
         for n in (1, 2)
     )  # fmt: skip
     found = answers.LeasesAnswer(leases=leases, ends_in_s={"l2": 90.0})
+    where = "h/0 cuda T4 512 MiB, compute 25 to 50 %"
     assert tables.leases(found).splitlines() == [
         "LEASE  STATE   ATTEMPT  TENANT   ENDS IN           FENCE  SHARES",
-        "l1     ACTIVE  a1       default  with its session  1      h/0 cuda T4 512 MiB",
-        "l2     ACTIVE  a2       default  1 min 30 s        2      h/0 cuda T4 512 MiB",
+        f"l1     ACTIVE  a1       default  with its session  1      {where}",
+        f"l2     ACTIVE  a2       default  1 min 30 s        2      {where}",
     ]
 
 
