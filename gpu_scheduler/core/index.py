@@ -77,11 +77,7 @@ class Group:
         elif shape.exclusive:
             self.lent[device] = None
         else:
-            row = self.rows.get(shape.free_pct)
-            if row is None:
-                row = self.rows[shape.free_pct] = Row()
-                insort(self._free_pct, shape.free_pct)
-            row.add(device, shape.free_mib)
+            self._into_row(device, shape)
             if not shape.shared:
                 self.empty[device] = None
 
@@ -94,12 +90,40 @@ class Group:
         elif shape.exclusive:
             del self.lent[device]
         else:
-            row = self.rows[shape.free_pct]
-            row.remove(device, shape.free_mib)
-            if not row.free_mib:
-                del self.rows[shape.free_pct]
-                del self._free_pct[bisect_left(self._free_pct, shape.free_pct)]
+            self._out_of_row(device, shape)
             self.empty.pop(device, None)
+
+    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """More or less of a device is lent; everything else about it is as it was."""
+        if old.exclusive or new.exclusive or old.kept_for is not None or away(old) is not None:
+            self.remove(device, old)
+            self.add(device, new)
+            return
+        if old.free_pct == new.free_pct:
+            row = self.rows[old.free_pct]
+            row.remove(device, old.free_mib)
+            row.add(device, new.free_mib)
+        else:
+            self._out_of_row(device, old)
+            self._into_row(device, new)
+        if new.shared:
+            self.empty.pop(device, None)
+        else:
+            self.empty[device] = None
+
+    def _into_row(self, device: DeviceId, shape: Shape) -> None:
+        row = self.rows.get(shape.free_pct)
+        if row is None:
+            row = self.rows[shape.free_pct] = Row()
+            insort(self._free_pct, shape.free_pct)
+        row.add(device, shape.free_mib)
+
+    def _out_of_row(self, device: DeviceId, shape: Shape) -> None:
+        row = self.rows[shape.free_pct]
+        row.remove(device, shape.free_mib)
+        if not row.free_mib:
+            del self.rows[shape.free_pct]
+            del self._free_pct[bisect_left(self._free_pct, shape.free_pct)]
 
     def rows_up_from(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
         """Rows with so much compute free, the least first."""
@@ -175,6 +199,7 @@ class Index:
     def __init__(self) -> None:
         self.groups: dict[Make, Group] = {}
         self._ranked: dict[tuple[Any, ...], tuple[tuple[Group, ...], ...]] = {}
+        self._group_of: dict[DeviceId, Group] = {}
 
     def add(self, device: DeviceId, shape: Shape) -> None:
         make = shape.make
@@ -182,6 +207,7 @@ class Index:
         if group is None:
             group = self.groups[make] = Group(make)
             self._ranked.clear()
+        self._group_of[device] = group
         group.add(device, shape)
 
     def move(self, device: DeviceId, old: Shape, new: Shape) -> None:
@@ -190,15 +216,19 @@ class Index:
             self.remove(device, old)
             self.add(device, new)
             return
-        group = self.groups[old.make]
+        group = self._group_of[device]
         group.remove(device, old)
         group.add(device, new)
 
+    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """As `move`, of a device that differs in nothing but what is lent of it."""
+        self._group_of[device].relend(device, old, new)
+
     def remove(self, device: DeviceId, shape: Shape) -> None:
-        group = self.groups[shape.make]
+        group = self._group_of.pop(device)
         group.remove(device, shape)
         if not group.devices:
-            del self.groups[shape.make]
+            del self.groups[group.make]
             self._ranked.clear()
 
     def ranked(self, request: Request) -> tuple[tuple[Group, ...], ...]:

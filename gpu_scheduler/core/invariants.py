@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId, SessionId
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, share_of
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, share_of
 from gpu_scheduler.core.index import Index
 from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
@@ -41,19 +41,15 @@ def _devices(state: State) -> Iterator[str]:
 
 
 def _index(state: State) -> Iterator[str]:
-    """The index and its memory of shapes are those of an inventory indexed anew."""
+    """The indexes are those of an inventory indexed anew."""
     inventory = state.inventory
     index = Index()
-    shapes: dict[Shape, int] = {}
     warm: dict[str, Index] = {}
     for id_, entry in inventory.devices.items():
         shape = inventory.shape_of(id_)
         index.add(id_, shape)
-        shapes[shape] = shapes.get(shape, 0) + 1
         for key in entry.resident:
             warm.setdefault(key, Index()).add(id_, shape)
-    if shapes != inventory.shapes:
-        yield "the counts of shapes are not those of the devices"
     if index.groups != inventory.index.groups:
         yield "a device is not indexed where it belongs"
     for key in (*warm, "nobody has this key"):

@@ -74,7 +74,6 @@ class Inventory:
         self.devices: dict[DeviceId, DeviceEntry] = {}
         self._declared: tuple[Device, ...] = ()
         self.index = Index()  #: all devices
-        self.shapes: dict[Shape, int] = {}  #: how many devices have it now
         #: Those that took on a shape that may fit somebody whom the old one did not.
         self.loosened: dict[DeviceId, None] = {}
         self.looser = 0  #: rises with each of them
@@ -179,7 +178,7 @@ class Inventory:
         entry.promised_pct += share.compute_guarantee_pct
         if share.exclusive:
             entry.exclusive = lease
-        self._reindex(entry)
+        self._relent(entry)
 
     def take_back(self, lease: LeaseId, share: Share) -> None:
         """Idempotent: an ENDING lease has given its shares back already."""
@@ -190,7 +189,8 @@ class Inventory:
         entry.promised_pct -= share.compute_guarantee_pct
         if entry.exclusive == lease:
             entry.exclusive = None
-        self._reindex(entry)
+        if self._relent(entry):
+            self._looser(entry)
 
     def keep(self, devices: Iterable[DeviceId], attempt: str | None) -> None:
         """Keep devices for the head of the queue; None lets them go."""
@@ -206,42 +206,49 @@ class Inventory:
         for device in entry.devices.values():
             self._reindex(device)
 
+    def _relent(self, entry: DeviceEntry) -> bool:
+        """More or less of it is lent: only the last words of its shape change, if any."""
+        old = entry.shape
+        assert old is not None, "what is lent is known"
+        new = lent_shape(entry, old)
+        if new == old:
+            return False
+        entry.shape = new
+        self.index.relend(entry.device.id, old, new)
+        for key in entry.resident:
+            self._warm[key].relend(entry.device.id, old, new)
+        return True
+
     def _reindex(self, entry: DeviceEntry) -> None:
         old, new = entry.shape, current_shape(entry, self.hosts[entry.host])
         if new == old:
             return
         entry.shape = new
-        self.shapes[new] = self.shapes.get(new, 0) + 1
         indexes = [self.index, *(self._warm[key] for key in entry.resident)]
         for index in indexes:
             if old is None:
                 index.add(entry.device.id, new)
             else:
                 index.move(entry.device.id, old, new)
-        if old is not None:
-            self._one_less(old)
         if old is None or not old.made_as(new):
             self.ever.clear()
         if old is None or not tighter(old, new):
-            self.looser += 1
-            self.loosened[entry.device.id] = None
-            self.hosts_loosened.pop(entry.host, None)
-            self.hosts_loosened[entry.host] = self.looser
+            self._looser(entry)
+
+    def _looser(self, entry: DeviceEntry) -> None:
+        self.looser += 1
+        self.loosened[entry.device.id] = None
+        self.hosts_loosened.pop(entry.host, None)
+        self.hosts_loosened[entry.host] = self.looser
 
     def _unindex(self, entry: DeviceEntry) -> None:
         shape = entry.shape
         if shape is None:
             return
-        self._one_less(shape)
         self.index.remove(entry.device.id, shape)
         for key in entry.resident:
             self._cool(key, entry, shape)
         entry.shape = None
-
-    def _one_less(self, shape: Shape) -> None:
-        self.shapes[shape] -= 1
-        if not self.shapes[shape]:
-            del self.shapes[shape]
 
     def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
         index = self._warm[key]
@@ -286,6 +293,15 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
         free_pct=COMPUTE_PCT_MAX - entry.promised_pct, exclusive=entry.exclusive is not None,
         shared=bool(entry.shares) and entry.exclusive is None, kept_for=entry.kept_for,
     )  # fmt: skip
+
+
+def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
+    """`current_shape` of a device that differs from `before` in nothing but what is lent of it."""
+    exclusive = entry.exclusive is not None
+    return Shape._make((
+        *before[:8], before.memory_mib - entry.promised_mib, COMPUTE_PCT_MAX - entry.promised_pct,
+        exclusive, not exclusive and bool(entry.shares), before.kept_for,
+    ))  # fmt: skip
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
