@@ -1,4 +1,4 @@
-"""The envelope: a zip with `job.json`, `env.json` and, for small inputs, `input/<name>`.
+"""The envelope: a zip or tar.gz with `job.json`, `env.json` and, for small inputs, `input/<name>`.
 
     job.json   Job (below)
     env.json   {"middleware": "builtin", "connection": {...}, "variables": {"NAME": "value"}}

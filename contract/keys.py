@@ -2,7 +2,8 @@
 
 Layout of a function's intermediate bucket (below an optional prefix of the user's):
 
-    staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n; its creation starts Lambda
+    staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n (or .tar.gz); its creation
+                                                   starts Lambda
     attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
     results/<job_id>.json                          the one terminal record of a job
 """
@@ -13,7 +14,9 @@ import hashlib
 import re
 from typing import NamedTuple
 
-_STAGING = re.compile(r"staging/(?P<function>[^/]+)/(?P<job>[^/]+)/(?P<n>\d+)\.(?P<fence>\d+)\.zip")
+_STAGING = re.compile(
+    r"staging/(?P<function>[^/]+)/(?P<job>[^/]+)/(?P<n>\d+)\.(?P<fence>\d+)\.(?P<form>zip|tar\.gz)"
+)
 _RESULT = re.compile(r"results/(?P<job>[^/]+)\.json")
 
 
@@ -31,8 +34,9 @@ def attempt_id(job: str, n: int) -> str:
     return f"{job}:{n}"
 
 
-def staging_key(function: str, job: str, n: int, fence: int) -> str:
-    return f"staging/{function}/{job}/{n}.{fence}.zip"
+def staging_key(function: str, job: str, n: int, fence: int, form: str = "zip") -> str:
+    """Of an envelope packed as `form`: `zip` or `tar.gz`."""
+    return f"staging/{function}/{job}/{n}.{fence}.{form}"
 
 
 def report_key(job: str, n: int) -> str:
@@ -50,6 +54,7 @@ class StagingKey(NamedTuple):
     job: str
     n: int
     fence: int
+    form: str = "zip"  #: or tar.gz
 
 
 def parse_staging_key(key: str) -> StagingKey | None:
@@ -57,7 +62,9 @@ def parse_staging_key(key: str) -> StagingKey | None:
     match = _STAGING.fullmatch(key)
     if match is None:
         return None
-    return StagingKey(match["function"], match["job"], int(match["n"]), int(match["fence"]))
+    return StagingKey(
+        match["function"], match["job"], int(match["n"]), int(match["fence"]), match["form"]
+    )
 
 
 def parse_result_key(key: str) -> str | None:

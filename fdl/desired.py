@@ -301,7 +301,7 @@ def notifications_of(function: Function, place: Place) -> list[Notification]:
             id=f"orchgpu-{name}-staging",
             target_arn=place.function_arn(name),
             prefix=f"staging/{name}/",
-            suffix=".zip",
+            suffix=".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip",
         ),
         Notification(
             bucket=bucket,

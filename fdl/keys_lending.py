@@ -184,13 +184,10 @@ JOB = Block(
             about="What ends a job: the result that the runner commits.",
         ),
         "envelope": Key(
-            reader=Choice(
-                ("zip", "reference"),
-                refused={"tar.gz": "it is orchGPU's layout for functions without our runner;"
-                         " write zip or reference"},
-            ),
-            about="How the input travels: inside the envelope while it is small (`zip`), or never"
-            " copied, the runner reads it where it is (`reference`).",
+            reader=Choice(("zip", "tar.gz", "reference")),
+            about="How the input travels: inside the envelope while it is small (a `zip`, or a"
+            " `tar.gz` as orchGPU packs it), or never copied, the runner reads it where it is"
+            " (`reference`).",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),

@@ -189,7 +189,7 @@ class Job:
     attempts_max: int = 3
     concurrency_max: int = 1000
     completion: str = "result"
-    envelope: str = "zip"  #: zip or reference
+    envelope: str = "zip"  #: zip, tar.gz or reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,11 @@
-"""Builds the envelope of one attempt: the zip that starts the function."""
+"""Builds the envelope of one attempt: the zip or tar.gz that starts the function."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -27,17 +29,37 @@ def pack(
 ) -> bytes:
     """The envelope's bytes. The input travels inside when `stored` has its body."""
     job = _job(action, stored, staged_at_s, connect_by_s)
+    entries = {
+        envelope.JOB_NAME: job.to_json(),
+        envelope.ENV_NAME: json.dumps(environment).encode(),
+    }
+    if stored.body is not None:
+        entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
+    return _FORMS[action.function.envelope_form](entries)
+
+
+def _zip(entries: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        _add(archive, envelope.JOB_NAME, job.to_json())
-        _add(archive, envelope.ENV_NAME, json.dumps(environment).encode())
-        if stored.body is not None:
-            _add(archive, envelope.INPUT_FOLDER + local_name(action.input.key), stored.body)
+        for name, data in entries.items():
+            archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), data)
     return buffer.getvalue()
 
 
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), data)
+def _tar_gz(entries: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, data in entries.items():
+            info = tarfile.TarInfo(name)  # of 1970, owned by nobody in particular
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+_FORMS = {"zip": _zip, "tar.gz": _tar_gz}
 
 
 def _job(

@@ -289,10 +289,10 @@ class Performer:
             except AppError as error:
                 return self._input_lost(action, error)
         body = await self._pack(action, stored)
-        fence = action.granted.lease.fence
-        key = staging_key(action.function.name, action.job, action.attempt, fence)
+        function, fence = action.function, action.granted.lease.fence
+        key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
         try:
-            await self._store.put(action.function.intermediate_bucket, key, body, if_absent=True)
+            await self._store.put(function.intermediate_bucket, key, body, if_absent=True)
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:  # CONFLICT: an earlier try of ours arrived
                 raise

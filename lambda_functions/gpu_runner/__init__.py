@@ -3,7 +3,8 @@
 One module per step, in the order of a job:
 
     handler      which mode an event is for; every record of it is handled
-    envelope     opens the zip of an attempt without trusting it
+    archive      a zip or tar.gz from outside, read without trust
+    envelope     what it says of the attempt
     job          one attempt: session, input, script, give back, outputs, result
     plain        one object of a function without device
     workspace    the private folder of one run, nothing of it is left

@@ -101,7 +101,7 @@ def run_attempt(
     bucket, key = place
     who = {"job_id": staging.job, "attempt": staging.n}
     try:
-        opened = envelope.fetch(s3, bucket, key)
+        opened = envelope.fetch(s3, bucket, key, staging.form)
     except StorageError as error:
         if error.status == 404:
             return {"status": "withdrawn", **who}
@@ -122,7 +122,7 @@ def run_attempt(
 
 def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:
     inside = (job.function, job.job_id, job.attempt, job.fence, job.intermediate_bucket)
-    if inside != (*staging, bucket):
+    if inside != (*staging[:4], bucket):
         raise EnvelopeError(f"the envelope of {job.job_id}:{job.attempt} lies at a foreign key")
 
 

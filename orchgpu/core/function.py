@@ -41,7 +41,8 @@ class Function:
     attempts_max: int = 3
     #: When no device comes: `fail`, `cpu` (ask once more, for any cpu), `requeue` (wait again).
     on_unavailable: str = "fail"
-    envelope: str = "zip"  #: `zip`: a small input travels inside; `reference`: none ever does
+    #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never holds one.
+    envelope: str = "zip"
     concurrency_max: int = 1000  #: jobs of this function in flight in one orchestrator
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
@@ -49,4 +50,9 @@ class Function:
     @property
     def inline(self) -> bool:
         """Whether a small input travels inside the envelope."""
-        return self.envelope == "zip"
+        return self.envelope != "reference"
+
+    @property
+    def envelope_form(self) -> str:
+        """`zip` or `tar.gz`: what envelopes are, and what their keys end with."""
+        return "tar.gz" if self.envelope == "tar.gz" else "zip"

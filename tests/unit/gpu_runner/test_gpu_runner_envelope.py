@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.envelope import Job
-from lambda_functions.gpu_runner import envelope
+from lambda_functions.gpu_runner import archive, envelope
 from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 
@@ -224,7 +224,7 @@ class Answers:
 
 def test_a_refusal_names_the_object() -> None:
     with pytest.raises(EnvelopeError, match=r"s3://b/k: not a zip"):
-        envelope.fetch(Answers(io.BytesIO(b"no zip at all")), "b", "k")
+        envelope.fetch(Answers(io.BytesIO(b"no zip at all")), "b", "k", "zip")
 
 
 def test_an_envelope_without_end_is_not_read_to_its_end() -> None:
@@ -237,5 +237,5 @@ def test_an_envelope_without_end_is_not_read_to_its_end() -> None:
 
     body = Endless()
     with pytest.raises(EnvelopeError, match="larger than"):
-        envelope.fetch(Answers(body), "b", "k")
-    assert body.read_bytes <= envelope.ENVELOPE_BYTES_MAX + 2**20
+        envelope.fetch(Answers(body), "b", "k", "zip")
+    assert body.read_bytes <= archive.ARCHIVE_BYTES_MAX + 2**20

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import tarfile
 import zipfile
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -90,7 +92,9 @@ def test_job_ids_are_stable_short_and_differ_by_version(key: str, version: str) 
 
 
 def test_keys_are_parsed_back() -> None:
-    assert parse_staging_key(staging_key("f", "j", 3, 12)) == ("f", "j", 3, 12)
+    assert parse_staging_key(staging_key("f", "j", 3, 12)) == ("f", "j", 3, 12, "zip")
+    packed = staging_key("f", "j", 3, 12, "tar.gz")
+    assert parse_staging_key(packed) == ("f", "j", 3, 12, "tar.gz")
     assert parse_staging_key("staging/f/j/x.zip") is None
     assert parse_result_key(result_key("j")) == "j"
     assert parse_result_key("results/a/b.json") is None
@@ -133,6 +137,20 @@ def test_a_large_input_travels_by_reference() -> None:
         assert archive.namelist() == ["job.json", "env.json"]
         job = Job.from_json(archive.read("job.json"))
     assert (job.input_inline, job.input_version) == (False, "v1")
+
+
+def test_a_packed_tar_is_the_same_for_whoever_packs_it_and_opens() -> None:
+    function = replace(FUNCTION, envelope="tar.gz")
+    action = do.StageEnvelope(
+        job=JOB, attempt=1, function=function, input=INPUT, granted=granted(), replace_etag=None
+    )
+    stored = StoredObject(body=b"abc", etag="e1", version_id="v1", last_modified="t", size=3)
+    environment = {"connection": {}}
+    data = pack(action, stored, environment, staged_at_s=5.0, connect_by_s=150.0)
+    assert data == pack(action, stored, environment, staged_at_s=5.0, connect_by_s=150.0)
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        assert archive.getnames() == ["job.json", "env.json", "input/a b.fasta"]
+    assert (function.inline, function.envelope_form) == (True, "tar.gz")
 
 
 def test_own_time_leaves_out_aws_and_the_function() -> None:
