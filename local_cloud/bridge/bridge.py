@@ -22,6 +22,7 @@ from local_cloud.clock import CloudClock
 from local_cloud.model.arns import arn_name, arn_service
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.function import DestinationRecord, Invocation, InvocationQueue, Outcome
+from local_cloud.model.json_text import read_json
 from local_cloud.model.notifications import Rule, iso_time, quoted_key
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
@@ -249,7 +250,7 @@ def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
 def records_of(body: str) -> list[dict[str, Any]]:
     """The S3 records of a message; none in a test event or in anything foreign."""
     try:
-        records = json.loads(body)["Records"]
+        records = read_json(body)["Records"]
         return [r for r in records if r["s3"]["bucket"]["name"] and r["s3"]["object"]["key"]]
     except (ValueError, KeyError, TypeError):
         return []

@@ -9,13 +9,13 @@ the event is too old; then the failure destination gets a record. Sources: Lambd
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
+from local_cloud.model.json_text import read_json
 from local_cloud.model.notifications import iso_time
 from local_cloud.model.recorder import Forgetful, Recorder
 
@@ -211,6 +211,6 @@ class InvocationQueue:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return text

@@ -8,10 +8,11 @@ An unknown condition never holds, so a policy we do not understand grants nothin
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from local_cloud.model.json_text import read_json
 
 _LIKE = frozenset({"arnlike", "arnequals", "stringlike"})
 _EQUAL = frozenset({"stringequals"})
@@ -31,7 +32,7 @@ class Access:
 def allows(policy: str, access: Access) -> bool:
     """Whether the policy (JSON text, empty = none) lets `access` through."""
     try:
-        statements = _many(json.loads(policy)["Statement"]) if policy else []
+        statements = _many(read_json(policy)["Statement"]) if policy else []
     except (ValueError, KeyError, TypeError):
         return False
     verdicts = {s.get("Effect") for s in statements if isinstance(s, dict) and _applies(s, access)}

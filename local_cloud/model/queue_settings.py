@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.json_text import read_json
 
 #: attribute name → (field, least, most)
 _NUMBERS = {
@@ -107,7 +108,7 @@ def _redrive(text: str) -> Redrive | None:
     if not text:
         return None
     try:
-        policy = json.loads(text)
+        policy = read_json(text)
         receives = int(policy["maxReceiveCount"])
         arn = policy["deadLetterTargetArn"]
     except (ValueError, KeyError, TypeError):

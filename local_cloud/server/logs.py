@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.json_text import read_json
 from local_cloud.sandbox.log_store import LogEvent, LogStore
 from local_cloud.server.context import Context
 from local_cloud.server.reading import read_whole
@@ -33,7 +34,7 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
 
 def _body(data: bytes) -> Body:
     try:
-        return dict(fitted(json.loads(data or b"{}"), _SHAPE))
+        return dict(fitted(read_json(data or b"{}"), _SHAPE))
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
     except WrongShape as error:

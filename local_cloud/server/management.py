@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.json_text import read_json
 from local_cloud.model.notifications import iso_time
 from local_cloud.model.recorder import part
 from local_cloud.server.context import Context
@@ -113,7 +113,7 @@ def _put_role_policy(context: Context, form: Form) -> str:
     role = _role(context, form)
     document = form["PolicyDocument"]
     try:
-        json.loads(document)
+        read_json(document)
     except ValueError:
         raise CloudError("MalformedPolicyDocument", 400, "The policy is not JSON.") from None
     _policies(role)[form["PolicyName"]] = document

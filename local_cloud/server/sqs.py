@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.json_text import read_json
 from local_cloud.model.queue import BATCH_MAX, Queue, Received
 from local_cloud.model.queue_settings import QueueSettings
 from local_cloud.server.context import Context
@@ -37,7 +38,7 @@ _QUERY_CODES = {
 async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
     """Answer one SQS call; a refusal is raised as CloudError."""
     try:
-        body = fitted(json.loads(await read_whole(request) or b"{}"), _SHAPE)
+        body = fitted(read_json(await read_whole(request) or b"{}"), _SHAPE)
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
     except WrongShape as error:

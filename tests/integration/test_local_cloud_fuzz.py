@@ -212,3 +212,30 @@ def test_a_body_that_breaks_off_leaves_nothing(address: str) -> None:
             b"PUT /bucket/broken HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf of it"
         )
     assert answer(address, "HEAD", "/bucket/broken", b"", {}) == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/", {"X-Amz-Target": "AmazonSQS.CreateQueue"}),
+        ("/", {"X-Amz-Target": "Logs_20140328.DescribeLogGroups"}),
+        ("/2015-03-31/functions", {}),
+    ],
+)
+@pytest.mark.parametrize("depth", [300, 100_000])
+def test_a_body_that_nests_too_deeply_is_refused(
+    address: str, path: str, headers: dict[str, str], depth: int
+) -> None:
+    nested = b'{"QueueName": ' + b"[" * depth + b"]" * depth + b"}"
+    assert answer(address, "POST", path, nested, headers) == 400
+
+
+def test_documents_that_nest_too_deeply_are_refused(address: str) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    attributes = {"QueueName": "q", "Attributes": {"RedrivePolicy": deep, "Policy": deep}}
+    target = {"X-Amz-Target": "AmazonSQS.CreateQueue"}
+    assert answer(address, "POST", "/", json.dumps(attributes).encode(), target) == 400
+    create = b"Action=CreateRole&RoleName=r&AssumeRolePolicyDocument=%7B%7D"
+    assert answer(address, "POST", "/", create, {}) == 200
+    put = f"Action=PutRolePolicy&RoleName=r&PolicyName=p&PolicyDocument={deep}"
+    assert answer(address, "POST", "/", put.encode(), {}) == 400

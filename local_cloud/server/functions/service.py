@@ -17,6 +17,7 @@ from local_cloud.model.arns import arn_service
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.function import PAYLOAD_BYTES_MAX, InvokeConfig
 from local_cloud.model.functions import LambdaFunction
+from local_cloud.model.json_text import read_json
 from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
@@ -44,7 +45,7 @@ class Call:
     def body(self) -> dict[str, Any]:
         """The JSON body, empty without one."""
         try:
-            return dict(fitted(json.loads(self.data or b"{}"), SHAPE))
+            return dict(fitted(read_json(self.data or b"{}"), SHAPE))
         except ValueError:
             raise refused("InvalidRequestContentException", "The body is not JSON") from None
         except WrongShape as error:
@@ -357,7 +358,7 @@ async def _invoke(call: Call) -> web.Response:
     kind = call.request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
     try:
         payload = call.data.decode("utf-8", "strict") if call.data else "{}"
-        json.loads(payload)
+        read_json(payload)
     except ValueError:
         raise refused(
             "InvalidRequestContentException", "Could not parse request body into json"
