@@ -17,11 +17,12 @@ def apply_part(state: State, part: do.Part) -> None:
     """Bring one part into the state."""
     state.position += 1
     match part:  # what is frequent comes first
-        case (
-            do.LeaseGranted() | do.LeaseChanged() | do.LeaseProlonged() | do.LeaseResized()
-            | do.LeaseTransferred()
-        ):  # fmt: skip
-            _lent(state, part)
+        case do.LeaseChanged():
+            _changed(state, part)
+        case do.LeaseGranted():
+            _granted(state, part)
+        case do.LeaseProlonged() | do.LeaseResized() | do.LeaseTransferred():
+            _rewritten(state, part)
         case do.RecordWritten():
             state.set_record(part.record)
         case do.RequestQueued():
@@ -76,16 +77,10 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
     return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
 
 
-def _lent(
-    state: State,
-    part: do.LeaseGranted | do.LeaseChanged | do.LeaseProlonged | do.LeaseResized
-    | do.LeaseTransferred,
-) -> None:  # fmt: skip
+def _rewritten(
+    state: State, part: do.LeaseProlonged | do.LeaseResized | do.LeaseTransferred
+) -> None:
     match part:
-        case do.LeaseGranted():
-            _granted(state, part)
-        case do.LeaseChanged():
-            _changed(state, part)
         case do.LeaseProlonged():
             state.leases[part.lease].lease_s = part.lease_s
         case do.LeaseResized():
@@ -97,16 +92,16 @@ def _lent(
 
 
 def _granted(state: State, part: do.LeaseGranted) -> None:
-    lease = part.lease
+    lease, amount = part.lease, amount_of(part.lease.shares)
     state.queue.drop(lease.attempt)
     state.leases[lease.id] = LeaseEntry(
-        lease=lease, request=part.request, session=part.session,
+        lease=lease, request=part.request, amount=amount, session=part.session,
         waiting_since_s=part.waiting_since_s, lease_s=part.lease_s, granted_s=part.granted_s,
         accepted=part.accepted,
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
     )  # fmt: skip
     state.lease_of[lease.attempt] = lease.id
-    state.tenants.take(lease.tenant, amount_of(lease.shares))
+    state.tenants.take(lease.tenant, amount)
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
         state.inventory.promise(lease.id, share)
@@ -140,11 +135,12 @@ def _resized(state: State, entry: LeaseEntry, limit_pct: int) -> None:
 
 def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
     """Its tenant has that much less; what it used is remembered, unless a snapshot has done so."""
-    tenants, half_life_s = state.tenants, state.parameters.usage_half_life_s
-    tenants.give_back(entry.lease.tenant, amount_of(entry.lease.shares))
+    tenants, tenant = state.tenants, entry.lease.tenant
+    tenants.give_back(tenant, entry.amount)
     if freed_s is not None:
-        used = amount_of(entry.lease.shares).times(max(0.0, freed_s - entry.granted_s))
-        tenants.charge(entry.lease.tenant, used, freed_s, half_life_s)
+        held_s = max(0.0, freed_s - entry.granted_s)
+        half_life_s = state.parameters.usage_half_life_s
+        tenants.charge(tenant, entry.amount, held_s, freed_s, half_life_s)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:

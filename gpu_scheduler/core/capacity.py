@@ -21,6 +21,8 @@ _REASONS = (
 
 def impossible(request: Request, inventory: Inventory) -> bool:
     """True when no known device, or not enough of them, could ever hold the request."""
+    if request.count == 1 and inventory.index.ranked(request):
+        return False
     return devices_ever(request, inventory) < request.count
 
 

@@ -23,6 +23,7 @@ from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Explanation, Request, Step
+from gpu_scheduler.parameters import NO_QUOTA
 
 
 class Judgement(NamedTuple):
@@ -79,7 +80,7 @@ def never(turn: Turn, waiting: to.Waiting) -> str | None:
 
 def _beyond_quota(turn: Turn, request: Request) -> str | None:
     quota = turn.state.parameters.quota(request.tenant)
-    if least_amount(request).within(quota):
+    if quota is NO_QUOTA or least_amount(request).within(quota):
         return None
     return f"it is more than tenant {request.tenant} may hold at all: {quota}"
 
@@ -138,6 +139,11 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
 
 def serve(turn: Turn) -> None:
     """Grant to waiting requests until the policy has no more to propose."""
+    state = turn.state
+    if not state.queue.entries and state.bypass.attempt is None:
+        state.tenants.loosened.clear()
+        state.forget_openings()
+        return
     _unbench(turn)
     while True:
         _tend_head(turn)

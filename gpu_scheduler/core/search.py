@@ -44,8 +44,7 @@ def next_found(turn: Turn) -> Found | None:
         return found
     found = _first(turn, queue.lines)
     if found is None:
-        openings.shapes.clear()
-        queue.woken.clear()
+        state.forget_openings()
         return None
     for lines in POLICIES[state.parameters.policy].lines(turn):
         theirs = found if lines is queue.lines else _first(turn, lines)
@@ -57,9 +56,10 @@ def next_found(turn: Turn) -> Found | None:
 def newcomer_found(turn: Turn, waiting: Waiting) -> Found | None:
     """Devices for a request that is not in the queue, when its tenant may have them."""
     state = turn.state
-    lasts_s = may_last_s(waiting.lease_s, waiting.hold, turn.budget)
-    borrows = state.bypass.attempt is not None and _done_by(turn, lasts_s, _lent_until_s(turn))
-    behalf = state.bypass.attempt if borrows and state.bypass.attempt else waiting.attempt
+    behalf, head = waiting.attempt, state.bypass.attempt
+    if head is not None:
+        lasts_s = may_last_s(waiting.lease_s, waiting.hold, turn.budget)
+        behalf = head if _done_by(turn, lasts_s, _lent_until_s(turn)) else behalf
     devices = place(waiting.request, state.inventory, behalf)
     if devices is None or not within_quota(turn, waiting, devices):
         return None

@@ -7,7 +7,7 @@ waiting reservations end with it. Leases live on: they have deadlines of their o
 from __future__ import annotations
 
 from corekit.errors import ErrorCode
-from corekit.ids import LeaseId, SessionId
+from corekit.ids import SessionId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
@@ -17,6 +17,7 @@ from gpu_scheduler.core.explain import wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.records import disown
+from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import EndReason, Hold, Request
@@ -75,49 +76,57 @@ def watch(turn: Turn, event: on.WatchAsked) -> None:
 
 def reserve(turn: Turn, event: on.ReserveAsked) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
-    problem = _reserve_problem(turn, event)
+    standing = _standing(turn, event.attempt)
+    problem = _wrong_length(turn, event) or _taken(event, *standing) or _another(event, *standing)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
         return
-    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
+    entry, queued = standing
     if entry is not None:
         accept(turn, entry)
         granted = turn.granted(entry)
         answer = do.AttemptAnswer(outcome=do.Outcome.GRANTED, granted=granted)
     else:
-        answer = _judge(turn, event)
+        answer = _judge(turn, event, queued)
     turn.reply(event.reply_to, answer)
 
 
 def withdraw(turn: Turn, event: on.WithdrawAsked) -> None:
     """Whoever waits for a reservation gives up: out of the queue, or its lease ends. Idempotent."""
-    problem = _taken(turn, event)
+    entry, queued = _standing(turn, event.attempt)
+    problem = _taken(event, entry, queued)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
         return
     dispatch.drop(turn, event.attempt)
-    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
     if entry is not None:
         end(turn, entry, EndReason.RELEASED, "withdrawn")
     turn.reply(event.reply_to, do.Done())
 
 
-def _reserve_problem(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
+def _standing(turn: Turn, attempt: str) -> tuple[LeaseEntry | None, to.Waiting | None]:
+    """The lease of an attempt, or its place in the queue; most have neither."""
+    state = turn.state
+    lease = state.lease_of.get(attempt)
+    return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
+
+
+def _wrong_length(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
     length_s, most_s = _length_s(event), turn.state.parameters.lease_s_max
     if event.hold is Hold.DEADLINE and length_s is None:
         return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
     if length_s is not None and not 0 < length_s <= most_s:
         return ErrorCode.INVALID, f"lease_s {length_s:g} must be more than 0 and at most {most_s:g}"
-    return _taken(turn, event) or _another(turn, event)
+    return None
 
 
-def _another(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
+def _another(
+    event: on.ReserveAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
+) -> tuple[ErrorCode, str] | None:
     """What stands under this attempt, if it answers another request.
 
     A resize is no other request, nor is a renewal: that leaves the request's own length alone.
     """
-    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
-    waiting = turn.state.queue.entries.get(event.attempt)
     if entry is not None:
         stands, hold = entry.request, entry.lease.hold
     elif waiting is not None:
@@ -138,10 +147,10 @@ def _length_s(event: on.ReserveAsked) -> float | None:
     return event.request.lease_s if event.lease_s is None else event.lease_s
 
 
-def _taken(turn: Turn, event: on.ReserveAsked | on.WithdrawAsked) -> tuple[ErrorCode, str] | None:
+def _taken(
+    event: on.ReserveAsked | on.WithdrawAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
+) -> tuple[ErrorCode, str] | None:
     """Why an attempt is not this session's to decide about, if so."""
-    entry = turn.state.leases.get(turn.state.lease_of.get(event.attempt, LeaseId("")))
-    waiting = turn.state.queue.entries.get(event.attempt)
     taken = (entry is not None and entry.session != event.session) or (
         waiting is not None and (waiting.holder is not None or waiting.session != event.session)
     )
@@ -150,8 +159,7 @@ def _taken(turn: Turn, event: on.ReserveAsked | on.WithdrawAsked) -> tuple[Error
     return None
 
 
-def _judge(turn: Turn, event: on.ReserveAsked) -> do.AttemptAnswer:
-    queued = turn.state.queue.entries.get(event.attempt)
+def _judge(turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None) -> do.AttemptAnswer:
     if queued is not None:
         reason = dispatch.explained(turn, queued.request, queued)
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)

@@ -14,7 +14,7 @@ from corekit.values import dataclass, field
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue
-from gpu_scheduler.core.tenants import Tenants
+from gpu_scheduler.core.tenants import Amount, Tenants
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
@@ -29,6 +29,7 @@ class LeaseEntry:
 
     lease: Lease
     request: Request
+    amount: Amount  #: of all its shares together
     session: SessionId | None  #: who reserved it; None for a job's: its record's owner
     waiting_since_s: float  #: wall clock: place of its request, should nobody take it
     lease_s: float | None  #: it ends this long after its session opened, or a deadline one began
@@ -90,6 +91,12 @@ class State:
         self.parameters = overridden(self.configured, overrides)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
+
+    def forget_openings(self) -> None:
+        """Nobody waits who could be served by what came free."""
+        self.inventory.loosened.clear()
+        self.openings.shapes.clear()
+        self.queue.woken.clear()
 
     def remember_refused(self, attempt: str, request: Request) -> None:
         """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""

@@ -99,7 +99,8 @@ class Tenants:
 
     def take(self, tenant: str, amount: Amount) -> None:
         """A lease of it begins."""
-        self.held[tenant] = self.held.get(tenant, NOTHING).plus(amount)
+        held = self.held.get(tenant)
+        self.held[tenant] = amount if held is None else held.plus(amount)
 
     def give_back(self, tenant: str, amount: Amount) -> None:
         """The shares of a lease of it are free again."""
@@ -110,11 +111,13 @@ class Tenants:
             del self.held[tenant]
         self.loosened[tenant] = None
 
-    def charge(self, tenant: str, used: Amount, wall_s: float, half_life_s: float) -> None:
-        """Remember what it used: amounts × seconds."""
+    def charge(
+        self, tenant: str, amount: Amount, for_s: float, wall_s: float, half_life_s: float
+    ) -> None:
+        """Remember what it used: an amount, and for how long."""
         before = self.used.get(tenant)
         past = NOTHING if before is None else before.at(wall_s, half_life_s)
-        self.used[tenant] = Used(past.plus(used), wall_s)
+        self.used[tenant] = Used(past.plus(amount, for_s), wall_s)
         if len(self.used) > REMEMBERED_MAX:
             del self.used[min(self.used, key=lambda name: self.used[name].amount)]
 
