@@ -315,12 +315,15 @@ class Replica:
 
     def _note_end(self, event: on.Event) -> None:
         """Whichever comes first, the result's notice or its lease's end, is our turn again."""
-        if isinstance(event, on.ResultNoticed) or (
-            isinstance(event, on.LeaseChanged) and event.state == "ENDED"
-        ):
-            story = self._stories.get(event.job)
-            if story is not None and story.ended_s is None:
-                story.ended_s = event.at_s
+        if not isinstance(event, (on.ResultNoticed, on.LeaseChanged)):
+            return
+        story = self._stories.get(event.job)
+        if story is None:
+            return
+        if isinstance(event, on.ResultNoticed):
+            story.noticed_s = story.noticed_s or event.at_s
+        elif event.state == "ENDED":
+            story.ended_s.setdefault(event.attempt, event.at_s)
 
     def _note_call(self, action: do.Action, event: on.Event | None) -> None:
         now_s = self._clock.monotonic_s()
@@ -333,7 +336,7 @@ class Replica:
         if story is None:
             return
         if isinstance(event, on.StagedRecorded):
-            story.staged_s = now_s
+            story.staged_s[event.attempt] = now_s
         if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
             self._log_finished(action, story, now_s)
 

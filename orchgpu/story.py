@@ -6,6 +6,7 @@ and the scheduler's answers count as ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -49,8 +50,9 @@ class Story:
     """Collected while a job is in hand; all times monotonic seconds."""
 
     received_s: float
-    staged_s: float | None = None  #: the scheduler knows the envelope is there
-    ended_s: float | None = None  #: the result or the lease's end was noticed
+    staged_s: dict[int, float] = field(default_factory=dict)  #: attempt → its envelope is there
+    ended_s: dict[int, float] = field(default_factory=dict)  #: attempt → its lease's end noticed
+    noticed_s: float | None = None  #: the result was noticed
     aws_calls: list[Interval] = field(default_factory=list)
 
     def tell(self) -> None:
@@ -58,12 +60,19 @@ class Story:
         _CALLS.set(self.aws_calls)
 
     def own_s(self, done_s: float) -> float:
-        """From message to staged, and from the lease's end to `done_s`, less every AWS call."""
-        segments = [(self.received_s, self.staged_s if self.staged_s is not None else done_s)]
-        if self.staged_s is not None and self.ended_s is not None:
-            segments.append((self.ended_s, done_s))
-        calls = _union(self.aws_calls)
-        return sum(b - a - sum(_overlap((a, b), call) for call in calls) for a, b in segments)
+        """From message to `done_s`, less every AWS call and the time that functions had it.
+
+        Never more than all of that time: an end may be noticed before we know that it began.
+        """
+        all_of_it = (self.received_s, done_s)
+        away = _union([*self.aws_calls, *self._runs(done_s)])
+        return done_s - self.received_s - sum(_overlap(all_of_it, one) for one in away)
+
+    def _runs(self, done_s: float) -> Iterator[Interval]:
+        """When an attempt was its function's: from its envelope to the first word of its end."""
+        for attempt, staged_s in self.staged_s.items():
+            said = (self.ended_s.get(attempt), self.noticed_s)
+            yield staged_s, min((at_s for at_s in said if at_s is not None), default=done_s)
 
 
 def _union(intervals: list[Interval]) -> list[Interval]:
@@ -71,7 +80,7 @@ def _union(intervals: list[Interval]) -> list[Interval]:
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
+        elif end > start:
             merged.append((start, end))
     return merged
 

@@ -10,7 +10,7 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contract.envelope import Job
@@ -154,9 +154,34 @@ def test_a_packed_tar_is_the_same_for_whoever_packs_it_and_opens() -> None:
 
 
 def test_own_time_leaves_out_aws_and_the_function() -> None:
-    story = Story(received_s=0.0, staged_s=1.0, ended_s=10.0)
+    story = Story(received_s=0.0, staged_s={1: 1.0}, ended_s={1: 10.0})
     story.aws_calls = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
     assert story.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))
+
+
+TIMES = st.floats(0, 100)
+
+
+@given(
+    staged_s=st.dictionaries(st.integers(1, 3), TIMES),
+    ended_s=st.dictionaries(st.integers(1, 3), TIMES),
+    noticed_s=st.none() | TIMES,
+    calls=st.lists(st.tuples(TIMES, TIMES), max_size=5),
+)
+@example({1: 2.0}, {1: 1.0}, None, [])  # its end was noticed before its start was answered
+@example({1: 1.0, 2: 50.0}, {1: 40.0, 2: 60.0}, 60.0, [])  # a second attempt
+def test_own_time_is_a_part_of_the_time_in_hand(
+    staged_s: dict[int, float], ended_s: dict[int, float], noticed_s: float | None,
+    calls: list[tuple[float, float]],
+) -> None:  # fmt: skip
+    story = Story(received_s=0.0, staged_s=staged_s, ended_s=ended_s, noticed_s=noticed_s)
+    story.aws_calls = calls
+    assert -1e-9 <= story.own_s(101.0) <= 101.0 + 1e-9
+
+
+def test_the_time_of_every_attempt_is_its_functions() -> None:
+    story = Story(received_s=0.0, staged_s={1: 1.0, 2: 50.0}, ended_s={1: 40.0, 2: 60.0})
+    assert story.own_s(61.0) == pytest.approx(1 + 10 + 1)
 
 
 def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_them() -> None:
