@@ -14,12 +14,12 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import dataclass, field
+from gpu_scheduler.names import named, wrong_name
 from gpu_scheduler.versions import is_version
 
 #: A block is a note, not a store: records of 100,000 jobs must stay small.
 BLOCK_BYTES_MAX = 4096
 PREFERENCES_MAX = 64  #: kinds and models of one request
-WORD_CHARS_MAX = 256  #: of a model, a tenant, a warm key: they are kept in the journal
 DETAIL_CHARS_MAX = 500  #: a sentence about a device
 RESIDENT_MAX = 1024  #: warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
@@ -140,8 +140,13 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
 def _wrong_words(asked: Request) -> Iterator[str]:
     if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
         yield f"kinds and models together name at most {PREFERENCES_MAX}"
-    if max(map(len, (*asked.models, asked.tenant, asked.warm_key or ""))) > WORD_CHARS_MAX:
-        yield f"a model, tenant or warm key has at most {WORD_CHARS_MAX} characters"
+    for what, names in (
+        ("tenant", (asked.tenant,)), ("models:", asked.models),
+        ("warm_key", () if asked.warm_key is None else (asked.warm_key,)),
+    ):  # fmt: skip
+        for name in names:
+            if (problem := wrong_name(what, name)) is not None:
+                yield problem
     for version in (asked.min_driver, asked.min_runtime):
         if version is not None and not is_version(version):
             yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
@@ -165,12 +170,12 @@ class Device:
     resident: tuple[str, ...] = ()  #: warm keys
 
     def __post_init__(self) -> None:
-        words = (self.id, self.model, self.driver, self.runtime, *self.operations, *self.resident)
-        if not self.id or max(map(len, words)) > WORD_CHARS_MAX:
-            raise invalid(
-                f"device {self.id[:WORD_CHARS_MAX]!r}: its id, model, versions, operations and "
-                f"warm keys have at most {WORD_CHARS_MAX} characters, and it needs an id"
-            )
+        named("device id", self.id)
+        words = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
+        what = f"device {self.id}: a model, version, operation or warm key"
+        for word in words:
+            if (problem := wrong_name(what, word, at_least=0)) is not None:
+                raise invalid(problem)
         if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
             raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
         if len(self.detail) > DETAIL_CHARS_MAX or len(words) > RESIDENT_MAX:

@@ -17,10 +17,10 @@ from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.values import dataclass, field
+from gpu_scheduler.names import named
 
 #: The tenant whose quota and weight everybody has who has none of their own.
 EVERYBODY = "*"
-TENANT_CHARS_MAX = 256  #: as of a request's tenant
 TENANTS_MAX = 1000  #: with a quota or a weight of their own: the value is one line of the journal
 
 
@@ -95,9 +95,9 @@ class Parameters:
              "a weight must lie in 0.000001…1000000"),
             (len(tenants) <= TENANTS_MAX,
              f"at most {TENANTS_MAX} tenants have a quota or a weight of their own"),
-            (all(1 <= len(tenant) <= TENANT_CHARS_MAX for tenant in tenants),
-             f"a tenant's name has 1 to {TENANT_CHARS_MAX} characters"),
         )  # fmt: skip
+        for tenant in tenants:
+            named("tenant", tenant)
         for holds, message in checks:
             if not holds:
                 raise invalid(message)

@@ -30,9 +30,10 @@ from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
 from gpu_scheduler.daemon.watch import Hub, Subscriber
+from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
-from gpu_scheduler.protocol.requester import NAME_CHARACTERS_MAX, OPS
+from gpu_scheduler.protocol.requester import OPS
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ STATUS: Mapping[ErrorCode, int] = {
 }  # fmt: skip
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
-_SESSION = re.compile(f"[!-~]{{1,{NAME_CHARACTERS_MAX}}}")
+_SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")
 EVENT_STREAM = "text/event-stream"
 JSON_LINES = "application/x-ndjson"
 _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
@@ -131,7 +132,7 @@ class HttpDoor:
         calls, caller = self._opened()[0], self._caller(request)
         session = request.headers.get("X-Session", "http")
         if not _SESSION.fullmatch(session):
-            text = f"X-Session must have 1 to {NAME_CHARACTERS_MAX} printable ASCII characters"
+            text = f"X-Session must have 1 to {NAME_CHARS_MAX} printable ASCII characters"
             raise invalid(f"{text}, without spaces")
         return await calls.ask(caller, session, op, body)
 

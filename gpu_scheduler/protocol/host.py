@@ -14,10 +14,9 @@ from corekit.ids import HostId, LeaseId
 from corekit.values import dataclass
 from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
 from gpu_scheduler.model import Device, Door, EndReason, Hold, LeaseState, Share, Usage
+from gpu_scheduler.names import named
 from gpu_scheduler.protocol.address import parse_address
 
-#: Of a name or address that is kept in the journal; ours have fewer than 100.
-NAME_CHARACTERS_MAX = 256
 #: A sentence for people is not a log.
 DETAIL_CHARACTERS_MAX = 2000
 #: A host has at most this many devices in one message; the largest single hosts have 16.
@@ -93,20 +92,14 @@ class HostHello:
     version: int
 
     def __post_init__(self) -> None:
-        if not self.host or len(self.host) > 200:
-            raise invalid("host must be a name of 1 to 200 characters")
-        _limited_text("incarnation", self.incarnation)
+        named("host", self.host)
+        named("incarnation", self.incarnation)
+        named("gateway", self.gateway)
         if self.gateway is not None:
             parse_address(self.gateway)
-            _limited_text("gateway", self.gateway)
         if self.epoch_seen < 0:
             raise invalid(f"epoch_seen {self.epoch_seen} must be 0 or more")
         _limited(len(self.devices))
-
-
-def _limited_text(what: str, text: str, limit: int = NAME_CHARACTERS_MAX) -> None:
-    if len(text) > limit:
-        raise invalid(f"{what} has {len(text)} characters; at most {limit}")
 
 
 def _limited(devices: int) -> None:
@@ -145,8 +138,11 @@ class SessionChange:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        _limited_text("nonce", self.nonce)
-        _limited_text("detail", self.detail, DETAIL_CHARACTERS_MAX)
+        named("lease", self.lease)
+        named("nonce", self.nonce or None)  # one that never had a session has none
+        if len(self.detail) > DETAIL_CHARACTERS_MAX:
+            text = f"detail has {len(self.detail)} characters; at most {DETAIL_CHARACTERS_MAX}"
+            raise invalid(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

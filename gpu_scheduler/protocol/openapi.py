@@ -11,6 +11,7 @@ from typing import Any
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.model import Lease
+from gpu_scheduler.names import NAME_CHARS_MAX, NAME_PATTERN
 from gpu_scheduler.protocol import answers, requester, watch
 from gpu_scheduler.protocol.bounds import BOUNDS
 
@@ -142,11 +143,14 @@ def _scalar(hint: Any) -> Schema:
     return schema_of(kinds[0], {})
 
 
+_NAME: Schema = {
+    "type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_CHARS_MAX,
+}  # fmt: skip
 _SESSION: Schema = {
     "name": "X-Session", "in": "header", "required": False,
     "description": "whom the request belongs to; `http` without it",
     "schema": {
-        "type": "string", "pattern": "^[!-~]+$", "maxLength": requester.NAME_CHARACTERS_MAX,
+        "type": "string", "pattern": "^[!-~]+$", "maxLength": NAME_CHARS_MAX,
     },
 }  # fmt: skip
 
@@ -167,7 +171,7 @@ def _refusals() -> Schema:
 
 
 def _one_lease(schemas: dict[str, Schema]) -> Schema:
-    lease = {"name": "lease", "in": "path", "required": True, "schema": {"type": "string"}}
+    lease = {"name": "lease", "in": "path", "required": True, "schema": _NAME}
     found = {"description": "it lives", "content": _json(schema_of(Lease, schemas))}
     return {
         "parameters": [lease, _SESSION],

@@ -13,20 +13,21 @@ from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.model import LENGTH_S_MAX, EndReason, Hold, Request
+from gpu_scheduler.names import NAME_CHARS_MAX, named
 
-#: Ids are names, not texts; ours have fewer than 40 characters.
-NAME_CHARACTERS_MAX = 256
 #: Records in one page: keeps an answer below the longest line.
 PAGE_MAX = 200
 #: SQS receipt handles are below 1,024 characters; S3-style ones of other queues a little longer.
 HANDLE_CHARACTERS_MAX = 4096
 #: A sentence for people is not a log.
 DETAIL_CHARACTERS_MAX = 2000
+#: Of an attempt or a revision: no job writes its record more often than that.
+NUMBER_MAX = 2**31 - 1
 
 
-def _named(what: str, value: str) -> None:
-    if not 1 <= len(value) <= NAME_CHARACTERS_MAX:
-        raise invalid(f"{what} must have 1 to {NAME_CHARACTERS_MAX} characters, not {len(value)}")
+def _past(what: str, ago_s: float) -> None:
+    if not 0 <= ago_s <= LENGTH_S_MAX:
+        raise invalid(f"{what} must lie in 0…{LENGTH_S_MAX:g} seconds")
 
 
 def _at_most(what: str, value: str, limit: int) -> None:
@@ -42,7 +43,7 @@ class Hello:
     version: int
 
     def __post_init__(self) -> None:
-        _named("session", self.session)
+        named("session", self.session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +72,11 @@ class Attempt:
     received_ago_s: float = 0.0  #: since the job came into the caller's hands; for a new record
 
     def __post_init__(self) -> None:
-        _named("holder", self.holder)
+        named("holder", self.holder)
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
-        if self.n < 1 or self.revision < 0 or self.received_ago_s < 0:
-            raise invalid("n must be 1 or more, revision and received_ago_s 0 or more")
+        if not (1 <= self.n <= NUMBER_MAX and 0 <= self.revision <= NUMBER_MAX):
+            raise invalid(f"n must lie in 1…{NUMBER_MAX}, revision in 0…{NUMBER_MAX}")
+        _past("received_ago_s", self.received_ago_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ class Adopt:
     handle: str | None = None
 
     def __post_init__(self) -> None:
+        named("holder", self.holder)
         _at_most("handle", self.handle or "", HANDLE_CHARACTERS_MAX)
 
 
@@ -105,6 +108,9 @@ class RecordOf:
 
     holder: JobId
 
+    def __post_init__(self) -> None:
+        named("holder", self.holder)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
@@ -114,6 +120,7 @@ class Records:
     after: JobId | None = None
 
     def __post_init__(self) -> None:
+        named("after", self.after)
         _page(self.limit)
 
 
@@ -135,6 +142,7 @@ class Handle:
     handle: str
 
     def __post_init__(self) -> None:
+        named("holder", self.holder)
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
 
 
@@ -144,6 +152,9 @@ class HandBack:
 
     holder: JobId
     revision: int
+
+    def __post_init__(self) -> None:
+        named("holder", self.holder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +168,7 @@ class Renew:
     lease_s: float | None = None
 
     def __post_init__(self) -> None:
+        named("lease", self.lease)
         if self.lease_s is not None and not 0 < self.lease_s <= LENGTH_S_MAX:
             raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
@@ -170,8 +182,10 @@ class StagedOp:
     connect_by_s: float
 
     def __post_init__(self) -> None:
-        if self.connect_by_s <= 0:
-            raise invalid("connect_by_s must be more than 0 seconds")
+        named("holder", self.holder)
+        named("lease", self.lease)
+        if not 0 < self.connect_by_s <= LENGTH_S_MAX:
+            raise invalid(f"connect_by_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +197,7 @@ class Release:
     detail: str = ""
 
     def __post_init__(self) -> None:
+        named("lease", self.lease)
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
 
 
@@ -194,6 +209,7 @@ class Resize:
     compute_limit_pct: int
 
     def __post_init__(self) -> None:
+        named("lease", self.lease)
         if not 1 <= self.compute_limit_pct <= 100:
             raise invalid("compute_limit_pct must lie in 1…100")
 
@@ -209,7 +225,8 @@ class Transfer:
     to: SessionId
 
     def __post_init__(self) -> None:
-        _named("to", self.to)
+        named("lease", self.lease)
+        named("to", self.to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +240,8 @@ class FailAttempt:
     retry_at_s: float | None = None  #: wall clock
 
     def __post_init__(self) -> None:
-        _named("reason", self.reason)
+        named("holder", self.holder)
+        named("reason", self.reason)
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
 
 
@@ -243,12 +261,12 @@ class Finish:
     committed_ago_s: float | None = None  #: since the caller saw the job's result
 
     def __post_init__(self) -> None:
-        _named("holder", self.holder)
-        _named("outcome", self.outcome)
-        _named("reason", self.reason)
+        named("holder", self.holder)
+        named("outcome", self.outcome)
+        named("reason", self.reason)
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
-        if self.received_ago_s < 0 or (self.committed_ago_s or 0.0) < 0:
-            raise invalid("received_ago_s and committed_ago_s must be 0 or more")
+        _past("received_ago_s", self.received_ago_s)
+        _past("committed_ago_s", self.committed_ago_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +278,7 @@ class Reopen:
     handle: str
 
     def __post_init__(self) -> None:
+        named("holder", self.holder)
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
 
 
@@ -274,9 +293,11 @@ class Reserve:
     lease_s: float | None = None  #: length of a DEADLINE hold
 
     def __post_init__(self) -> None:
-        _named("attempt", self.attempt)
+        named("attempt", self.attempt)
         if self.hold is Hold.DEADLINE and not (self.lease_s and self.lease_s > 0):
             raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
+        if self.lease_s is not None and not 0 < self.lease_s <= LENGTH_S_MAX:
+            raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +307,7 @@ class Withdraw:
     attempt: str
 
     def __post_init__(self) -> None:
-        _named("attempt", self.attempt)
+        named("attempt", self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +319,8 @@ class Explain:
     request: Request | None = None
 
     def __post_init__(self) -> None:
+        named("attempt", self.attempt)
+        named("holder", self.holder)
         given = [x for x in (self.attempt, self.holder, self.request) if x is not None]
         if len(given) != 1:
             raise invalid("explain needs exactly one of attempt, holder, request")
@@ -311,6 +334,7 @@ class Inventory:
     limit: int | None = None  #: devices of a page; a host is not split; None = everything
 
     def __post_init__(self) -> None:
+        named("after", self.after)
         _positive(self.limit)
 
 
@@ -346,6 +370,10 @@ class Drain:
     device: DeviceId | None = None
     revoke: bool = False
 
+    def __post_init__(self) -> None:
+        named("host", self.host)
+        named("device", self.device)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undrain:
@@ -354,12 +382,19 @@ class Undrain:
     host: HostId
     device: DeviceId | None = None
 
+    def __post_init__(self) -> None:
+        named("host", self.host)
+        named("device", self.device)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     """The host is gone for good; its devices leave the inventory."""
 
     host: HostId
+
+    def __post_init__(self) -> None:
+        named("host", self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,11 +410,11 @@ class SetParameter:
     value: Any  #: a word or a number; "none" takes a limit away, "default" the change itself
 
     def __post_init__(self) -> None:
-        _named("name", self.name)
+        named("name", self.name)
         if not isinstance(self.value, (str, int, float, type(None))):
             raise invalid("value must be a word, a number or null")
         if isinstance(self.value, str):
-            _at_most("value", self.value, NAME_CHARACTERS_MAX)
+            _at_most("value", self.value, NAME_CHARS_MAX)
 
 
 Op = (

@@ -28,7 +28,7 @@ SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)
 
 def view(index: int, kind: DeviceKind, **more: object) -> do.DeviceView:
     id_ = DeviceId(f"GPU-{index}")
-    device = Device(id=id_, index=index, kind=kind, model='A "B"\\\n', memory_mib=1000, **more)
+    device = Device(id=id_, index=index, kind=kind, model='A "B"\\', memory_mib=1000, **more)
     usage = Usage(device=id_, memory_used_mib=300, utilisation_pct=42, temperature_c=41)
     return do.DeviceView(
         device=device, memory_free_mib=400, compute_free_pct=100, leases=(), usage=usage
@@ -78,7 +78,7 @@ def test_every_line_is_a_sample_of_a_family_that_was_described_once(text: str) -
 
 
 def test_gpus_have_the_names_of_dcgm_and_other_kinds_have_not(text: str) -> None:
-    labels = 'gpu="0",UUID="GPU-0",device="nvidia0",modelName="A \\"B\\"\\\\\\n",Hostname="h"'
+    labels = 'gpu="0",UUID="GPU-0",device="nvidia0",modelName="A \\"B\\"\\\\",Hostname="h"'
     assert f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 42" in text
     assert f"DCGM_FI_DEV_FB_USED{{{labels}}} 300" in text
     assert f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 41" in text

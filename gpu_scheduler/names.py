@@ -1,0 +1,37 @@
+"""What may be a name: of a tenant, a model, a job, a request, a session, a device, a warm key.
+
+Names are kept in the journal, compared, and shown in terminals and logs: they are short, and have
+no character that moves the cursor, turns the direction of writing or cannot be seen. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from corekit.errors import invalid
+
+#: Ids are names, not texts; ours have fewer than 100 characters.
+NAME_CHARS_MAX = 256
+#: Controls, invisible spaces and joiners, marks of direction, line separators, half characters.
+_UNSEEN = (
+    r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+)
+#: The same rule for JSON Schema.
+NAME_PATTERN = f"^[^{_UNSEEN}]*$"
+_SEEN = re.compile(f"[^{_UNSEEN}]*")
+
+
+def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
+    """What is wrong with a name, said of `what`; None when nothing is."""
+    if not at_least <= len(name) <= NAME_CHARS_MAX:
+        return f"{what} must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
+    if not (name.isascii() and name.isprintable()) and not _SEEN.fullmatch(name):
+        return f"{what} {ascii(name)[:80]} has characters that cannot be seen"
+    return None
+
+
+def named(what: str, name: str | None) -> None:
+    """Raises INVALID for what is no name; None is none, and may be left out."""
+    problem = None if name is None else wrong_name(what, name)
+    if problem is not None:
+        raise invalid(problem)
