@@ -23,6 +23,8 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o,
 #: Two characters for every 10 bits: an id is made of a few look-ups and one draw.
 _PAIRS = tuple(left + right for left in _ALPHABET for right in _ALPHABET)
 
+_USUAL = 12  #: characters of an id: 60 bits
+
 
 class IdSource:
     """Seeded ids: the same seed gives the same ids for ever, on every machine."""
@@ -39,8 +41,13 @@ class IdSource:
             )  # seeded by a string: stable
         return self._streams[kind]
 
-    def new(self, kind: str, length: int = 12) -> str:
+    def new(self, kind: str, length: int = _USUAL) -> str:
         """A new id like `lease-3v7k…`: 5 bits per character after the prefix; an even `length`."""
-        bits = self.stream(kind).getrandbits(5 * length)
-        pairs = [_PAIRS[bits >> shift & 1023] for shift in range(0, 5 * length, 10)]
+        pair, bits = _PAIRS, self.stream(kind).getrandbits(5 * length)
+        if length == _USUAL:  # one text at once
+            return (
+                f"{kind}-{pair[bits & 1023]}{pair[bits >> 10 & 1023]}{pair[bits >> 20 & 1023]}"
+                f"{pair[bits >> 30 & 1023]}{pair[bits >> 40 & 1023]}{pair[bits >> 50]}"
+            )
+        pairs = [pair[bits >> shift & 1023] for shift in range(0, 5 * length, 10)]
         return f"{kind}-{''.join(pairs)}"

@@ -217,9 +217,10 @@ def _tend_head(turn: Turn) -> None:
     if bypass.kept and _all_usable(turn, head.request):
         return  # stay with the choice: its devices have been draining
     wanted = POLICIES[turn.state.parameters.policy].keep(turn, head)
-    inventory.keep([DeviceId(d) for d in bypass.kept], None)
-    bypass.kept = wanted
-    inventory.keep(wanted, head.attempt)
+    if wanted or bypass.kept:
+        inventory.keep([DeviceId(d) for d in bypass.kept], None)
+        bypass.kept = wanted
+        inventory.keep(wanted, head.attempt)
 
 
 def _head(turn: Turn) -> to.Waiting | None:

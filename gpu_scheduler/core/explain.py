@@ -24,6 +24,7 @@ from gpu_scheduler.model import (
 
 #: Devices told one by one: an answer stays a page, and cheap however many there are.
 VERDICTS_MAX = 64
+_REASONS = tuple(NoFit)  #: in the order in which they are told
 
 
 def explain(
@@ -33,7 +34,7 @@ def explain(
     """Judge all known devices and say what stands in the way."""
     judged = _judged(request, inventory, attempt)
     fitting = judged.pop(None, 0)
-    counts = {reason: judged[reason] for reason in NoFit if reason in judged}
+    counts = {reason: judged[reason] for reason in _REASONS if reason in judged}
     if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
         counts[NoFit.SAME_HOST] = fitting
     most, short = None, None
@@ -42,7 +43,7 @@ def explain(
     told = Explanation(
         devices_known=len(inventory.devices),
         devices_fitting=fitting,
-        counts={reason.value: counts[reason] for reason in NoFit if reason in counts},
+        counts={reason.value: counts[reason] for reason in _REASONS if reason in counts},
         position=position,
         largest_fit="" if short is None else _largest_fit(most, inventory),
         largest=most,
@@ -184,7 +185,7 @@ def _seen(inventory: Inventory, told: Explanation) -> str:
         declared = next(inventory.declared_makes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = told.counts
-    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in NoFit if reason in counts]
+    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]
     if told.devices_fitting and NoFit.SAME_HOST not in counts:  # it tells of the same devices
         words.insert(0, f"{told.devices_fitting} fitting")
     return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left, insort
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from corekit.values import dataclass, field
@@ -34,6 +34,8 @@ _STEPS_PER_OCTAVE = 4
 MEMORY_MIB_MAX = 2**31 - 1  #: of a request
 _DIGIT_BITS = 2  #: wider digits need fewer nodes, but a longer look at each
 _LEVELS = 16  #: of so many bits each: all memory sizes
+_FEW = 16  #: sizes that are looked through sooner than a tree of them is kept
+_FIRST = itemgetter(0)
 _LEVEL_BITS = 5  #: of a node's key: enough for the number of its level
 
 
@@ -79,10 +81,11 @@ def longest_s(waiting: Waiting) -> float | None:
 
 @dataclass(slots=True)
 class Heads:
-    """The first of every line of one kin, by memory: a tree over the digits of it."""
+    """The first of every line of one kin, by memory; of many sizes a tree over the digits."""
 
     _leaves: dict[int, list[Place]] = field(default_factory=dict)  #: several tenants may be there
-    _least: dict[int, Place] = field(default_factory=dict)  #: node and level → least place below
+    #: Node and level → least place below; empty while there were never more than `_FEW` sizes.
+    _least: dict[int, Place] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._leaves)
@@ -90,7 +93,7 @@ class Heads:
     @property
     def least(self) -> Place:
         """The first of all."""
-        return self._least[_LEVELS]
+        return self._least[_LEVELS] if self._least else min(map(_FIRST, self._leaves.values()))
 
     def first(self, memory_mib: int) -> Place | None:
         """The first of those that want at most this much."""
@@ -99,6 +102,10 @@ class Heads:
         if memory_mib >= MEMORY_MIB_MAX:
             return self.least
         least = self._least
+        if not least:
+            return min(
+                (all_[0] for m, all_ in self._leaves.items() if m <= memory_mib), default=None
+            )
         best = least.get(memory_mib << _LEVEL_BITS)
         node = memory_mib
         for level in range(_LEVELS):
@@ -118,7 +125,11 @@ class Heads:
             insort(leaf, new)
         if not leaf:
             del self._leaves[memory_mib]
-        self._settle(memory_mib, leaf[0] if leaf else None)
+        if self._least:
+            self._settle(memory_mib, leaf[0] if leaf else None)
+        elif len(self._leaves) > _FEW:
+            for node, places in self._leaves.items():
+                self._settle(node, places[0])
 
     def _settle(self, node: int, place: Place | None) -> None:
         """What is least at a leaf, and so above it as far as that changes anything."""

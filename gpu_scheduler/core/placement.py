@@ -62,11 +62,20 @@ def score(request: Request, shape: Shape, *, warm: bool = False) -> Score:
 
 
 def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
+    asked_mib, asked_pct = request.memory_mib, request.compute_guarantee_pct
+    if request.placement is not Placement.SPREAD:
+        return _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
+    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
+    return (0, -(left_mib / max(1, memory_mib) + left_pct / COMPUTE_PCT_MAX), memory_mib)
+
+
+@lru_cache(maxsize=4096)
+def _packed_fit(
+    asked_mib: int, asked_pct: int, memory_mib: int, free_mib: int, free_pct: int
+) -> Fit:
     whole_mib = max(1, memory_mib)
-    left_mib, left_pct = free_mib - request.memory_mib, free_pct - request.compute_guarantee_pct
+    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
     left = left_mib / whole_mib + left_pct / COMPUTE_PCT_MAX
-    if request.placement is Placement.SPREAD:
-        return (0, -left, memory_mib)
     before = min(PARTS * free_mib // whole_mib, PARTS * free_pct // COMPUTE_PCT_MAX)
     after = min(PARTS * left_mib // whole_mib, PARTS * left_pct // COMPUTE_PCT_MAX)
     return ((_SLOTS[before] - _SLOTS[after]) * memory_mib, left, memory_mib)
@@ -153,17 +162,17 @@ def _emptiest(request: Request, group: Group) -> _Best | None:
 def _tightest(request: Request, group: Group, best: _Best | None) -> _Best | None:
     """Row by row from the tightest on, until none of the rest can be better than `best`."""
     memory_mib, asked_mib = group.make.memory_mib, request.memory_mib
-    whole_mib = max(1, memory_mib)
-    least = _least_lost(PARTS * asked_mib // whole_mib, request.compute_guarantee_pct) * memory_mib
-    for free_pct, row in group.rows_up_from(request.compute_guarantee_pct):
-        left_pct = (free_pct - request.compute_guarantee_pct) / COMPUTE_PCT_MAX
+    whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
+    least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
+    for free_pct, row in group.rows_up_from(asked_pct):
+        left_pct = (free_pct - asked_pct) / COMPUTE_PCT_MAX
         if best is not None and best[0] <= (least, left_pct, memory_mib):
             break
         for free_mib in _steps(asked_mib, whole_mib, row.free_mib):
             left = (free_mib - asked_mib) / whole_mib + left_pct
             if best is not None and best[0] <= (least, left, memory_mib):
                 break
-            one = _shared_fit(request, memory_mib, free_mib, free_pct)
+            one = _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
             if best is None or one < best[0]:
                 best = one, next(iter(row.cells[free_mib]))
     return best
@@ -187,9 +196,9 @@ def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]
         here_mib = free_mib[at]
         yield here_mib
         before, after = PARTS * here_mib // whole_mib, PARTS * (here_mib - asked_mib) // whole_mib
-        step_mib = min(
-            -(-(before + 1) * whole_mib // PARTS), asked_mib - (-(after + 1) * whole_mib // PARTS)
-        )
+        step_mib = -(-(before + 1) * whole_mib // PARTS)
+        if (other_mib := asked_mib - (-(after + 1) * whole_mib // PARTS)) < step_mib:
+            step_mib = other_mib
 
 
 def _best_kept(

@@ -46,6 +46,7 @@ class WaitingQueue:
         self.of_tenant: dict[str, Lines] = {}  #: the same by tenant
         self.woken: dict[Kin, None] = {}  #: to be judged against everything, not only what is new
         self._aging_s = aging_s
+        self._head: Place | None = None  #: of `lines`, once it was asked for
         self._order: list[Place] = []  #: of all that may be served, benched or not
         self._line_of: dict[str, Line] = {}
         self._lines: dict[tuple[str, Kin, int], Line] = {}
@@ -71,8 +72,9 @@ class WaitingQueue:
         """The first that is not benched."""
         if not self.lines:
             return None
-        first = min((heads.least for heads in self.lines.values()), default=None)
-        return None if first is None else self.entries[first[2]]
+        if self._head is None:
+            self._head = min(heads.least for heads in self.lines.values())
+        return self.entries[self._head[2]]
 
     def position(self, waiting: Waiting) -> int | None:
         """1 = next; None when it is parked. Also for a request that is not queued yet."""
@@ -165,7 +167,7 @@ class WaitingQueue:
         served = [self.entries[place[2]] for place in self._order]
         self._aging_s = aging_s
         self._order = sorted(self.place_of(waiting) for waiting in served)
-        self.lines, self.of_tenant = {}, {}
+        self.lines, self.of_tenant, self._head = {}, {}, None
         for line in self._lines.values():
             line.places.clear()
         for place in self._order:
@@ -249,6 +251,7 @@ class WaitingQueue:
         """Tell both indexes that a line has another head."""
         if old == new:
             return
+        self._head = None
         theirs = self.of_tenant.setdefault(line.tenant, {})
         for lines in (self.lines, theirs):
             heads = lines.get(line.kin)

@@ -9,14 +9,17 @@ from gpu_scheduler.core.kin import MEMORY_MIB_MAX, Heads, kin_key, longest_s
 from gpu_scheduler.core.queue import WaitingQueue
 from gpu_scheduler.model import Hold, Request
 
-MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX)
+MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())))
-def test_heads_know_the_first_that_wants_no_more(steps):
+@given(
+    st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())),
+    st.sampled_from([(), range(4000, 4017)]),
+)
+def test_heads_know_the_first_that_wants_no_more(steps, many):
     heads, plain = Heads(), {}
-    for memory_mib, rank, put in steps:
+    for memory_mib, rank, put in [*((mib, 50, True) for mib in many), *steps]:
         new = (float(rank), 0.0, f"{memory_mib}") if put else None
         heads.swap(memory_mib, plain.pop(memory_mib, None), new)
         if new is not None:
