@@ -66,6 +66,11 @@ class Budget:
     reconnect_s_max: float = 5.0
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
+    gateway_dial_s: float = 5.0  #: a host that takes no connection by then is gone
+    gateway_answer_s: float = (
+        20.0  #: a gateway answers by then: an install and a cut were waited for
+    )
+    gateway_door_s: float = 130.0  #: a host starts the server of another middleware within this
     # --- counts
     strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON
     max_receive_count: int = 1000  #: SQS's own backstop; the job record is the judge
@@ -109,6 +114,9 @@ class Budget:
             ("handshake_s", self.handshake_s, "worker_take_s", self.worker_take_s),
             ("worker_take_s", self.worker_take_s, "worker_ready_s", self.worker_ready_s),
             ("worker_fork_s", self.worker_fork_s, "worker_ready_s", self.worker_ready_s),
+            ("gateway_dial_s", self.gateway_dial_s, "gateway_answer_s", self.gateway_answer_s),
+            ("worker_take_s", self.worker_take_s, "gateway_answer_s", self.gateway_answer_s),
+            ("worker_ready_s", self.worker_ready_s, "gateway_door_s", self.gateway_door_s),
             ("worker_slack_s", self.worker_slack_s, "worker_cut_s", self.worker_cut_s),
         )  # fmt: skip
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
@@ -121,7 +129,7 @@ class Budget:
 #: A test's clock may run faster, its machine does not: these times are not scaled.
 _REAL_WORK = frozenset({
     "handshake_s", "probe_answer_s", "worker_ready_s", "worker_fork_s", "worker_take_s",
-    "worker_cut_s", "worker_slack_s",
+    "worker_cut_s", "worker_slack_s", "gateway_dial_s", "gateway_answer_s", "gateway_door_s",
 })  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
-from remote_gpu.client.handshake import open_connection
+from remote_gpu.client.handshake import Carrier, open_connection
+from remote_gpu.client.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
@@ -24,9 +25,6 @@ from remote_gpu.wire.frames import (
     parse_sizes,
 )
 from remote_gpu.wire.proof import Role
-
-#: How long the gateway may take to let a lane in.
-_LANE_S = 20.0
 
 
 class OpResult(NamedTuple):
@@ -117,7 +115,7 @@ class Lane:
 
     def __init__(
         self,
-        stream: socket.socket,
+        stream: Carrier,
         channel: Channel,
         info: DeviceInfo,
         on_close: Callable[[], None] | None = None,
@@ -148,7 +146,7 @@ class Lane:
             lease=access.lease,
             fence=access.fence,
             session=access.session,
-            timeout_s=_LANE_S,
+            timeout_s=ANSWER_S,
             device=info.index,
         )
         stream.settimeout(None)  # operations take as long as they take; the session watches

@@ -10,15 +10,30 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any, Protocol
 
 #: One read at most. Larger ones gain nothing: a socket's buffer holds no more.
 _CHUNK_BYTES = 1 << 18
 
 
+class End(Protocol):
+    """One side of a relay: a connected socket, or one in TLS."""
+
+    def setblocking(self, flag: bool, /) -> None: ...
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int: ...
+
+    def sendall(self, data: memoryview, /) -> None: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Relay:
     """Owns both sockets from `start` on, and closes them when it is over."""
 
-    def __init__(self, one: socket.socket, other: socket.socket) -> None:
+    def __init__(self, one: End, other: End) -> None:
         self._pair = (one, other)
         self._lock = threading.Lock()
         self._running = 2
@@ -50,7 +65,7 @@ class Relay:
             thread.join(timeout_s)
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self, source: socket.socket, sink: socket.socket) -> None:
+    def _run(self, source: End, sink: End) -> None:
         try:
             _copy(source, sink)
         except OSError:  # a broken way breaks the other one: half of a dialogue is none
@@ -65,7 +80,7 @@ class Relay:
             self._on_end()
 
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
+def _copy(source: End, sink: End) -> None:
     """Until the source says that it will send no more; the sink is told the same."""
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     while count := source.recv_into(buffer):

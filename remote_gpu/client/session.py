@@ -14,7 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from remote_gpu.client.handshake import errors_as_refusals, new_nonce, open_connection
+from remote_gpu.client.handshake import (
+    Carrier,
+    errors_as_refusals,
+    is_reachable,
+    new_nonce,
+    open_connection,
+)
+from remote_gpu.client.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import (
     COUNT_VARIABLE,
@@ -27,10 +34,6 @@ from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import SESSION
 from remote_gpu.wire.proof import Role, lane_key
 
-#: Waits for one answer of a gateway: longer than an install may take to arrive (5 s) plus the cut
-#: of the lease before (1 s), shorter than a session's silence (30 s).
-ANSWER_S = 20.0
-
 
 class Session:
     """Holds a lease from `open` to `close`; thread-safe."""
@@ -42,6 +45,7 @@ class Session:
         self._nonce = nonce
         self._on_lost = on_lost
         self._lines: list[_Line] = []
+        self._unix: dict[str, str] = {}  # host → its socket on this machine
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._beat_s = self._silence_s = 0.0
@@ -98,6 +102,7 @@ class Session:
                     bytes.fromhex(host.secret), access.lease, access.fence, host.host, nonce
                 ).hex(),
                 host.devices,
+                self._unix.get(host.host, ""),
             )
             for host in access.hosts
         )
@@ -145,6 +150,9 @@ class Session:
         self._lines.append(_Line(stream, channel, host.gateway))
         self._beat_s = float(welcome.get("beat_s", 5.0))
         self._silence_s = float(welcome.get("silence_s", 30.0))
+        unix = welcome.get("unix")
+        if isinstance(unix, str) and unix and is_reachable(unix):
+            self._unix[host.host] = unix
         stream.settimeout(self._silence_s)
 
     def _ask(self, word: str, fields: dict[str, Any], timeout_s: float) -> None:
@@ -213,7 +221,7 @@ class Session:
 class _Line:
     """The session's connection to one host."""
 
-    def __init__(self, stream: socket.socket, channel: Channel, where: str) -> None:
+    def __init__(self, stream: Carrier, channel: Channel, where: str) -> None:
         self.stream = stream
         self.channel = channel
         self.where = f"gateway {where}"

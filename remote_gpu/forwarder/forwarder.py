@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from remote_gpu.client.handshake import open_connection, tune
+from remote_gpu.client.handshake import Carrier, open_connection, tune
 from remote_gpu.client.relay import Relay
+from remote_gpu.client.timing import DOOR_S
 from remote_gpu.wire.connection import Access, HostAccess
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.proof import Role
@@ -25,8 +26,6 @@ from remote_gpu.wire.variables import PORTS, filled_variables, gvirtus_propertie
 
 logger = logging.getLogger(__name__)
 
-#: A host may take two minutes to start a server (the host's own limit), then it says why not.
-DOOR_S = 130.0
 CONNECTIONS_MAX = 64  #: at once; the host refuses more than so many
 _BACKLOG = 64
 _RANGE_TRIES = 50  #: ranges of consecutive ports that may turn out to be in use
@@ -142,7 +141,7 @@ class Forwarder:
             with self._lock:
                 self._waiting -= 1
 
-    def _door(self, stream: socket.socket, host: HostAccess, number: int) -> socket.socket:
+    def _door(self, stream: socket.socket, host: HostAccess, number: int) -> Carrier:
         """The proven connection to the server; its first words, if any, are passed on."""
         outer, channel, _ = open_connection(
             host,
@@ -161,7 +160,7 @@ class Forwarder:
             raise
         return outer
 
-    def _relay(self, stream: socket.socket, outer: socket.socket) -> None:
+    def _relay(self, stream: socket.socket, outer: Carrier) -> None:
         relay = Relay(stream, outer)
         with self._lock:
             self._relays.add(relay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +20,14 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.pool import WorkerPool
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
+from remote_gpu.host.tls import HostTls
 from remote_gpu.host.turns import Turns
+
+logger = logging.getLogger(__name__)
 
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
 KEPT_NAME = "kept"  #: in the state folder: what tenants sent by hash, and their compiled kernels
+SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs of this machine
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
 
 
@@ -39,6 +44,7 @@ class HostSettings:
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
+    tls: HostTls | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.operations,
             settings.budget,
             nursery,
+            settings.tls,
         )
         stack.push_async_callback(pool.close)
         await pool.open()
@@ -78,7 +85,9 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         turns = Turns({CPU_INDEX: len(settings.cpu.cpus)})
         stack.callback(turns.close)
         daemon = HostDaemon(table, pool, turns, log, settings.budget, nursery)
-        daemon.gateway = gateway = Gateway(settings.host, daemon, settings.budget, nursery)
+        daemon.gateway = gateway = Gateway(
+            settings.host, daemon, settings.budget, nursery, settings.tls
+        )
         servers = settings.state.resolve() / SERVERS_NAME
         daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery)
         address = _listen(gateway, settings)
@@ -102,7 +111,12 @@ def _log(folder: Path) -> LeaseLog:
 
 def _listen(gateway: Gateway, settings: HostSettings) -> str:
     try:
-        return gateway.listen(settings.listen_address, settings.listen_port)
+        address = gateway.listen(settings.listen_address, settings.listen_port)
     except OSError as error:
         where = f"{settings.listen_address}:{settings.listen_port}"
         raise AppError(ErrorCode.UNAVAILABLE, f"cannot listen on {where}: {error}") from None
+    try:
+        gateway.listen_local(settings.state.resolve() / SOCKET_NAME)
+    except OSError as error:  # TCP serves programs of this machine as well
+        logger.info("no socket for this machine's programs", extra={"why": str(error)})
+    return address

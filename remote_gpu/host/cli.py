@@ -29,6 +29,7 @@ from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
+from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
 
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 @click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
 @click.option("--operation", multiple=True, metavar="NAME", help="Offer these; default: all.")
 @click.option("--middleware", multiple=True, metavar="NAME=PROGRAM", help="Serve this one too.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM; needs --tls-key.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM, not encrypted.")
+@click.option("--require-tls", is_flag=True, help="TLS for programs of this machine too.")
 @click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
 def main(
@@ -65,6 +69,9 @@ def main(
     data: tuple[str, ...],
     operation: tuple[str, ...],
     middleware: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    require_tls: bool,
     nvml: bool,
     ready_file: Path | None,
 ) -> None:
@@ -99,6 +106,7 @@ def main(
             data=_data(data),
             operations=_operations(operation),
             middlewares=_programs(middleware),
+            tls=_tls(tls_cert, tls_key, require_tls),
         )
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
         asyncio.run(_serve(settings, upstream, nvml, ready_file))
@@ -187,6 +195,16 @@ def _address(option: str, text: str) -> tuple[str, int]:
     if not address or not port.isdecimal() or int(port) > 65535:
         raise invalid(f"{option} {text!r} is not ADDRESS:PORT, as 127.0.0.1:0")
     return address.strip("[]"), int(port)
+
+
+def _tls(certificate: Path | None, key: Path | None, required: bool) -> HostTls | None:
+    if (certificate is None) != (key is None):
+        raise invalid("--tls-cert and --tls-key go together")
+    if certificate is None or key is None:
+        if required:
+            raise invalid("--require-tls needs --tls-cert and --tls-key")
+        return None
+    return HostTls.load(certificate, key, required=required)
 
 
 def _is_any(address: str) -> bool:

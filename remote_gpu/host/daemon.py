@@ -8,7 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -18,7 +18,7 @@ from gpu_scheduler.model import Device, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.doors import Doors
-from remote_gpu.host.frames import send_frame
+from remote_gpu.host.frames import Peer
 from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
@@ -232,8 +232,10 @@ class HostDaemon:
             if not change.done():
                 change.set_result(None)
 
-    async def hand_over(self, entry: Entry, device: int, stream: socket.socket) -> None:
+    async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
         """Give a proven lane to the lease's worker, starting it for the first one.
+
+        With a `key` the worker takes it into TLS and welcomes it there.
 
         A worker that dies before it took the lane is replaced: nothing of the lane was served.
         """
@@ -250,20 +252,23 @@ class HostDaemon:
             if worker.lanes >= LANES_MAX:
                 raise Refused(Refusal.BUSY, f"a lease has at most {LANES_MAX} lanes")
             try:
-                taken = await worker.lane(stream, device, kind)
+                taken = await worker.lane(stream, device, kind, key)
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
-                await send_frame(stream, {"welcome": {}}, self._budget.handshake_s)
+                told: dict[str, Any] = {"tls": {}} if key else {"welcome": {}}
+                await Peer(stream).send(told, self._budget.handshake_s)
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
 
-    async def serve_door(self, entry: Entry, hello: Hello, stream: socket.socket) -> None:
+    async def serve_door(
+        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, Any]
+    ) -> None:
         """Relay a proven door to the lease's server, starting it for the first one."""
         if self.doors is None:
             raise Refused(Refusal.DENIED, "this host offers no other middleware")
-        await self.doors.serve(entry.install, hello, stream)
+        await self.doors.serve(entry.install, hello, peer, welcome)
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)

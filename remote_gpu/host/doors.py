@@ -14,13 +14,15 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.client.relay import Relay
-from remote_gpu.host.frames import send_frame
+from remote_gpu.client.relay import End, Relay
+from remote_gpu.client.tls import TlsStream
+from remote_gpu.host.frames import Peer
 from remote_gpu.host.server import Server, free_port
 from remote_gpu.middleware import find
 from remote_gpu.wire.errors import Refusal, Refused
@@ -78,7 +80,9 @@ class Doors:
         self._served: dict[LeaseId, _Served] = {}
         shutil.rmtree(folder, ignore_errors=True)
 
-    async def serve(self, install: Install, hello: Hello, stream: socket.socket) -> None:
+    async def serve(
+        self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, Any]
+    ) -> None:
         """Relay a proven door to the lease's server until either side, or the lease, ends.
 
         Raises Refused: DENIED for a middleware or port this host has not, NOT_READY when the
@@ -88,9 +92,12 @@ class Doors:
         with served.door(), contextlib.ExitStack() as stack:
             port = await self._port(served) + hello.port
             inner = stack.enter_context(await _connected(port))
-            await send_frame(stream, {"welcome": {}}, self._budget.handshake_s)
+            await peer.send({"welcome": welcome}, self._budget.handshake_s)
             served.check()
-            await _relayed(served, stream, inner)
+            outer: End = peer.socket
+            if peer.machine is not None:
+                outer = TlsStream(peer.socket, peer.machine)
+            await _relayed(served, outer, inner)
 
     def leave(self, lease: LeaseId) -> Server | None:
         """Cut the lease's doors and kill its server; the caller awaits that it is gone."""
@@ -176,11 +183,11 @@ async def _connected(port: int) -> socket.socket:
     return stream
 
 
-async def _relayed(served: _Served, stream: socket.socket, inner: socket.socket) -> None:
+async def _relayed(served: _Served, outer: End, inner: socket.socket) -> None:
     """Both ways, to the end of both sockets."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    relay = Relay(stream, inner)
+    relay = Relay(outer, inner)
 
     def ended() -> None:
         loop.call_soon_threadsafe(over.set)

@@ -24,6 +24,7 @@ from typing import Any
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from remote_gpu.host.tls import HostTls
 from remote_gpu.worker import control
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Worker:
         """It ends itself after this, whatever it was told before; a dead one needs no telling."""
         self.tell({"cap_s": cap_s})
 
-    async def lane(self, stream: socket.socket, device: int, kind: str) -> bool:
+    async def lane(self, stream: socket.socket, device: int, kind: str, key: bytes) -> bool:
         """Hand a proven connection over; the caller closes its own copy.
 
         False: the process died before it took the lane, and nothing of it was served. Raises
@@ -78,7 +79,8 @@ class Worker:
         self._offered.append(taken)
         self.lanes += 1
         try:
-            control.send(self._stream, {"lane": {"device": device, "kind": kind}}, stream.fileno())
+            lane = {"device": device, "kind": kind, "key": key.hex()}
+            control.send(self._stream, {"lane": lane}, stream.fileno())
             return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
         except TimeoutError:
             raise AppError(ErrorCode.TIMEOUT, "the worker does not answer") from None
@@ -146,12 +148,15 @@ class WorkerPool:
         operations: Sequence[str],
         budget: Budget,
         nursery: Nursery,
+        tls: HostTls | None = None,
     ) -> None:
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
             "cpus": list(cpus),
             "operations": list(operations),
+            "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
+            "handshake_s": budget.handshake_s,
         }
         self._budget = budget
         self._nursery = nursery

@@ -18,6 +18,8 @@ SESSION_VARIABLE = "ORCHGPU_SESSION"
 COUNT_VARIABLE = "ORCHGPU_DEVICE_COUNT"
 _HOSTS_MAX = 64  #: of one lease (a request asks for at most 64 devices)
 _KEY_HEX = 64
+#: <sys/un.h>: 108 with the zero at the end.
+UNIX_PATH_BYTES_MAX = 107
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class HostAccess:
     gateway: str  #: "address:port"
     secret: str  #: hex; of the lease (sessions) or of one session's lanes
     devices: tuple[DeviceInfo, ...]
+    unix: str = ""  #: path of the gateway's socket for programs of its own machine
 
     @property
     def address(self) -> tuple[str, int]:
@@ -102,6 +105,7 @@ def _host(value: Any) -> HostAccess:
         gateway=gateway,
         secret=secret,
         devices=tuple(_device(device) for device in devices),
+        unix=text_field(value, "unix", UNIX_PATH_BYTES_MAX) if "unix" in value else "",
     )
 
 

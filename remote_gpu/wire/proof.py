@@ -1,13 +1,23 @@
 """The mutual proof that both ends know the secret of a lease; nothing replayable on the wire.
 
     client  → hello      (role, lease, fence, host, session, client nonce, …)
-    gateway → challenge  (gateway nonce, HMAC(key, "gateway" ‖ transcript))
+    gateway → challenge  (gateway nonce, authority, HMAC(key, "gateway" ‖ transcript))
     client  → answer     (HMAC(key, "client" ‖ transcript))
     gateway → welcome    or a refusal, at any point
 
-The transcript holds every field of the hello and both nonces, so a proof is good for one lease,
-fence, host, session and connection. A session proves with the lease's secret; a lane or a door with
-a key derived from it for that one session, so a user's program never holds the secret itself.
+The transcript holds every field of the hello, both nonces and the authority, so a proof is good for
+one lease, fence, host, session and connection. A session proves with the lease's secret; a lane or
+a door with a key derived from it for that one session, so a user's program never holds the secret.
+
+With an authority (a certificate in PEM; "" = none) the connection goes on in TLS, and both sides
+prove once more, now that they are the two ends of that TLS connection:
+
+    gateway → tls        and the handshake follows, which the authority must have signed
+    client  → bound      (HMAC(connection key, "client" ‖ binding))
+    gateway → welcome    with bound (HMAC(connection key, "gateway" ‖ binding))
+
+Whoever passes the first words on and stands between two TLS connections has two bindings, and no
+key. What tells a client to use TLS, and whom to trust, is in the proof: nobody can take it away.
 """
 
 from __future__ import annotations
@@ -24,6 +34,8 @@ from remote_gpu.wire.frames import int_field, text_field
 
 NONCE_BYTES = 16
 SECRET_BYTES = 32
+#: PEM text of an authority: it travels in a challenge, which is a frame of 4 KiB at most.
+AUTHORITY_CHARACTERS_MAX = 3400
 
 
 class Role(StrEnum):
@@ -75,14 +87,55 @@ class Hello:
         )
 
 
-def gateway_proof(key: bytes, hello: Hello, gateway_nonce: str) -> str:
+def gateway_proof(key: bytes, hello: Hello, gateway_nonce: str, authority: str = "") -> str:
     """What the gateway answers with, in hex."""
-    return _mac(key, "gateway", _transcript(hello, gateway_nonce))
+    return _mac(key, "gateway", _transcript(hello, gateway_nonce, authority))
 
 
-def client_proof(key: bytes, hello: Hello, gateway_nonce: str) -> str:
+def client_proof(key: bytes, hello: Hello, gateway_nonce: str, authority: str = "") -> str:
     """What the client answers with, in hex."""
-    return _mac(key, "client", _transcript(hello, gateway_nonce))
+    return _mac(key, "client", _transcript(hello, gateway_nonce, authority))
+
+
+def connection_key(key: bytes, hello: Hello, gateway_nonce: str, authority: str) -> bytes:
+    """Of this one connection; it may be told to the process that serves it."""
+    return bytes.fromhex(_mac(key, "connection", _transcript(hello, gateway_nonce, authority)))
+
+
+def gateway_bound(key: bytes, binding: bytes) -> str:
+    """The gateway's word, in hex, that it is the other end of this TLS connection."""
+    return _mac(key, "gateway-bound", binding)
+
+
+def client_bound(key: bytes, binding: bytes) -> str:
+    """The client's word, in hex, that it is the other end of this TLS connection."""
+    return _mac(key, "client-bound", binding)
+
+
+class Proving:
+    """The gateway's side of one proof, for a lease whose secret it knows; pure."""
+
+    def __init__(self, secret: bytes, hello: Hello, nonce: str, authority: str = "") -> None:
+        """`nonce`: fresh, from the system's randomness; it is what makes a replay worthless."""
+        key = secret
+        if hello.role is not Role.SESSION:
+            key = lane_key(secret, hello.lease, hello.fence, hello.host, hello.session)
+        self.hello = hello
+        self._expected = client_proof(key, hello, nonce, authority)
+        self._nonce, self._authority = nonce, authority
+        self._proof = gateway_proof(key, hello, nonce, authority)
+        #: Of this connection, for the second proof; empty where there is no TLS.
+        self.key = connection_key(key, hello, nonce, authority) if authority else b""
+
+    @property
+    def challenge(self) -> dict[str, Any]:
+        """The frame that answers the hello."""
+        challenge = {"nonce": self._nonce, "authority": self._authority, "proof": self._proof}
+        return {"challenge": challenge}
+
+    def accepts(self, presented: str) -> bool:
+        """Whether the client knows the key; in constant time, never raises."""
+        return matches(self._expected, presented)
 
 
 def matches(expected: str, presented: str) -> bool:
@@ -95,8 +148,9 @@ def lane_key(secret: bytes, lease: str, fence: int, host: str, session: str) -> 
     return bytes.fromhex(_mac(secret, "lane", _joined(lease, str(fence), host, session)))
 
 
-def _transcript(hello: Hello, gateway_nonce: str) -> bytes:
-    return _joined(*(str(getattr(hello, f.name)) for f in fields(hello)), gateway_nonce)
+def _transcript(hello: Hello, gateway_nonce: str, authority: str) -> bytes:
+    said = (str(getattr(hello, f.name)) for f in fields(hello))
+    return _joined(*said, gateway_nonce, authority)
 
 
 def _joined(*parts: str) -> bytes:

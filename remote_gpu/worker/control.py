@@ -4,7 +4,8 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …}} + its socket;
+    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …, "key": hex}}
+                     + its socket; with a key it goes on in TLS, and is bound by that key;
                      {"cap_s": seconds from now}, when its lease is to last longer or shorter;
                      {"gate_open": [device, bool]}: nobody else is on it; {"turn": [device, ticket]}
     worker → gpud    {"ask": [device, ticket]}, {"done": [device, ticket]} while the gate is closed;

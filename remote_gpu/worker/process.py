@@ -8,12 +8,20 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from remote_gpu.client.tls import TlsStream, secure
+from remote_gpu.wire.channel import Channel, Stream
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import HANDSHAKE, text_field
+from remote_gpu.wire.proof import client_bound, gateway_bound, matches
 from remote_gpu.worker import control
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import LaneServer, Runner
@@ -26,8 +34,21 @@ _OVERHEAD_BYTES = 256 << 20
 _STACK_BYTES = 1 << 20  #: per lane
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """How lanes go on where gpud handed them over."""
+
+    handshake_s: float  #: for the TLS handshake and the second proof
+    context: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
+
+
 def run_worker(
-    parent: int, stream: socket.socket, registry: Registry, context: Context, kept: Path
+    parent: int,
+    stream: socket.socket,
+    registry: Registry,
+    context: Context,
+    kept: Path,
+    lanes: Lanes,
 ) -> NoReturn:
     """The life of a freshly forked worker; never returns. `kept`: the host's folder of contents."""
     code = 1
@@ -35,7 +56,7 @@ def run_worker(
         control.die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         threading.stack_size(_STACK_BYTES)
-        _serve(stream, registry, context, kept)
+        _serve(stream, registry, context, kept, lanes)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -43,7 +64,9 @@ def run_worker(
     os._exit(code)  # not through the interpreter's exit: its handlers belong to the spawner
 
 
-def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Path) -> None:
+def _serve(
+    stream: socket.socket, registry: Registry, context: Context, kept: Path, lanes: Lanes
+) -> None:
     received = control.receive(stream)
     if received is None:
         return
@@ -66,7 +89,8 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
             control.send(stream, {"lane_taken": {}})
             gate = _gate(gates, meta["lane"]["device"], stream)
             of_device = dataclasses.replace(context, kind=meta["lane"]["kind"], gate=gate)
-            _start_lane(stream, lane, registry, of_device)
+            key = bytes.fromhex(meta["lane"]["key"])
+            _start_lane(stream, lane, registry, of_device, _carrier(lanes, lane, key))
         elif (cap_s := meta.get("cap_s")) is not None:
             _end_in(cap_s)
         elif (turn := meta.get("turn")) is not None:
@@ -87,18 +111,43 @@ def _end_in(cap_s: float) -> None:
 
 
 def _start_lane(
-    stream: socket.socket, lane: socket.socket, registry: Registry, context: Context
+    stream: socket.socket,
+    lane: socket.socket,
+    registry: Registry,
+    context: Context,
+    carried: Callable[[], Stream],
 ) -> None:
     lane.setblocking(True)  # gpud's event loop had it non-blocking; the flag is the socket's
-    server = LaneServer(lane, Runner(registry, context), context.quota)
 
     def serve() -> None:
-        with lane:
-            server.serve()
+        with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
+            LaneServer(carried(), Runner(registry, context), context.quota).serve()
         with contextlib.suppress(OSError):  # gpud is gone, and this process with it in a moment
             control.send(stream, {"lane_ended": {}})
 
     threading.Thread(target=serve, name="lane", daemon=True).start()
+
+
+def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
+    """What makes a lane's bytes plain; called in the lane's own thread, for it waits."""
+
+    def carried() -> Stream:
+        if not key:
+            return lane
+        assert lanes.context is not None, "gpud gives keys to hosts with a certificate only"
+        lane.settimeout(lanes.handshake_s)
+        machine = secure(lane, lanes.context, server=True)
+        carrier = TlsStream(lane, machine)
+        channel = Channel(carrier, HANDSHAKE)
+        received = channel.receive()
+        presented = text_field(received[1], "bound", 64) if received is not None else ""
+        if not matches(client_bound(key, machine.binding), presented) or channel.buffered:
+            raise WireError("somebody stands between this lane and its client")
+        channel.send({"welcome": {"bound": gateway_bound(key, machine.binding)}})
+        lane.settimeout(None)
+        return carrier
+
+    return carried
 
 
 def _limit_memory(quota_bytes: int) -> None:

@@ -16,9 +16,10 @@ import socket
 import sys
 from pathlib import Path
 
+from remote_gpu.client.tls import server_context
 from remote_gpu.worker import control
 from remote_gpu.worker.operation import Context, Registry, load_registry
-from remote_gpu.worker.process import run_worker
+from remote_gpu.worker.process import Lanes, run_worker
 
 
 def main() -> None:
@@ -33,10 +34,15 @@ def main() -> None:
     registry = load_registry(settings["operations"])
     context = Context(data={name: Path(path) for name, path in settings["data"].items()})
     registry.prepare(context)
+    tls = settings["tls"]
+    lanes = Lanes(
+        handshake_s=settings["handshake_s"],
+        context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
+    )
     gc.collect()
     gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
     _announce(stream, registry, context)
-    _serve(stream, registry, context, Path(settings["kept"]))
+    _serve(stream, registry, context, Path(settings["kept"]), lanes)
 
 
 def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
@@ -53,7 +59,9 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
     )
 
 
-def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Path) -> None:
+def _serve(
+    stream: socket.socket, registry: Registry, context: Context, kept: Path, lanes: Lanes
+) -> None:
     """Fork a worker for each request until gpud is gone."""
     while (received := control.receive(stream)) is not None:
         descriptor = received[1]
@@ -63,7 +71,7 @@ def _serve(stream: socket.socket, registry: Registry, context: Context, kept: Pa
         pid = os.fork()
         if pid == 0:
             stream.close()
-            run_worker(me, socket.socket(fileno=descriptor), registry, context, kept)
+            run_worker(me, socket.socket(fileno=descriptor), registry, context, kept, lanes)
         os.close(descriptor)
         pidfd = os.pidfd_open(pid)
         control.send(stream, {"forked": pid}, pidfd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import json
 import os
@@ -26,12 +27,25 @@ from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, S
 from gpu_scheduler.protocol.host import End, Install
 from remote_gpu.client import Session
 from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 
 SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s
 MEMORY_MIB = 1024
 WAIT_S = 60.0
 #: What the tests of gpud itself need; the others take seconds to load.
 OPERATIONS = ("noop", "burn", "sgemm", "onnx")
+
+
+def over_tcp(session: Session) -> Access:
+    """A session's view for a program of another machine: without the host's Unix socket."""
+    view = session.view()
+    return dataclasses.replace(
+        view, hosts=tuple(dataclasses.replace(host, unix="") for host in view.hosts)
+    )
+
+
+def environment_over_tcp(session: Session) -> dict[str, str]:
+    return {SESSION_VARIABLE: over_tcp(session).to_json()}
 
 
 def until(ready, wait_s: float = WAIT_S) -> None:
@@ -125,7 +139,7 @@ class Gpud:
 
     def __init__(
         self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = (),
-        middlewares: dict[str, Path] | None = None,
+        middlewares: dict[str, Path] | None = None, options: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.scheduler = SchedulerSide()
         self.state = folder / "gpu-a"
@@ -134,7 +148,8 @@ class Gpud:
         self._fence = 0
         arguments = ["--host-id", "gpu-a", "--scheduler", self.scheduler.address, "--no-nvml",
                      "--listen", "127.0.0.1:0", "--state", str(self.state),
-                     "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready)]  # fmt: skip
+                     "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready),
+                     *options]  # fmt: skip
         for name in operations:
             arguments += ["--operation", name]
         for name, path in (middlewares or {}).items():

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remote_gpu.client import Refusal, Refused, Session, connect
+from corekit.budget import Budget
+from remote_gpu.client import Refusal, Refused, Session, connect, timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables
@@ -128,3 +129,12 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
     loaded = set(done.stdout.split())
     assert loaded <= sys.stdlib_module_names | {"remote_gpu"}
     assert not loaded & {"asyncio", "logging", "urllib", "http", "email", "ssl", "subprocess"}
+
+
+def test_a_clients_patience_is_the_budgets() -> None:
+    budget = Budget()
+    assert (
+        budget.gateway_dial_s, budget.gateway_answer_s, budget.gateway_door_s,
+    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)  # fmt: skip
+    host_s = 2 * budget.install_wait_s + budget.handshake_s
+    assert host_s <= timing.ANSWER_S < budget.session_silence_s

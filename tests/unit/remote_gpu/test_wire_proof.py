@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.proof import (
     Hello,
+    Proving,
     Role,
+    client_bound,
     client_proof,
+    gateway_bound,
     gateway_proof,
     lane_key,
     matches,
@@ -50,6 +53,18 @@ def test_a_proof_is_bound_to_key_nonce_and_side() -> None:
     assert not matches(proof, client_proof(OTHER, HELLO, NONCE))
     assert not matches(proof, client_proof(KEY, HELLO, "1" * 32))
     assert not matches(proof, gateway_proof(KEY, HELLO, NONCE))  # reflecting it is no proof
+
+
+def test_the_authority_is_in_every_proof_and_a_connections_key_is_its_own() -> None:
+    for proof in (gateway_proof, client_proof):
+        assert not matches(proof(KEY, HELLO, NONCE), proof(KEY, HELLO, NONCE, "authority"))
+    plain, tls = Proving(KEY, HELLO, NONCE), Proving(KEY, HELLO, NONCE, "authority")
+    assert (plain.key, len(tls.key)) == (b"", 32)
+    assert tls.key != Proving(KEY, HELLO, "1" * 32, "authority").key
+    assert tls.accepts(client_proof(KEY, HELLO, NONCE, "authority"))
+    assert not tls.accepts(client_proof(KEY, HELLO, NONCE))
+    assert client_bound(tls.key, b"one") != client_bound(tls.key, b"other")
+    assert client_bound(tls.key, b"one") != gateway_bound(tls.key, b"one")
 
 
 def test_a_lane_key_is_bound_to_its_session_and_is_not_the_secret() -> None:

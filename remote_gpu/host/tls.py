@@ -1,0 +1,64 @@
+"""TLS of a host: one certificate, told to clients inside the proof of their lease's secret."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from corekit.errors import AppError, ErrorCode, invalid
+from remote_gpu.client.tls import server_context
+from remote_gpu.wire.proof import AUTHORITY_CHARACTERS_MAX
+
+_END = "-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTls:
+    """What the gateway and its workers serve TLS with."""
+
+    certificate: Path
+    key: Path
+    required: bool  #: also by programs of this machine; those of others have no choice
+    authority: str  #: PEM; what clients trust
+    context: ssl.SSLContext
+
+    @classmethod
+    def load(cls, certificate: Path, key: Path, *, required: bool) -> Self:
+        """Raises INVALID for files that hold no matching pair, DENIED for a key all may read."""
+        try:
+            authority = certificate.read_text(encoding="ascii", errors="replace")
+            mode = key.stat().st_mode & 0o777
+            if mode & 0o007:
+                text = f"{key} may be read by everybody (mode {mode:o}); run: chmod o= {key}"
+                raise AppError(ErrorCode.DENIED, text)
+            context = server_context(certificate, key)
+        except OSError as error:  # ssl.SSLError is one
+            reason = error.strerror or "they are no certificate and key in PEM form that match"
+            raise invalid(f"cannot use {certificate} and {key} for TLS: {reason}") from None
+        authority = authority[authority.find("-----BEGIN") : authority.find(_END) + len(_END)]
+        if len(authority) > AUTHORITY_CHARACTERS_MAX:
+            text = f"{certificate}: a certificate of {len(authority)} characters is too large for"
+            raise invalid(f"{text} a hello ({AUTHORITY_CHARACTERS_MAX}); use an elliptic curve's")
+        return cls(
+            certificate=certificate.resolve(),
+            key=key.resolve(),
+            required=required,
+            authority=authority,
+            context=context,
+        )
+
+    def authority_for(self, source: str) -> str:
+        """What a client at an address must use; "" = it stays as it is.
+
+        A Unix socket (no address) and, unless TLS is required, the loopback leave no machine.
+        """
+        if not source:
+            return ""
+        return "" if not self.required and _is_loopback(source) else self.authority
+
+
+def _is_loopback(source: str) -> bool:
+    return ipaddress.ip_address(source.partition("%")[0]).is_loopback
