@@ -7,10 +7,11 @@ numbers. `encode` and `encode_json` are the inverse. Supported field types: str,
 enums, NewTypes of those, `X | None`, `tuple[X, ...]`, `Mapping[str, X]`, nested dataclasses, and
 `Any` for opaque JSON (kept as it is, nested `DEPTH_MAX` levels at most).
 
-Two readers. The fast one is msgspec's, in C, in two passes: into a *shape* (a struct of the same
-fields that refuses unknown keys and numbers that are not finite, which msgspec does not do for
-dataclasses) and into the class itself. It says yes or no. What it refuses, `corekit.walk` reads
-again, slowly, to say why. So the good case costs microseconds and the bad one keeps its message.
+Two readers. The fast one is msgspec's, in C. Text of a class made by `corekit.values` takes one
+pass; anything else two: into a *shape* (a struct of the same fields that refuses unknown keys and
+numbers that are not finite, which msgspec does not do for dataclasses) and into the class itself.
+It says yes or no. What it refuses, `corekit.walk` reads again, slowly, to say why. So the good case
+costs microseconds and the bad one keeps its message.
 """
 
 from __future__ import annotations
@@ -87,14 +88,16 @@ class Reader(Generic[T]):
     __slots__ = ("_is_plain", "_to_shape", "_to_value")
 
     def __init__(self, cls: Any, beside: tuple[str, ...]) -> None:
-        self._to_shape = msgspec.json.Decoder(_shape(cls, beside)).decode
+        strict = not beside and _is_strict(cls)
+        self._to_shape = None if strict else msgspec.json.Decoder(_shape(cls, beside)).decode
         self._to_value = msgspec.json.Decoder(cls).decode
         self._is_plain = _opaque_check(cls)
 
     def read(self, data: Buffer) -> T | None:
         """The value; None when it is refused and `decode` will say why."""
         try:
-            self._to_shape(data)
+            if self._to_shape is not None:
+                self._to_shape(data)
             found = self._to_value(data)
         except _REFUSALS:
             return None
@@ -108,6 +111,18 @@ def reader(cls: Any, beside: tuple[str, ...] = ()) -> Reader[Any]:
 
 
 # ---------------------------------------------------------------------- shapes
+
+
+@functools.cache
+def _is_strict(given: Any) -> bool:
+    """Whether msgspec itself refuses unknown keys everywhere in it; numbers of JSON are finite."""
+    hint: Any = bare(given)
+    if not dataclasses.is_dataclass(hint):
+        return all(map(_is_strict, typing.get_args(hint)))
+    config = getattr(hint, "__struct_config__", None)
+    hints = typing.get_type_hints(hint)
+    inner = (_is_strict(hints[field.name]) for field in dataclasses.fields(hint))
+    return config is not None and config.forbid_unknown_fields and all(inner)
 
 
 @functools.cache

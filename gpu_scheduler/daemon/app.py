@@ -9,9 +9,10 @@ import ipaddress
 import logging
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -89,29 +90,19 @@ class Performer:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.driver: Driver[on.Event, Entry, do.Action] | None = None
+        self._verbs: Mapping[type[do.Action], Callable[[Any], None]] = {
+            do.Reply: switchboard.reply, do.ReplyError: switchboard.reply_error,
+            do.PushToSession: switchboard.push, do.InstallOnHost: switchboard.install,
+            do.EndOnHost: switchboard.end, do.StagedOnHost: switchboard.staged,
+            do.ResizeOnHost: switchboard.resize, do.WakeAt: self._wake_at,
+        }  # fmt: skip
 
     def perform(self, action: do.Action) -> None:
-        match action:
-            case do.Reply():
-                self._switchboard.reply(action)
-            case do.ReplyError():
-                self._switchboard.reply_error(action)
-            case do.PushToSession():
-                self._switchboard.push(action)
-            case do.InstallOnHost():
-                self._switchboard.install(action)
-            case do.EndOnHost():
-                self._switchboard.end(action)
-            case do.StagedOnHost():
-                self._switchboard.staged(action)
-            case do.ResizeOnHost():
-                self._switchboard.resize(action)
-            case do.WakeAt():
-                self._wake_at(action.at_s)
+        self._verbs[type(action)](action)
 
-    def _wake_at(self, at_s: float) -> None:
+    def _wake_at(self, action: do.WakeAt) -> None:
         self.close()
-        self._timer = self._loop.call_later(at_s - self._clock.monotonic_s(), self._tick)
+        self._timer = self._loop.call_later(action.at_s - self._clock.monotonic_s(), self._tick)
 
     def _tick(self) -> None:
         self.submit(on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s()))

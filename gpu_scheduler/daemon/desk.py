@@ -43,7 +43,7 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
     requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
     requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
-    requester.Resize: on.ResizeAsked, requester.Transfer: on.TransferAsked,
+    requester.Resize: on.ResizeAsked,
 }  # fmt: skip
 
 
@@ -96,30 +96,23 @@ class Desk:
         """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
         cls = requester.OPS.get(op)
         if cls is None:
+            body.plain()  # a line that is no JSON is worse
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
         value = body.read(cls, op)
         self._gate.may(caller, op, value)
         if isinstance(value, (requester.Attempt, requester.Reserve)) and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)
-        envelope = {"session": session, "reply_to": reply_to}
-        match value:
-            case requester.Watch():
-                self._hand_in(op, on.WatchAsked, {"all_leases": value.all, **envelope})
-            case requester.Transfer():  # to a session of the same key, unless another is named
-                to = SessionId(value.to if "/" in value.to else caller.session(value.to))
-                self._hand_in(op, on.TransferAsked, {"lease": value.lease, "to": to, **envelope})
-            case requester.Drain() | requester.Undrain():
-                drained = isinstance(value, requester.Drain)
-                asked = {**_fields_of(value), "drained": drained}
-                self._hand_in(op, on.DrainAsked, {**asked, **envelope})
-            case _:
-                self._hand_in(op, _EVENTS[cls], {**_fields_of(value), **envelope})
+        asked = _fields_of(value)
+        event = _EVENTS.get(cls) or _reworded(caller, value, asked)
+        asked["session"], asked["reply_to"] = session, reply_to
+        self._hand_in(op, event, asked)
 
     def told(self, host: HostId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a host session. Raises AppError."""
         cls = HOST_OPS.get(op)
         if cls is None:
+            body.plain()
             raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
         value = body.read(cls, op)
         envelope = {"host": host, "reply_to": reply_to}
@@ -136,10 +129,24 @@ class Desk:
         """Its connection ended."""
         self._hand_in("left", on.HostLeft, {"host": host})
 
-    def _hand_in(self, op: str, cls: type[Any], fields: Fields) -> None:
+    def _hand_in(self, op: str, cls: type[Any], fields: dict[str, Any]) -> None:
         self._metrics.requests[op] += 1
-        now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
-        self._submit(cls(**now, **fields))
+        fields["at_s"], fields["wall_s"] = self._clock.monotonic_s(), self._clock.wall_s()
+        self._submit(cls(**fields))
+
+
+def _reworded(caller: Caller, value: requester.Op, asked: dict[str, Any]) -> type[on.Asked]:
+    """The event of an op that does not have its words; `asked` gets the event's."""
+    match value:
+        case requester.Watch():
+            asked["all_leases"] = asked.pop("all")
+            return on.WatchAsked
+        case requester.Transfer():  # to a session of the same key, unless another is named
+            asked["to"] = value.to if "/" in value.to else caller.session(value.to)
+            return on.TransferAsked
+        case _:
+            asked["drained"] = isinstance(value, requester.Drain)
+            return on.DrainAsked
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

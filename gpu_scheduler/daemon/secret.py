@@ -22,7 +22,7 @@ class Secrets:
     """Makes the secret of any lease on any host."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = hmac.new(key, digestmod="sha256")
 
     @classmethod
     def open(cls, folder: Path) -> Secrets:
@@ -50,8 +50,9 @@ class Secrets:
 
     def of(self, lease: str, fence: int, host: str) -> str:
         """Hex of the 32 bytes."""
-        message = f"{lease}\0{fence}\0{host}".encode()
-        return hmac.digest(self._key, message, "sha256").hex()
+        made = self._keyed.copy()  # a third of the time that begins with the key
+        made.update(f"{lease}\0{fence}\0{host}".encode())
+        return made.hexdigest()
 
 
 def _create(path: Path) -> None:

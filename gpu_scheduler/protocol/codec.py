@@ -11,8 +11,8 @@ on the way, and nothing is encoded twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+import re
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,8 +54,7 @@ class LineBuffer:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """JSON text of one object, to be read as a class or as plain data."""
 
     text: Buffer
@@ -82,8 +81,7 @@ EMPTY = Body(b"{}")
 # ---------------------------------------------------------------------- requests
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFrame:
+class RequestFrame(NamedTuple):
     """A request as it came: its fields are not read yet."""
 
     id: int
@@ -98,6 +96,8 @@ class _RequestHead(msgspec.Struct):
 
 _REQUEST_HEAD = msgspec.json.Decoder(_RequestHead)
 _REQUEST_KEYS = ("id", "op")
+#: How clients write the envelope: first. Then what follows is the body, and is read only once.
+_PLAIN_HEAD = re.compile(rb'\{"id": ?([0-9]{1,15}), ?"op": ?"([a-z_]+)"(?:, ?(?=")|(?=\}))')
 
 
 def read_request(line: bytes) -> RequestFrame:
@@ -106,6 +106,10 @@ def read_request(line: bytes) -> RequestFrame:
     Raises INVALID (with the id in details, if it has one) and, for anything but one finite JSON
     object, BrokenFrame; what is broken in the fields only shows when they are read.
     """
+    plain = _PLAIN_HEAD.match(line)
+    if plain is not None:
+        body = Body(b"{" + line[plain.end() :])
+        return RequestFrame(int(plain[1]), plain[2].decode(), body)
     try:
         head = _REQUEST_HEAD.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -128,8 +132,7 @@ def request_line(id_: int, op: str, fields: Any) -> bytes:
 # ---------------------------------------------------------------------- answers and pushes
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFrame:
+class AnswerFrame(NamedTuple):
     """What a daemon sent: a push, or the answer of a request (`error`, or else `body`)."""
 
     id: int | None  #: of the request; None: a push, or an error of no request
@@ -172,7 +175,7 @@ def error_line(id_: int | None, error: AppError) -> bytes:
 
 def push_line(name: str, text: bytes) -> bytes:
     """The frame of a push of the object `text`. Raises INVALID when it is too long to send."""
-    return _line(b'{"push":' + encode_json(name), text)
+    return _line(b'{"push":"%s"' % name.encode(), text)
 
 
 # ---------------------------------------------------------------------- lines
