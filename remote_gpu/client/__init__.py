@@ -13,6 +13,7 @@ from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.entry import connect
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
+from remote_gpu.client.resources import OperationInfo, Operations, Resource
 from remote_gpu.client.session import Session
 from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError
 
@@ -26,9 +27,12 @@ __all__ = [
     "OpCode",
     "OpFailed",
     "OpResult",
+    "OperationInfo",
+    "Operations",
     "Refusal",
     "Refused",
     "RemoteError",
+    "Resource",
     "Session",
     "connect",
 ]

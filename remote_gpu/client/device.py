@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.handshake import Carrier, open_connection
+from remote_gpu.client.resources import Resource
 from remote_gpu.client.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
@@ -43,6 +44,11 @@ class DeviceBuffer:
         self.handle = handle
         self.size = size  #: bytes
 
+    @property
+    def reference(self) -> dict[str, int]:
+        """In the place of an input: nothing is sent."""
+        return {"buffer": self.handle}
+
     def write(self, data: Any, offset: int = 0) -> None:
         """Copy bytes in; received straight into the device's memory."""
         self._device.op("buffer.write", data, buffer=self.handle, offset=offset)
@@ -74,7 +80,8 @@ class Device(Protocol):
     ) -> OpResult:
         """Run a named operation and wait for its result.
 
-        `buffers`: anything contiguous with the buffer protocol, or a `DeviceBuffer`. `out`:
+        `buffers`: anything contiguous with the buffer protocol, a `DeviceBuffer`, or a registered
+        `Resource`. `implementation=` asks for one of several, by the first word of its name. `out`:
         writable buffers to receive the results in place of new ones. Raises OpFailed when the
         operation fails (the device stays usable), Refused when the lane or lease is gone.
         """
@@ -224,8 +231,8 @@ class Lane:
         inputs: list[Any] = []
         payload: list[memoryview] = []
         for buffer in buffers:
-            if isinstance(buffer, DeviceBuffer):
-                inputs.append({"buffer": buffer.handle})
+            if isinstance(buffer, (DeviceBuffer, Resource)):
+                inputs.append(buffer.reference)
             else:
                 view = flat_views([buffer])[0]
                 inputs.append(view.nbytes)

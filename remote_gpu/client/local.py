@@ -13,6 +13,7 @@ from typing import Any
 
 from remote_gpu.client.device import DeviceBuffer, OpResult
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
+from remote_gpu.client.resources import Resource
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
 from remote_gpu.wire.frames import flat_views
@@ -47,7 +48,7 @@ class Local:
             data = flat_views(buffers)[0]
             self._runner.places(name, args, [data.nbytes])[0][:] = data
             return OpResult({}, [], "")
-        inputs = [b.handle if isinstance(b, DeviceBuffer) else flat_views([b])[0] for b in buffers]
+        inputs = [_input(buffer) for buffer in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
         views = [memoryview(bytearray(view)) for view in results]  # inputs may be among them
         if out is not None:
@@ -87,3 +88,9 @@ class Local:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _input(buffer: Any) -> Any:
+    if isinstance(buffer, DeviceBuffer):
+        return buffer.handle
+    return buffer.content if isinstance(buffer, Resource) else flat_views([buffer])[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -25,10 +27,16 @@ class OpCode(StrEnum):
     EINVAL = "EINVAL"  #: arguments or inputs are wrong; repeating cannot help
     ENOENT = "ENOENT"  #: a named operation, model, data set or buffer does not exist
     ENOTSUP = "ENOTSUP"  #: known, but not implemented for this kind of device
+    ENODEV = "ENODEV"  #: the device's driver is not there, or does not show the device
     ENOMEM = "ENOMEM"  #: the lease's memory quota would be exceeded
-    E2BIG = "E2BIG"  #: more or larger inputs than the operation or the frame takes
+    E2BIG = "E2BIG"  #: more or larger inputs or results than the operation or the frame takes
+    ETIMEDOUT = "ETIMEDOUT"  #: the operation took longer than its caller allowed, and was ended
     EIO = "EIO"  #: the operation broke; the message says how
     EPROTO = "EPROTO"  #: the frame was not understood
+
+
+#: The number of every code, for callers that think in C: the set is closed.
+ERRNO: Mapping[str, int] = {code: getattr(errno, code.value) for code in OpCode}
 
 
 class WireError(Exception):
@@ -50,3 +58,8 @@ class Refused(RemoteError):
 
 class OpFailed(RemoteError):
     """One operation failed (`OpCode` codes); the lane stays usable."""
+
+    @property
+    def errno(self) -> int:
+        """The number of `code`; EIO for a code that this version does not know."""
+        return ERRNO.get(self.code, errno.EIO)

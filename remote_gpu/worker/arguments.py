@@ -1,42 +1,196 @@
-"""Reading an operation's arguments; every error names the argument and what it should be."""
+"""What an operation takes and gives: declared once, for checking, for callers and for the manual.
+
+Every error names the argument and what it should be.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 
+#: Argument of every operation: the implementation that has to run, by its first word.
+IMPLEMENTATION = "implementation"
+_TEXT_CHARS_MAX = 1000
+#: There is no default: the caller must say it.
+REQUIRED: Any = object()
 
-def whole(args: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """A whole number in least…most. Raises OpFailed(EINVAL)."""
-    value = args.get(name)
-    if type(value) is not int or not least <= value <= most:
-        raise OpFailed(OpCode.EINVAL, f"{name!r} must be a whole number of {least}…{most}")
+
+class Argument(Protocol):
+    """One argument of an operation."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def meaning(self) -> str:
+        """For people, with the unit where there is one."""
+        ...
+
+    @property
+    def default(self) -> Any:
+        """What it is when it is not given; REQUIRED when it must be."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """What it must be: `a whole number of 1…10`."""
+        ...
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value keeps the rule."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A whole number."""
+
+    name: str
+    meaning: str
+    least: int
+    most: int
+    default: Any = REQUIRED
+
+    @property
+    def rule(self) -> str:
+        return f"a whole number of {self.least}…{self.most}"
+
+    def fits(self, value: Any) -> bool:
+        return type(value) is int and self.least <= value <= self.most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A finite number."""
+
+    name: str
+    meaning: str
+    least: float
+    most: float
+    default: Any = REQUIRED
+
+    @property
+    def rule(self) -> str:
+        return f"a number of {self.least:g}…{self.most:g}"
+
+    def fits(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return math.isfinite(value) and self.least <= value <= self.most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A string, free or one of a few."""
+
+    name: str
+    meaning: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        return f"a string of at most {_TEXT_CHARS_MAX} characters"
+
+    def fits(self, value: Any) -> bool:
+        if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
+            return False
+        return not self.choices or value in self.choices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """True or false."""
+
+    name: str
+    meaning: str
+    default: Any = False
+    rule = "true or false"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """JSON whose parts the operation itself checks."""
+
+    name: str
+    meaning: str
+    rule: str
+    default: Any = REQUIRED
+
+    def fits(self, value: Any) -> bool:
+        del value
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One buffer that goes in or comes out."""
+
+    name: str
+    dtype: str  #: `float32`; `bytes` for files
+    shape: str  #: `m×k` in the operation's arguments; "" for files
+    meaning: str = ""
+
+    def to_meta(self) -> dict[str, str]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": self.shape,
+            "meaning": self.meaning,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """All of it. `extra`: arguments beyond the declared ones are passed on, not refused."""
+
+    arguments: tuple[Argument, ...] = ()
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+    values: str = ""  #: the JSON values that come back, in words
+    extra: bool = False
+
+    def read(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with their defaults. Raises OpFailed(EINVAL) for an unknown one, one that
+        is missing, and one that does not keep its rule."""
+        known = {argument.name: argument for argument in self.arguments}
+        for name in args:
+            if name not in known and name != IMPLEMENTATION and not self.extra:
+                taken = ", ".join(known) or "no arguments"
+                raise OpFailed(OpCode.EINVAL, f"unknown argument {name!r}; it takes {taken}")
+        return {name: _read(argument, args) for name, argument in known.items()}
+
+    def to_meta(self) -> dict[str, Any]:
+        """For `operations.describe`."""
+        return {
+            "arguments": [_described(argument) for argument in self.arguments],
+            "inputs": [port.to_meta() for port in self.inputs],
+            "outputs": [port.to_meta() for port in self.outputs],
+            "values": self.values,
+        }
+
+
+def names_of(items: Sequence[Argument | Port]) -> str:
+    """`m, n, k`."""
+    return ", ".join(item.name for item in items)
+
+
+def _read(argument: Argument, args: Mapping[str, Any]) -> Any:
+    value = args.get(argument.name, argument.default)
+    if value is REQUIRED or (argument.name in args and not argument.fits(value)):
+        raise OpFailed(OpCode.EINVAL, f"{argument.name!r} must be {argument.rule}")
     return value
 
 
-def number(args: Mapping[str, Any], name: str, least: float, most: float) -> float:
-    """A finite number in least…most. Raises OpFailed(EINVAL)."""
-    value = args.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise OpFailed(OpCode.EINVAL, f"{name!r} must be a number of {least}…{most}")
-    if not math.isfinite(value) or not least <= value <= most:
-        raise OpFailed(OpCode.EINVAL, f"{name!r} must be a number of {least}…{most}")
-    return float(value)
-
-
-def text(args: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A string of at most 1,000 characters. Raises OpFailed(EINVAL)."""
-    value = args.get(name, default)
-    if not isinstance(value, str) or len(value) > 1000:
-        raise OpFailed(OpCode.EINVAL, f"{name!r} must be a string")
-    return value
-
-
-def only(args: Mapping[str, Any], *names: str) -> None:
-    """Raises OpFailed(EINVAL) for an argument that is not one of `names`."""
-    if unknown := sorted(set(args) - set(names)):
-        known = ", ".join(names) or "no arguments"
-        raise OpFailed(OpCode.EINVAL, f"unknown argument {unknown[0]!r}; it takes {known}")
+def _described(argument: Argument) -> dict[str, Any]:
+    meta = {"name": argument.name, "rule": argument.rule, "meaning": argument.meaning}
+    return meta if argument.default is REQUIRED else meta | {"default": argument.default}

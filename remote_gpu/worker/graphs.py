@@ -13,7 +13,8 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
-from remote_gpu.worker.operation import Context, Outcome, Registry
+from remote_gpu.worker.kernels.source import Source, read_source
+from remote_gpu.worker.operation import Context, Outcome, Registry, wanted_implementation
 
 GRAPHS_MAX = 64  #: of one lane
 
@@ -154,11 +155,12 @@ class _Graph:
         return view
 
     def _bind(self, registry: Registry) -> list[Callable[[], None]]:
-        program = None
-        if self._spec.source:
-            source = self._context.contents.find(self._spec.source)
-            assert source is not None, "nothing is missing when a graph is made"
-            program = self._backend.build(_text(source))
+        source, program = self._source(), None
+        if source is not None:
+            for number, step in enumerate(self._spec.steps, 1):
+                if isinstance(step, Launch):  # before a compiler takes its time
+                    _check_call(source, step, number)
+            program = self._backend.build(source.text)
         steps: list[Callable[[], None]] = []
         for number, step in enumerate(self._spec.steps, 1):
             try:
@@ -171,6 +173,13 @@ class _Graph:
                 raise OpFailed(error.code, f"step {number}: {error.message}") from None
         return steps
 
+    def _source(self) -> Source | None:
+        if not self._spec.source:
+            return None
+        content = self._context.contents.find(self._spec.source)
+        assert content is not None, "nothing is missing when a graph is made"
+        return read_source(_text(content))
+
     def _bind_launch(self, step: Launch, program: Program) -> Callable[[], None]:
         arguments = [self._memories[a] if isinstance(a, str) else a for a in step.arguments]
         kernel = program.kernel(step.kernel, arguments)
@@ -182,7 +191,8 @@ class _Graph:
         return enqueue
 
     def _bind_call(self, step: Call, registry: Registry) -> Callable[[], None]:
-        operation = registry.find(step.operation, self._context.kind)
+        wanted = wanted_implementation(step.arguments)
+        operation = registry.find(step.operation, self._context.kind, wanted)
         operation.limits.check(step.operation, [self._memories[n].size for n in step.inputs])
 
         def call() -> None:
@@ -206,6 +216,13 @@ class _Graph:
         if self._pending:
             self._pending = False
             self._backend.finish()
+
+
+def _check_call(source: Source, step: Launch, number: int) -> None:
+    try:
+        source.check_call(step.kernel, step.arguments)
+    except OpFailed as error:
+        raise OpFailed(error.code, f"step {number}: {error.message}") from None
 
 
 def _text(source: memoryview) -> str:

@@ -1,7 +1,8 @@
 """What one lane can do, and the loop that serves it from a blocking socket.
 
 Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
-`graph.put|run|free`, `operations` and `sync`. Inputs are received into an area that is reused from
+`graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
+`operations.describe` and `sync`. Inputs are received into an area that is reused from
 call to call (no page faults, counted in the quota); those of `buffer.write` and, where host and
 device share memory, of `graph.run` are received straight into place.
 """
@@ -27,11 +28,18 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory import Buffers, Memory
-from remote_gpu.worker.operation import Context, Outcome, Registry, load_registry
+from remote_gpu.worker.operation import (
+    Context,
+    Outcome,
+    Registry,
+    load_registry,
+    wanted_implementation,
+)
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.resources import Sessions
 
-#: One input: bytes, or the handle of a resident buffer.
-Input: TypeAlias = "memoryview | int"
+#: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
+Input: TypeAlias = "memoryview | int | str"
 #: values, buffers (flat byte views), implementation
 Ran: TypeAlias = "tuple[dict[str, Any], list[memoryview], str]"
 
@@ -55,7 +63,15 @@ class Runner:
             "buffer.write": _nothing,
             "buffer.free": self._buffers.free,
             "operations": self._operations,
+            "operations.describe": self._described,
             "sync": _nothing,
+        }
+        self._sessions = Sessions(context.resources, context.contents)
+        self._commands |= {
+            "session.new": self._sessions.new,
+            "session.free": self._sessions.free,
+            "resource.register": self._sessions.register,
+            "resource.release": self._sessions.release,
         }
         self._graphs = Graphs(context, registry)
         self._graph_commands: dict[str, Callable[..., Outcome]] = {
@@ -69,14 +85,14 @@ class Runner:
         if (command := self._commands.get(name)) is not None:
             values, results = command(args)
             return values, results, ""
-        views = [self._buffers.view(i) if isinstance(i, int) else i for i in inputs]
+        views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
         if (with_inputs := self._graph_commands.get(name)) is not None:
             values, results = with_inputs(args, views)
             return values, results, self._graphs.implementation
-        operation = self._registry.find(name, self._context.kind)
+        operation = self._registry.find(name, self._context.kind, wanted_implementation(args))
         operation.limits.check(name, [view.nbytes for view in views])
         try:
-            with self._context.turn():
+            with self._context.turn_of(operation):
                 values, results = operation.run(self._context, args, views)
             return values, flat_views(results), operation.implementation
         except OpFailed:
@@ -98,13 +114,23 @@ class Runner:
         return self._graphs.places(args, sizes) if name == "graph.run" else None
 
     def close(self) -> None:
-        """Free every resident buffer and graph."""
+        """Free every resident buffer, graph and session."""
         self._graphs.close()
+        self._sessions.close()
         self._buffers.close()
 
     def _operations(self, args: Mapping[str, Any]) -> Outcome:
         del args
         return {"operations": list(self._registry.names(self._context.kind))}, []
+
+    def _described(self, args: Mapping[str, Any]) -> Outcome:
+        del args
+        return {"operations": self._registry.described(self._context.kind)}, []
+
+    def _resident(self, which: int | str) -> memoryview:
+        if isinstance(which, int):
+            return self._buffers.view(which)
+        return self._context.resources.data(which)
 
 
 def _nothing(args: Mapping[str, Any]) -> Outcome:
@@ -225,10 +251,12 @@ class LaneServer:
             if type(item) is int:
                 inputs.append(area[at : at + item])
                 at += item
+            elif isinstance(item, dict) and "content" in item:
+                inputs.append(text_field(item, "content"))
             elif isinstance(item, dict):
                 inputs.append(int_field(item, "buffer"))
             else:
-                raise WireError("an input is a size or a buffer")
+                raise WireError("an input is a size, a buffer or a content")
         return inputs
 
     def _area_of(self, size: int) -> memoryview:

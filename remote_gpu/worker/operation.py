@@ -1,8 +1,9 @@
 """The interface of a trusted named operation, what it may use, and the registry of them.
 
 An operation is a class with one implementation for one or more device kinds; several classes may
-share a `name` (one per library or kind), and the first registered that fits the device runs.
-Modules in `remote_gpu/worker/operations/` declare `OPERATIONS = (MyOperation(), …)`.
+share a `name` (one per library or kernel), and the first registered that fits the device runs
+unless the caller names another. Modules in `remote_gpu/worker/operations/` declare
+`OPERATIONS = (MyOperation(), …)`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.backends.base import Backend, HostBackend
+from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
+from remote_gpu.worker.backends.base import Backend
+from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.resources import Resources
 from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")
@@ -29,6 +33,10 @@ Buffer: TypeAlias = Any
 #: What `Operation.run` returns: JSON-serialisable values, and buffers sent as they are.
 Outcome: TypeAlias = "tuple[dict[str, Any], list[Buffer]]"
 
+#: How long a call that may be joined waits for those it was joined with before: some round trips
+#: of a local network, so that callers who answer each other fall into step.
+BATCH_WAIT_S = 0.002
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -37,6 +45,13 @@ class Limits:
     inputs_min: int = 0
     inputs_max: int = 0
     input_bytes_max: int = 1 << 30  #: of all inputs together
+
+    def to_meta(self) -> dict[str, int]:
+        return {
+            "inputs_min": self.inputs_min,
+            "inputs_max": self.inputs_max,
+            "input_bytes_max": self.input_bytes_max,
+        }
 
     def check(self, name: str, sizes: Sequence[int]) -> None:
         """Inputs of these bytes for operation `name`. Raises OpFailed: EINVAL, E2BIG."""
@@ -75,12 +90,15 @@ class Context:
 
     data: Mapping[str, Path] = field(default_factory=dict)  #: `gpud --data NAME=PATH`
     kind: str = "cpu"  #: of the device it runs on
+    device: str = ""  #: its id, as its host's monitor names it; "" = the first of its kind
     tenant: str = "default"
     warm: Warm = field(default_factory=Warm)
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
     contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
+    resources: Resources = field(default_factory=Resources)  #: what sessions registered
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: nobody else is on it
+    batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
 
     def data_path(self, name: str) -> Path:
         """Where host-resident data lies. Raises OpFailed(ENOENT) naming what there is."""
@@ -96,16 +114,13 @@ class Context:
         """To compute within; without a gate it is always one's own turn."""
         return contextlib.nullcontext() if self.gate is None else self.gate.turn()
 
+    def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
+        """Around a run of an operation: nothing for one that takes turns by itself."""
+        return contextlib.nullcontext() if operation.own_turns else self.turn()
+
     def open_backend(self) -> Backend:
-        """Where kernels of this device's kind run. Starts threads: never before a fork."""
-        try:
-            opencl = importlib.import_module("remote_gpu.worker.backends.opencl")
-            opened: Backend = opencl.open_opencl(self.kind, self.compiled)
-        except ImportError as error:
-            return HostBackend(f"the opencl extra is not installed ({error})")
-        except OpFailed as error:
-            return HostBackend(error.message)
-        return opened
+        """Where kernels of this device run; see `backends.choice`."""
+        return open_backend(self.kind, self.device, self.compiled)
 
 
 @runtime_checkable
@@ -129,11 +144,22 @@ class Operation(Protocol):
 
     @property
     def implementation(self) -> str:
-        """What ran, for the caller: `numpy`, `onnxruntime`; travels with every result."""
+        """What ran, for the caller: `numpy 2.4`, `opencl-tiled`; travels with every result.
+
+        Its first word is unique among those of one name; callers ask for it by that.
+        """
         ...
 
     @property
+    def signature(self) -> Signature: ...
+
+    @property
     def limits(self) -> Limits: ...
+
+    @property
+    def own_turns(self) -> bool:
+        """It waits for others before it computes, and takes `context.turn()` itself."""
+        ...
 
     def prepare(self, context: Context) -> None:
         """Load into `context.warm` what every lease may share; called once, before any lease.
@@ -152,41 +178,104 @@ class Operation(Protocol):
         ...
 
 
+class CpuOperation:
+    """What most operations are: computed by the host's CPU, nothing to prepare, one turn a run."""
+
+    version = 1
+    kinds: tuple[str, ...] = ("cpu",)
+    own_turns = False
+
+    def prepare(self, context: Context) -> None:
+        """Needs nothing."""
+
+
 class Registry:
-    """Operations by name and kind."""
+    """Operations by name and kind, best implementation first."""
 
     def __init__(self) -> None:
-        self._operations: dict[tuple[str, str], Operation] = {}
+        self._operations: dict[tuple[str, str], list[Operation]] = {}
         self.failures: dict[str, str] = {}  #: module or operation → why it is not here
 
     def add(self, operation: Operation) -> None:
-        """Register for each of its kinds; an earlier one of the same name and kind stays."""
+        """Register for each of its kinds, after those of the same name and kind."""
         for kind in operation.kinds:
-            self._operations.setdefault((operation.name, kind), operation)
+            self._operations.setdefault((operation.name, kind), []).append(operation)
 
-    def find(self, name: str, kind: str) -> Operation:
-        """Raises OpFailed: ENOENT for an unknown name, ENOTSUP for a kind without it."""
-        if (found := self._operations.get((name, kind))) is not None:
-            return found
-        if any(known == name for known, _ in self._operations):
-            raise OpFailed(OpCode.ENOTSUP, f"operation {name!r} has no implementation for {kind}")
-        names = ", ".join(self.names(kind))
-        raise OpFailed(OpCode.ENOENT, f"no operation {name!r}; this device has {names}")
+    def find(self, name: str, kind: str, wanted: Any = None) -> Operation:
+        """The best implementation, or the one whose first word is `wanted`.
+
+        Raises OpFailed: ENOENT for an unknown name, ENOTSUP for a kind or implementation without
+        it.
+        """
+        found = self._operations.get((name, kind))
+        if found is None:
+            raise self._unknown(name, kind)
+        if wanted is None:
+            return found[0]
+        for operation in found:
+            if first_word(operation) == wanted:
+                return operation
+        there = ", ".join(first_word(operation) for operation in found)
+        raise OpFailed(
+            OpCode.ENOTSUP, f"{name!r} is not implemented by {wanted!r}; it is by {there}"
+        )
 
     def names(self, kind: str) -> tuple[str, ...]:
         """What a device of `kind` can do, sorted."""
         return tuple(sorted(name for name, k in self._operations if k == kind))
 
+    def described(self, kind: str) -> list[dict[str, Any]]:
+        """Every implementation for `kind`, by name, best first: what a caller has to know."""
+        return [
+            _described(operation)
+            for name in self.names(kind)
+            for operation in self._operations[name, kind]
+        ]
+
     def prepare(self, context: Context) -> None:
         """Warm every operation of the context's kind; one that fails is taken out, with why."""
-        for key, operation in list(self._operations.items()):
-            if key[1] != context.kind:
-                continue
-            try:
-                operation.prepare(context)
-            except Exception as error:
-                self.failures[operation.name] = f"{type(error).__name__}: {error}"
+        for key in [key for key in self._operations if key[1] == context.kind]:
+            kept = [one for one in self._operations[key] if self._prepared(one, context)]
+            if kept:
+                self._operations[key] = kept
+            else:
                 del self._operations[key]
+
+    def _prepared(self, operation: Operation, context: Context) -> bool:
+        try:
+            operation.prepare(context)
+        except Exception as error:
+            name = f"{operation.name} by {first_word(operation)}"
+            self.failures[name] = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    def _unknown(self, name: str, kind: str) -> OpFailed:
+        if any(known == name for known, _ in self._operations):
+            return OpFailed(OpCode.ENOTSUP, f"operation {name!r} has no implementation for {kind}")
+        names = ", ".join(self.names(kind))
+        return OpFailed(OpCode.ENOENT, f"no operation {name!r}; this device has {names}")
+
+
+def first_word(operation: Operation) -> str:
+    """How callers name an implementation: without its version."""
+    return operation.implementation.partition(" ")[0]
+
+
+def wanted_implementation(args: Mapping[str, Any]) -> Any:
+    """What a call's arguments ask for; None: the best."""
+    return args.get(IMPLEMENTATION)
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    return {
+        "name": operation.name,
+        "version": operation.version,
+        "kinds": list(operation.kinds),
+        "implementation": operation.implementation,
+        "limits": operation.limits.to_meta(),
+        **operation.signature.to_meta(),
+    }
 
 
 def load_registry(only: Sequence[str] = ()) -> Registry:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import only, text
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Port, Signature, Structure, Text
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -33,27 +33,41 @@ REDUCTIONS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class Map:
-    """Arguments `function`, `dtype`, `shapes` (one per input) → one array.
+_DTYPE = Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)
+_SHAPES_RULE = "a list of shapes, one per input"
+_RESULT = Port(name="result", dtype="as in `dtype` of the values", shape="`shape` of the values")
+_VALUES = "`dtype`, `shape` of the result"
+
+
+class Map(CpuOperation):
+    """A function of one array, or of two whose shapes broadcast.
 
     The result has numpy's type for the function: roots of integers are float64. Division by zero
     and roots of negative numbers give what IEEE 754 says.
     """
 
     name = "map"
-    version = 1
-    kinds = ("cpu",)
     implementation = f"numpy {np.__version__}"
     limits = Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
-
-    def prepare(self, context: Context) -> None:
-        """Needs nothing."""
+    signature = Signature(
+        arguments=(
+            Text(name="function", meaning=f"{', '.join(UNARY)}; of two: {', '.join(BINARY)}"),
+            _DTYPE,
+            Structure(name="shapes", meaning="of the inputs", rule=_SHAPES_RULE),
+        ),
+        inputs=(
+            Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),
+            Port(name="b", dtype="`dtype`", shape="`shapes[1]`", meaning="functions of two"),
+        ),
+        outputs=(_RESULT,),
+        values=_VALUES,
+    )
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
-        only(args, "function", "dtype", "shapes")
-        name = text(args, "function")
+        args = self.signature.read(args)
+        name = args["function"]
         known = (UNARY, BINARY)[len(inputs) - 1]
         if name not in known:
             names = ", ".join(known)
@@ -68,29 +82,37 @@ class Map:
             return _described(np.asarray(known[name](*arrays)))
 
 
-class Reduce:
-    """Arguments `function`, `dtype`, `shapes` (of the one input), `axis` (absent: all) → one array.
+class Reduce(CpuOperation):
+    """A reduction of one array, along one axis or over all.
 
     Sums and products of integers are int64 (uint64 of unsigned ones); the mean is a fraction.
     """
 
     name = "reduce"
-    version = 1
-    kinds = ("cpu",)
     implementation = f"numpy {np.__version__}"
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
-
-    def prepare(self, context: Context) -> None:
-        """Needs nothing."""
+    signature = Signature(
+        arguments=(
+            Text(name="function", meaning="the reduction", choices=tuple(REDUCTIONS)),
+            _DTYPE,
+            Structure(name="shapes", meaning="of the input", rule=_SHAPES_RULE),
+            Structure(
+                name="axis",
+                meaning="absent: over all elements",
+                rule="a whole number below the number of dimensions",
+                default=None,
+            ),
+        ),
+        inputs=(Port(name="a", dtype="`dtype`", shape="`shapes[0]`"),),
+        outputs=(_RESULT,),
+        values=_VALUES,
+    )
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
-        only(args, "function", "dtype", "shapes", "axis")
-        name, axis = text(args, "function"), args.get("axis")
-        if name not in REDUCTIONS:
-            message = f"no reduction {name!r}; there are {', '.join(REDUCTIONS)}"
-            raise OpFailed(OpCode.EINVAL, message)
+        args = self.signature.read(args)
+        name, axis = args["function"], args["axis"]
         array = _arrays(args, inputs)[0]
         if axis is not None and (type(axis) is not int or not 0 <= axis < array.ndim):
             raise OpFailed(OpCode.EINVAL, f"'axis' must be a whole number below {array.ndim}")
@@ -102,9 +124,7 @@ class Reduce:
 
 
 def _arrays(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> list[Array]:
-    dtype, shapes = text(args, "dtype", "float32"), args.get("shapes")
-    if dtype not in DTYPES:
-        raise OpFailed(OpCode.EINVAL, f"'dtype' must be one of {', '.join(DTYPES)}")
+    dtype, shapes = args["dtype"], args["shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(inputs):
         raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes")
     return [_array(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]

@@ -6,30 +6,31 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remote_gpu.worker.arguments import number, only
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Number, Signature
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
-class Burn:
-    """`ms` (0…600,000) of computing → {"ms": what it really took}."""
+class Burn(CpuOperation):
+    """Computes for `ms` of its own processor time, whatever else the device does meanwhile."""
 
     name = "burn"
-    version = 1
-    kinds = ("cpu",)
     implementation = "python"
     limits = Limits()
-
-    def prepare(self, context: Context) -> None:
-        """Needs nothing."""
+    signature = Signature(
+        arguments=(
+            Number(name="ms", meaning="processor time to use, milliseconds", least=0, most=600_000),
+        ),
+        values="`ms`: what passed on the clock meanwhile, milliseconds",
+    )
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
         del context, inputs
-        only(args, "ms")
+        wanted_s = self.signature.read(args)["ms"] / 1000
         started_s = time.perf_counter()
         # its own time: a turn of somebody else's in between is not computing
-        end_s = time.thread_time() + number(args, "ms", 0, 600_000) / 1000
+        end_s = time.thread_time() + wanted_s
         while time.thread_time() < end_s:
             sum(range(1000))
         return {"ms": (time.perf_counter() - started_s) * 1000}, []

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Port, Signature
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
-class Noop:
+class Noop(CpuOperation):
     """Any inputs → the same, unchanged; values: `{"args": the arguments}` when there were any."""
 
     name = "noop"
-    version = 1
-    kinds = ("cpu",)
+    kinds = ("cpu", "opencl", "cuda")
     implementation = "none"
     limits = Limits(inputs_max=16)
-
-    def prepare(self, context: Context) -> None:
-        """Needs nothing."""
+    signature = Signature(
+        inputs=(Port(name="any", dtype="bytes", shape="", meaning="up to 16 buffers"),),
+        outputs=(Port(name="same", dtype="bytes", shape="", meaning="the inputs"),),
+        values="`args`: the arguments, when there were any",
+        extra=True,
+    )
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]

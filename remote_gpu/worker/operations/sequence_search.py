@@ -14,8 +14,8 @@ from typing import Any
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Shelf
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.worker.arguments import only, text, whole
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Port, Signature, Text, Whole
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
@@ -31,19 +31,33 @@ _FASTA_SUFFIXES = (".fasta", ".fa", ".faa")
 _log = logging.getLogger(__name__)
 
 
-class SequenceSearch:
-    """Arguments `database` (name of host data), `top` (hits per query, default 10) and `file` (what
-    errors call the query); input: FASTA → values and one buffer, a TSV with `HEADER`.
+class SequenceSearch(CpuOperation):
+    """Protein queries in FASTA → their best hits in a database, as a TSV with `HEADER`.
 
     Queries stay in their order; hits of one come best score first, then by their place in the
     database; each subject appears once, by the alignment that `alignment.locate` chooses.
     """
 
     name = "sequence_search"
-    version = 1
-    kinds = ("cpu",)
     implementation = IMPLEMENTATION
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
+    signature = Signature(
+        arguments=(
+            Text(name="database", meaning="host data, a FASTA file"),
+            Whole(name="top", meaning="hits per query", least=1, most=TOP_MAX, default=TOP_DEFAULT),
+            Text(name="file", meaning="what errors call the query", default="query"),
+        ),
+        inputs=(
+            Port(
+                name="queries",
+                dtype="bytes",
+                shape="",
+                meaning=f"FASTA; at most {QUERIES_MAX} of {QUERY_RESIDUES_MAX} residues",
+            ),
+        ),
+        outputs=(Port(name="hits", dtype="bytes", shape="", meaning="a TSV with a header line"),),
+        values="`queries`, `hits`, `cells` (of the alignments), `database`, `scoring`",
+    )
 
     def prepare(self, context: Context) -> None:
         """Index every FASTA file among the host's data; one that is broken is named in the log,
@@ -62,10 +76,10 @@ class SequenceSearch:
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
-        only(args, "database", "top", "file")
-        top = whole({"top": TOP_DEFAULT, **args}, "top", 1, TOP_MAX)
-        queries = _queries(bytes(inputs[0]), text(args, "file", "query"))
-        database = _database(context, text(args, "database"))
+        args = self.signature.read(args)
+        top = args["top"]
+        queries = _queries(bytes(inputs[0]), args["file"])
+        database = _database(context, args["database"])
         lines = [HEADER]
         for query in queries:
             with context.quota.held(database.working_bytes(query.residues)):

@@ -1,4 +1,4 @@
-"""`sgemm`: C = A × B in single precision, row-major, by numpy's BLAS."""
+"""`sgemm`: C = A × B in single precision, row-major: by numpy's BLAS, and by kernels of OpenCL."""
 
 from __future__ import annotations
 
@@ -8,39 +8,80 @@ from typing import Any
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import only, whole
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Port, Signature, Whole
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+from remote_gpu.worker.products import BLOCKED, NAIVE, TILED, Kernel, product_of, require_opencl
 
 _SIDE_MAX = 32768
+_LIMITS = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
+_SIGNATURE = Signature(
+    arguments=(
+        Whole(name="m", meaning="rows of A and C", least=1, most=_SIDE_MAX),
+        Whole(name="n", meaning="columns of B and C", least=1, most=_SIDE_MAX),
+        Whole(name="k", meaning="columns of A, rows of B", least=1, most=_SIDE_MAX),
+    ),
+    inputs=(
+        Port(name="A", dtype="float32", shape="m×k"),
+        Port(name="B", dtype="float32", shape="k×n"),
+    ),
+    outputs=(Port(name="C", dtype="float32", shape="m×n"),),
+    values="`shape` of C",
+)
 
 
-class Sgemm:
-    """Inputs A (m×k) and B (k×n) as float32 bytes → C (m×n); arguments `m`, `n`, `k`."""
+class NumpySgemm(CpuOperation):
+    """By BLAS on one thread."""
 
     name = "sgemm"
-    version = 1
-    kinds = ("cpu",)
     implementation = f"numpy {np.__version__}"
-    limits = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
-
-    def prepare(self, context: Context) -> None:
-        """Needs nothing: the first product sets BLAS up in microseconds."""
+    limits = _LIMITS
+    signature = _SIGNATURE
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
-        only(args, "m", "n", "k")
-        m, n, k = (whole(args, name, 1, _SIDE_MAX) for name in ("m", "n", "k"))
-        a, b = _matrix(inputs[0], "A", m, k), _matrix(inputs[1], "B", k, n)
+        m, n, k = _sides(args, inputs)
+        a = np.frombuffer(inputs[0], np.float32).reshape(m, k)
+        b = np.frombuffer(inputs[1], np.float32).reshape(k, n)
         with context.quota.held(4 * m * n):
             return {"shape": [m, n]}, [np.matmul(a, b)]
 
 
-def _matrix(view: memoryview, what: str, rows: int, columns: int) -> np.ndarray[Any, Any]:
-    if view.nbytes != 4 * rows * columns:
-        message = f"{what} must be {rows}×{columns} float32, {4 * rows * columns} bytes, not"
-        raise OpFailed(OpCode.EINVAL, f"{message} {view.nbytes}")
-    return np.frombuffer(view, np.float32).reshape(rows, columns)
+class KernelSgemm(CpuOperation):
+    """By one of the kernels in `remote_gpu.worker.products`, where the host has OpenCL."""
+
+    name = "sgemm"
+    kinds = ("cpu", "opencl")
+    limits = _LIMITS
+    signature = _SIGNATURE
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.implementation = kernel.name
+
+    def prepare(self, context: Context) -> None:
+        """Only looks whether there is a driver: using one starts threads."""
+        del context
+        require_opencl()
+
+    def run(
+        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
+    ) -> Outcome:
+        m, n, k = _sides(args, inputs)
+        product = product_of(context, self._kernel)
+        return {"shape": [m, n]}, [product.compute(context.quota, (m, n, k), *inputs)]
 
 
-OPERATIONS = (Sgemm(),)
+def _sides(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> tuple[int, int, int]:
+    """m, n and k. Raises OpFailed(EINVAL) when the matrices do not have them."""
+    read = _SIGNATURE.read(args)
+    m, n, k = read["m"], read["n"], read["k"]
+    for view, what, rows, columns in ((inputs[0], "A", m, k), (inputs[1], "B", k, n)):
+        if view.nbytes != 4 * rows * columns:
+            wanted = f"{rows}×{columns} float32, {4 * rows * columns} bytes"
+            raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {view.nbytes}")
+    return m, n, k
+
+
+#: On a CPU numpy is the best; of the kernels the one that keeps most in registers.
+OPERATIONS = (NumpySgemm(), *(KernelSgemm(kernel) for kernel in (BLOCKED, TILED, NAIVE)))

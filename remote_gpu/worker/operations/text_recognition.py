@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import number, only
-from remote_gpu.worker.operation import Context, Limits, Outcome
+from remote_gpu.worker.arguments import Number, Port, Signature
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Recognizer
 from remote_gpu.worker.recognition.image import ImageError, decode
 
@@ -18,17 +18,21 @@ _WORKING_BYTES_PER_PIXEL = 208
 _WORKING_BYTES_MAX = 340 * 2**20
 
 
-class TextRecognition:
-    """Argument `min_confidence` (0…1, default 0.5); input: a PNG or JPEG file → values
-    {"width", "height", "lines": [{"text", "confidence", "box": [[x, y] * 4]}]} and one buffer,
-    the lines as UTF-8 text.
-    """
+class TextRecognition(CpuOperation):
+    """Finds the lines of text in an image and reads them, from top to bottom."""
 
     name = "text_recognition"
-    version = 1
-    kinds = ("cpu",)
     implementation = IMPLEMENTATION
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
+    signature = Signature(
+        arguments=(
+            Number(name="min_confidence", meaning="of lines to keep", least=0, most=1, default=0.5),
+        ),
+        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
+        outputs=(Port(name="text", dtype="bytes", shape="", meaning="the lines, UTF-8"),),
+        values="`width`, `height` in pixels; `lines`:"
+        ' [{"text", "confidence", "box": [[x, y] × 4]}]',
+    )
 
     def prepare(self, context: Context) -> None:
         """Load the three models."""
@@ -37,8 +41,7 @@ class TextRecognition:
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
-        only(args, "min_confidence")
-        least = number({"min_confidence": 0.5, **args}, "min_confidence", 0, 1)
+        least = self.signature.read(args)["min_confidence"]
         try:
             pixels = decode(bytes(inputs[0]))
         except ImageError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remote_gpu.client import Graph, Local, OpFailed, Refused, connect
+from remote_gpu.client import Graph, Local, Operations, OpFailed, Refused, connect
 
 
 @pytest.fixture
@@ -72,10 +72,13 @@ def test_onnx_by_content(anywhere) -> None:
     with pytest.raises(OpFailed) as failed:
         anywhere.op("onnx", x, model=name, inputs=described)
     assert failed.value.code == "ENOENT"
-    with pytest.raises(OpFailed, match="EINVAL"):
-        anywhere.op("onnx", b"other", x, model=name, upload=True, inputs=described)
-    assert anywhere.op("onnx", model, model=name, upload=True).values == {"inputs": ["x"]}
-    result = anywhere.op("onnx", x, model=name, inputs=described)
+    with Operations(anywhere) as operations:
+        loaded = operations.resource("model", model)
+        found = operations.run("onnx", model=loaded).values
+        assert [one["name"] for one in found["inputs"] + found["outputs"]] == ["x", "y"]
+        result = operations.run("onnx", x, model=loaded, inputs=described)
+    with pytest.raises(OpFailed, match="ENOENT"):  # freed with its session
+        anywhere.op("onnx", x, model=name, inputs=described)
     assert np.frombuffer(result.buffers[0], np.float32).tolist() == [0, 0, 2.5]
     assert result.values["outputs"] == [{"name": "y", "dtype": "float32", "shape": [3]}]
 
@@ -86,11 +89,10 @@ def test_onnx_by_content(anywhere) -> None:
      [{"name": "x", "shape": [-3]}], [{"name": "x", "shape": [2**39] * 9}], [5]],
 )  # fmt: skip
 def test_onnx_inputs_that_do_not_fit(local, described) -> None:
-    model = relu_model()
-    name = "sha256:" + hashlib.sha256(model).hexdigest()
-    local.op("onnx", model, model=name, upload=True)
-    with pytest.raises(OpFailed, match="EINVAL"):
-        local.op("onnx", np.zeros(3, np.float32), model=name, inputs=described)
+    with Operations(local) as operations:
+        model = operations.resource("model", relu_model())
+        with pytest.raises(OpFailed, match="EINVAL"):
+            operations.run("onnx", np.zeros(3, np.float32), model=model, inputs=described)
 
 
 @pytest.mark.parametrize("model", ["data:nothing", "data:../../etc/passwd", "/etc/passwd", "", 5])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import NO_REPLY, Limits
+from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
 from remote_gpu.worker.operation import Limits as InputLimits
@@ -57,6 +58,7 @@ class Bad:
 
     name, version, kinds, implementation = "bad", 1, ("cpu",), "none"
     limits = InputLimits(inputs_max=1, input_bytes_max=10)
+    signature, own_turns = Signature(), False
 
     def prepare(self, context) -> None: ...
 
@@ -174,7 +176,7 @@ def test_stated_limits_are_kept() -> None:
 
 def test_the_registry_says_what_there_is() -> None:
     with pytest.raises(OpFailed, match="ENOTSUP"):
-        REGISTRY.find("noop", "cuda")
+        REGISTRY.find("burn", "cuda")
     with pytest.raises(OpFailed, match="noop"):
         REGISTRY.find("nonsense", "cpu")
     assert "there are" in load_registry(["nonsense"]).failures["nonsense"]
@@ -192,7 +194,7 @@ def test_an_operation_that_cannot_prepare_is_taken_out() -> None:
     registry.add(Bad())
     registry.prepare(Context())
     assert registry.names("cpu") == ("bad",)
-    assert "no model" in registry.failures["broken"]
+    assert "no model" in registry.failures["broken by none"]
 
 
 def test_a_quota_under_many_threads() -> None:

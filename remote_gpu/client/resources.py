@@ -1,0 +1,261 @@
+"""Sessions of operations and what they register: models, data, sources of kernels.
+
+    with Operations(device, hints=("opencl",)) as operations:
+        model = operations.resource("model", "s3://bucket/model.onnx", fetch=from_s3)
+        result = operations.run("image_classification", image, model=model)
+
+A resource is read where the function runs, never by the host: bytes are taken as they are, a path
+is read, an http(s) address (a presigned one, of S3) is fetched, and `s3://bucket/key` is handed to
+the caller's `fetch`, because credentials are the function's and stay there. Its host is sent it
+once per tenant, by its hash, and loads it once per lease; it is freed with the last session that
+registered it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any, Protocol, TypeAlias
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.graphs import content_id
+
+#: Where a resource comes from: bytes, a path, `https://…`, or `s3://bucket/key`.
+Source: TypeAlias = Any
+#: Bucket and key → the object's bytes. With boto3, which Lambda's Python has:
+#: `lambda bucket, key: boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()`.
+Fetch: TypeAlias = "Callable[[str, str], bytes]"
+
+#: Larger models belong to the host's own data (`gpud --data`).
+RESOURCE_BYTES_MAX = 1 << 31
+_FETCH_S = 60.0  #: silence of a server, not the whole transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Registered in a session; an argument or an input of its operations."""
+
+    content: str  #: `sha256:<hex>` of its bytes: what the wire and the host call it
+    type: str  #: model, data or program
+    size: int  #: bytes
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """In the place of an input: nothing is sent again."""
+        return {"content": self.content}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationInfo:
+    """One implementation of an operation, as its device describes it."""
+
+    name: str
+    version: int
+    implementation: str  #: its first word is what `implementation=` takes
+    kinds: tuple[str, ...]
+    arguments: tuple[dict[str, Any], ...]  #: name, rule, meaning, and default unless required
+    inputs: tuple[dict[str, str], ...]  #: name, dtype, shape, meaning
+    outputs: tuple[dict[str, str], ...]
+    values: str  #: what JSON values come back, in words
+    limits: dict[str, int]  #: inputs_min, inputs_max, input_bytes_max
+
+    @property
+    def id(self) -> str:
+        """How callers name this implementation."""
+        return self.implementation.partition(" ")[0]
+
+
+class Runs(Protocol):
+    """The part of a device that a session needs."""
+
+    def op(self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any) -> Any:
+        """See `Device.op`."""
+        ...
+
+
+class Operations:
+    """A session of operations on one device; the lane may have several. Not thread-safe."""
+
+    def __init__(self, device: Runs, *, hints: Sequence[str] = ()) -> None:
+        """`hints`: implementations to prefer over the device's own order, best first, by their
+        names (`opencl-tiled`) or the beginning of them (`opencl`). One that the device lacks is
+        passed over; a call's own `implementation=` is a demand.
+        """
+        self._device = device
+        self._hints = tuple(hints)
+        self._known: tuple[OperationInfo, ...] | None = None
+        self._preferred: dict[str, str] = {}
+        self._id: int | None = device.op("session.new").values["session"]
+
+    @property
+    def id(self) -> int:
+        """Its number on the device. Raises OpFailed(EINVAL) once it is closed."""
+        if self._id is None:
+            raise OpFailed(OpCode.EINVAL, "this session of operations was closed")
+        return self._id
+
+    def describe(self) -> tuple[OperationInfo, ...]:
+        """Every implementation that the device has, by name, best first."""
+        if self._known is None:
+            described = self._device.op("operations.describe").values["operations"]
+            self._known = tuple(_info(one) for one in described)
+        return self._known
+
+    def run(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> Any:
+        """Run an operation and wait: `Device.op` with resources and hints. Raises as that does."""
+        self.id  # noqa: B018 - a closed session runs nothing
+        if self._hints and "implementation" not in args:
+            chosen = self._preference(name)
+            if chosen:
+                args = {**args, "implementation": chosen}
+        named: dict[str, Any] = {
+            k: v.content if isinstance(v, Resource) else v for k, v in args.items()
+        }
+        return self._device.op(name, *buffers, out=out, **named)
+
+    def generic(self, call: Sequence[Any], results: int | None = None) -> list[memoryview]:
+        """One operation as a list, like vAccel's `genop`: its name, its arguments in their declared
+        order, its buffers.
+
+        What has the buffer protocol, and is no string, is a buffer. `results`: how many buffers
+        must come back. Raises OpFailed: ENOTSUP for an unknown name, EINVAL for too many arguments
+        or another number of results; and as `run` does.
+        """
+        if not call or not isinstance(call[0], str):
+            raise OpFailed(OpCode.EINVAL, "a generic call begins with the operation's name")
+        found = next((info for info in self.describe() if info.name == call[0]), None)
+        if found is None:
+            raise OpFailed(OpCode.ENOTSUP, f"this device has no operation {call[0]!r}")
+        buffers = [item for item in call[1:] if _is_buffer(item)]
+        given = [item for item in call[1:] if not _is_buffer(item)]
+        if len(given) > len(found.arguments):
+            names = ", ".join(argument["name"] for argument in found.arguments) or "no arguments"
+            raise OpFailed(OpCode.EINVAL, f"{call[0]} takes {names}; {len(given)} were given")
+        args = {a["name"]: value for a, value in zip(found.arguments, given, strict=False)}
+        back: list[memoryview] = self.run(call[0], *buffers, **args).buffers
+        if results is not None and len(back) != results:
+            raise OpFailed(OpCode.EINVAL, f"{call[0]} gave {len(back)} buffers, not {results}")
+        return back
+
+    def resource(self, type_: str, source: Source, *, fetch: Fetch | None = None) -> Resource:
+        """Register `source` as a `model`, `data` or `program`; sent only if its host lacks it.
+
+        Registering twice counts twice. Raises OpFailed: EINVAL, ENOENT for a path or object that
+        cannot be read, E2BIG, ENOMEM.
+        """
+        data = read_source(source, fetch)
+        resource = Resource(content_id(data), type_, data.nbytes)
+        args: dict[str, Any] = {"session": self.id, "type": type_, "content": resource.content}
+        if self._device.op("resource.register", **args).values["missing"]:
+            self._device.op("content.put", data, content=resource.content)
+            if self._device.op("resource.register", **args).values["missing"]:
+                raise OpFailed(OpCode.ENOMEM, f"the host does not keep {resource.content}")
+        return resource
+
+    def release(self, resource: Resource) -> None:
+        """One reference less; the last one of the lease frees it. Raises OpFailed(ENOENT)."""
+        self._device.op("resource.release", session=self.id, content=resource.content)
+
+    def close(self) -> None:
+        """End the session and release its resources. Safe to repeat."""
+        if self._id is not None:
+            session, self._id = self._id, None
+            self._device.op("session.free", session=session)
+
+    def __enter__(self) -> Operations:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _preference(self, name: str) -> str:
+        """The implementation that the hints choose; "" for the device's own choice."""
+        if name not in self._preferred:
+            there = [info.id for info in self.describe() if info.name == name]
+            chosen = (one for hint in self._hints for one in there if _matches(one, hint))
+            self._preferred[name] = next(chosen, "")
+        return self._preferred[name]
+
+
+def read_source(source: Source, fetch: Fetch | None = None) -> memoryview:
+    """The bytes of a source; see `Operations.resource`."""
+    try:
+        if isinstance(source, str) and source.startswith("s3://"):
+            data = flat_views([_from_s3(source, fetch)])[0]
+        elif isinstance(source, str) and source.startswith(("https://", "http://")):
+            data = memoryview(_from_web(source))
+        elif isinstance(source, (str, PathLike)):
+            data = _from_file(fspath(source))
+        else:
+            data = flat_views([source])[0]
+    except OSError as error:
+        raise OpFailed(OpCode.ENOENT, f"{source} cannot be read: {error}") from None
+    if not data.nbytes:
+        raise OpFailed(OpCode.EINVAL, "a resource has at least one byte")
+    if data.nbytes > RESOURCE_BYTES_MAX:
+        message = f"{data.nbytes} bytes; a resource has at most {RESOURCE_BYTES_MAX}"
+        raise OpFailed(OpCode.E2BIG, message)
+    return data
+
+
+def _from_file(path: str) -> memoryview:
+    """Mapped, not read: it is hashed and sent without a copy."""
+    import mmap  # only who sends files pays for it
+
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a function's start 5 ms
+        file.seek(0, 2)
+        if not file.tell():
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _from_web(address: str) -> bytes:
+    from urllib.request import urlopen  # 30 ms that only who fetches pays
+
+    with urlopen(address, timeout=_FETCH_S) as answer:  # noqa: S310 - the scheme is checked above
+        body: bytes = answer.read(RESOURCE_BYTES_MAX + 1)
+        return body
+
+
+def _from_s3(address: str, fetch: Fetch | None) -> bytes:
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    if not bucket or not key:
+        raise OpFailed(OpCode.EINVAL, f"{address!r} is not s3://bucket/key")
+    if fetch is None:
+        message = f"{address}: say fetch=, a function of bucket and key, or a presigned address"
+        raise OpFailed(OpCode.EINVAL, message)
+    return fetch(bucket, key)
+
+
+def _is_buffer(item: Any) -> bool:
+    if isinstance(item, str):
+        return False
+    if hasattr(item, "reference"):
+        return True
+    try:
+        memoryview(item).release()
+    except TypeError:
+        return False
+    return True
+
+
+def _matches(implementation: str, hint: str) -> bool:
+    return implementation == hint or implementation.startswith(f"{hint}-")
+
+
+def _info(meta: dict[str, Any]) -> OperationInfo:
+    return OperationInfo(
+        name=meta["name"],
+        version=meta["version"],
+        implementation=meta["implementation"],
+        kinds=tuple(meta["kinds"]),
+        arguments=tuple(meta["arguments"]),
+        inputs=tuple(meta["inputs"]),
+        outputs=tuple(meta["outputs"]),
+        values=meta["values"],
+        limits=meta["limits"],
+    )

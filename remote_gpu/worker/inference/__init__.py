@@ -1,0 +1,1 @@
+"""Models in ONNX, for the operations that run them: loading, checking tensors, joining calls."""

@@ -1,0 +1,167 @@
+"""Concurrent calls of one model joined into one run of it, within a bound on waiting.
+
+The first caller of a batch runs it for all. Nobody waits for company that does not come: a caller
+alone runs at once; while a batch runs, those who come form the next one; and its leader waits for
+as many calls as the last batch had, `wait_s` at most. So callers that take turns with each other
+fall into step, and one that stops costs the others one wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+#: What is alike in all calls of a batch: outputs, and of each input name, type and trailing shape.
+Key: TypeAlias = "tuple[Any, ...]"
+
+#: More gain nothing on a CPU, and the first of them waits for the last.
+ITEMS_MAX = 64
+_KEYS_MAX = 64  #: shapes of one model whose company is remembered
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    feeds: Mapping[str, Array]
+    items: int
+    done: bool = False
+    leads: bool = False
+    joined: int = 1  #: calls in its run
+    results: list[Array] = field(default_factory=list)
+    error: BaseException | None = None
+
+
+class Batcher:
+    """Of one model. Thread-safe; a call blocks its thread until its results are there."""
+
+    def __init__(
+        self,
+        run: Callable[[Mapping[str, Array], Sequence[str]], list[Array]],
+        items_max: int = ITEMS_MAX,
+    ) -> None:
+        """`run`: computes feeds whose first dimension counts independent items."""
+        self._run = run
+        self._items_max = items_max
+        self._changed = threading.Condition()
+        self._groups: dict[Key, list[_Call]] = {}
+        self._expected: dict[Key, int] = {}
+        self._running: set[Key] = set()
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        turn: Callable[[], AbstractContextManager[None]],
+        held: Callable[[int], AbstractContextManager[None]],
+        wait_s: float,
+    ) -> tuple[list[Array], int]:
+        """Results of these feeds, and how many calls were in the run.
+
+        `turn`: the leader's, around the run; `held`: its memory for joint inputs. Raises what
+        running these feeds alone raises.
+        """
+        key = _key(feeds, outputs)
+        call = _Call(feeds, next(iter(feeds.values())).shape[0])
+        with self._changed:
+            group = self._groups.setdefault(key, [])
+            group.append(call)
+            call.leads = len(group) == 1
+            self._changed.notify_all()
+            while not call.done and not call.leads:
+                self._changed.wait()
+            batch = self._gather(key, wait_s) if call.leads else []
+        if batch:
+            self._lead(key, batch, outputs, turn, held)
+        if call.error is not None:
+            raise call.error
+        return call.results, call.joined
+
+    def _gather(self, key: Key, wait_s: float) -> list[_Call]:
+        """The calls of the next run, the leader's first; the rest get a leader of their own."""
+        while key in self._running:
+            self._changed.wait()
+        group = self._groups[key]
+        end_s = time.monotonic() + wait_s
+        while len(group) < self._expected.get(key, 1) and (left_s := end_s - time.monotonic()) > 0:
+            self._changed.wait(left_s)
+        items, count = group[0].items, 1
+        while count < len(group) and items + group[count].items <= self._items_max:
+            items += group[count].items
+            count += 1
+        batch, rest = group[:count], group[count:]
+        self._running.add(key)
+        if len(self._expected) >= _KEYS_MAX:
+            self._expected.clear()
+        self._expected[key] = count
+        if rest:
+            self._groups[key] = rest
+            rest[0].leads = True
+        else:
+            del self._groups[key]
+        return batch
+
+    def _lead(
+        self,
+        key: Key,
+        batch: Sequence[_Call],
+        outputs: Sequence[str],
+        turn: Callable[[], AbstractContextManager[None]],
+        held: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
+        try:
+            with turn():
+                if len(batch) == 1 or not self._run_joined(batch, outputs, held):
+                    for call in batch:
+                        self._run_alone(call, outputs)
+        except BaseException as error:  # no turn: then nobody of the batch has a result
+            for call in batch:
+                call.error = error
+            raise
+        finally:
+            with self._changed:
+                self._running.discard(key)
+                for call in batch:
+                    call.done = True
+                self._changed.notify_all()
+
+    def _run_joined(
+        self,
+        batch: Sequence[_Call],
+        outputs: Sequence[str],
+        held: Callable[[int], AbstractContextManager[None]],
+    ) -> bool:
+        """False when the joint run failed or its results are not one per item."""
+        items = sum(call.items for call in batch)
+        size = sum(array.nbytes for call in batch for array in call.feeds.values())
+        names = batch[0].feeds
+        try:
+            with held(size):
+                feeds = {one: np.concatenate([call.feeds[one] for call in batch]) for one in names}
+                results = self._run(feeds, outputs)
+        except Exception:  # some member's fault: each is run alone and learns its own
+            return False
+        if any(result.shape[:1] != (items,) for result in results):
+            return False
+        at = 0
+        for call in batch:
+            call.results = [result[at : at + call.items] for result in results]
+            call.joined = len(batch)
+            at += call.items
+        return True
+
+    def _run_alone(self, call: _Call, outputs: Sequence[str]) -> None:
+        try:
+            call.results = self._run(call.feeds, outputs)
+        except Exception as error:
+            call.error = error
+
+
+def _key(feeds: Mapping[str, Array], outputs: Sequence[str]) -> Key:
+    inputs = sorted((name, array.dtype.str, array.shape[1:]) for name, array in feeds.items())
+    return (tuple(outputs), *inputs)

@@ -1,0 +1,145 @@
+"""A loaded model: ONNX Runtime on one thread, with what it takes and gives.
+
+A model is named by host data (`data:NAME` or `data:NAME/file.onnx`), loaded once before any lease
+for all, or by its content (`sha256:<hex>`), when a session of this lease registered it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnxruntime
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.graphs import CONTENT_PREFIX
+from remote_gpu.worker.inference.batching import Batcher
+from remote_gpu.worker.operation import Context
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+IMPLEMENTATION = f"onnxruntime {onnxruntime.__version__}"
+_DTYPES = {
+    "tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16",
+    "tensor(int8)": "int8", "tensor(int16)": "int16", "tensor(int32)": "int32",
+    "tensor(int64)": "int64", "tensor(uint8)": "uint8", "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32", "tensor(uint64)": "uint64", "tensor(bool)": "bool",
+}  # fmt: skip
+_DIMENSIONS_MAX = 16
+_SIDE_MAX = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output as the model declares it."""
+
+    name: str
+    dtype: str  #: numpy's name; the model's own for what is no tensor
+    shape: tuple[int | None, ...]  #: None: any size
+
+    def to_meta(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+
+
+class Model:
+    """Loaded and immutable; several threads may run it."""
+
+    def __init__(self, source: bytes | Path) -> None:
+        """On the CPU. Raises OpFailed(EINVAL) for what is not a model."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # the lease's share is one core of the host
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        given = str(source) if isinstance(source, Path) else source
+        try:
+            self._session = onnxruntime.InferenceSession(
+                given, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the library has a dozen exception classes of its own for this
+            message = f"not a model that can run: {str(error)[:300]}"
+            raise OpFailed(OpCode.EINVAL, message) from None
+        self.inputs = {one.name: _declared(one) for one in self._session.get_inputs()}
+        self.outputs = {one.name: _declared(one) for one in self._session.get_outputs()}
+        self.batcher = Batcher(self.run)
+
+    @property
+    def joinable(self) -> bool:
+        """Every input and output has a free first dimension."""
+        tensors = [*self.inputs.values(), *self.outputs.values()]
+        return all(one.shape and one.shape[0] is None for one in tensors)
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """Compute; the results are contiguous."""
+        return [np.ascontiguousarray(one) for one in self._session.run(list(outputs), dict(feeds))]
+
+    def feeds(self, described: Any, tensors: Sequence[memoryview]) -> dict[str, Array]:
+        """The inputs of a call, checked. Raises OpFailed: EINVAL, ENOTSUP."""
+        if not isinstance(described, list) or len(described) != len(tensors):
+            raise OpFailed(OpCode.EINVAL, "'inputs' must describe each tensor: [{name, shape}]")
+        feeds = {}
+        for item, view in zip(described, tensors, strict=True):
+            name = item.get("name") if isinstance(item, dict) else None
+            if not isinstance(name, str) or name not in self.inputs:
+                known = ", ".join(self.inputs)
+                raise OpFailed(OpCode.EINVAL, f"no input {name!r}; it has {known}")
+            feeds[name] = _array(self.inputs[name], view, item.get("shape"))
+        return feeds
+
+    def output_names(self, wanted: Any) -> list[str]:
+        """The outputs of a call; None: all. Raises OpFailed(EINVAL)."""
+        if wanted is None:
+            return list(self.outputs)
+        right = isinstance(wanted, list) and wanted and all(one in self.outputs for one in wanted)
+        if not right:
+            raise OpFailed(OpCode.EINVAL, f"'outputs' must name some of {', '.join(self.outputs)}")
+        return list(wanted)
+
+
+def find_model(context: Context, name: str) -> Model:
+    """A model by its name, loaded if it is not. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
+    if name.startswith(CONTENT_PREFIX):
+        return context.resources.loaded(name, context.quota, lambda data: Model(bytes(data)))
+    kind, _, rest = name.partition(":")
+    if kind != "data":
+        raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
+    return context.warm.get(name, lambda: Model(_path(context, rest)))
+
+
+def load_host_models(context: Context) -> None:
+    """Every `.onnx` file that the host names as data, before any lease."""
+    for name, path in context.data.items():
+        if path.suffix == ".onnx":
+            find_model(context, f"data:{name}")
+
+
+def _declared(one: Any) -> Tensor:
+    sizes = tuple(size if type(size) is int else None for size in one.shape)
+    return Tensor(one.name, _DTYPES.get(one.type, one.type), sizes)
+
+
+def _path(context: Context, name: str) -> Path:
+    name, _, inside = name.partition("/")
+    root = context.data_path(name).resolve()
+    path = (root / inside).resolve() if inside else root
+    if not path.is_relative_to(root) or not path.is_file():
+        raise OpFailed(OpCode.ENOENT, f"data {name!r} of this host has no file {inside!r}")
+    return path
+
+
+def _array(wanted: Tensor, view: memoryview, shape: Any) -> Array:
+    if wanted.dtype not in _DTYPES.values():
+        raise OpFailed(OpCode.ENOTSUP, f"input {wanted.name!r} is {wanted.dtype}: tensors only")
+    right = isinstance(shape, list) and len(shape) <= _DIMENSIONS_MAX
+    if not right or not all(type(size) is int and 0 <= size < _SIDE_MAX for size in shape):
+        message = f"input {wanted.name!r}: 'shape' must be a list of sizes"
+        raise OpFailed(OpCode.EINVAL, message)
+    dtype = np.dtype(wanted.dtype)
+    count = math.prod(shape) * dtype.itemsize
+    if count != view.nbytes:
+        message = f"{shape} of {dtype} is {count} bytes, {view.nbytes} came"
+        raise OpFailed(OpCode.EINVAL, f"input {wanted.name!r}: {message}")
+    return np.frombuffer(view, dtype).reshape(shape)
