@@ -71,13 +71,13 @@ def orchgpu(environment: Mapping[str, str], *arguments: str) -> str:
 
 
 @contextmanager
-def local_system() -> Iterator[System]:
-    """Everything `orchgpu up` starts, in a folder of its own."""
+def local_system(*up: str) -> Iterator[System]:
+    """Everything `orchgpu up` starts, in a folder of its own; `up`: further words for it."""
     with tempfile.TemporaryDirectory(prefix="orchgpu-bench-") as folder:
         environment = {**os.environ, "ORCHGPU_HOME": folder}
         for name in [n for n in environment if n.startswith(("AWS_", "LOCALSTACK_"))]:
             del environment[name]
-        orchgpu(environment, "up", "--detach")
+        orchgpu(environment, "up", "--detach", *up)
         try:
             system = json.loads((Path(folder) / "system.json").read_text())
             yield System(Path(folder), system["endpoint"], system["scheduler"], environment)

@@ -5,13 +5,16 @@
 Without files: the example's 150 proteins and 120 shuffled copies of each (seeded), 5.3 million
 residues, searched with the example's queries. Positions cost the same whatever the size of the
 database, so the share of the scan grows with it. A larger real set: Debian's `mmseqs2-examples` has
-20,000 proteins (`DB.fasta.gz`, to be unpacked). Everything runs on one thread; rates are billions
-of cells (query residue x subject residue) per second of this process's CPU time.
+20,000 proteins (`DB.fasta.gz`, to be unpacked). Rates are billions of cells (query residue x
+subject residue) per second of this process's CPU time. `pocl_ratio` is the kernel of
+`alignment.scan` on the host's OpenCL CPU device against pyopal, without positions; it is left out
+where there is no such device. `benchmarks.remote_gpu.search_curve` has whole jobs.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,11 +23,13 @@ from pathlib import Path
 import parasail
 
 from benchmarks.report import ROOT, Figure, arguments, show
-from remote_gpu.worker.alignment import scoring
+from remote_gpu.worker.alignment import scan, scoring
 from remote_gpu.worker.alignment.database import Database
 from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
+from remote_gpu.worker.backends.base import HostBackend
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.sequence_search import SequenceSearch
+from remote_gpu.worker.quota import Quota
 
 EXAMPLE = ROOT / "fdl/examples/sequence-search"
 COPIES = 120
@@ -86,7 +91,37 @@ def measure(database_path: Path, fasta: bytes) -> list[Figure]:
     whole_s = cpu_s(lambda: operation.run(context, args, [memoryview(fasta)]))
     pairs_s = cpu_s(lambda: [parasail_scores(q, subjects) for q in queries])
     pair_cells = sum(len(q.residues) for q in queries) * sum(len(s.residues) for s in subjects)
-    return figures(equal, compared, cells / scan_s, cells / whole_s, pair_cells / pairs_s)
+    told = figures(equal, compared, cells / scan_s, cells / whole_s, pair_cells / pairs_s)
+    return [*told, *kernel_figures(database, queries, cells, cells / scan_s)]
+
+
+def kernel_figures(
+    database: Database, queries: tuple[Protein, ...], cells: int, bare: float
+) -> list[Figure]:
+    """The kernel by itself; `bare`: cells per second of pyopal on the same queries."""
+    backend = Context().open_backend()
+    if isinstance(backend, HostBackend):
+        print("no OpenCL device: pocl_ratio is not measured", file=sys.stderr)
+        return []
+    packed = scan.pack([scoring.encode(protein.residues) for protein in database.proteins])
+    scanner = scan.Scanner(backend, Quota(), packed, vectors=True)
+    encoded = [scoring.encode(query.residues) for query in queries]
+    equal = all(
+        (scanner.scores(codes) == database.scores(query.residues)).all()
+        for codes, query in zip(encoded, queries, strict=True)
+    )
+    ratio = cells / cpu_s(lambda: [scanner.scores(codes) for codes in encoded]) / bare
+    scanner.close()
+    return [
+        Figure(
+            metric="pocl_scores_equal", value=float(equal), unit=f"of {len(queries)} queries",
+            baseline="pyopal, every subject", baseline_value=1.0, target=">= 1", met=equal,
+        ),
+        Figure(
+            metric="pocl_ratio", value=ratio, unit="ratio", ratio=ratio, target=">= 0.6",
+            baseline="pyopal, GCUPS per CPU second", baseline_value=bare / 1e9, met=ratio >= 0.6,
+        ),
+    ]  # fmt: skip
 
 
 def figures(equal: int, compared: int, scan: float, whole: float, pairs: float) -> list[Figure]:
