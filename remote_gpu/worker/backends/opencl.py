@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from gpu_scheduler.monitor.names import opencl_name
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program
@@ -47,7 +49,7 @@ class OpenclBackend:
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # the user's own, not errors
                 built = cl.Program(self._context, source).build()
         except cl.RuntimeError as error:
-            log = str(error).strip()[:_LOG_CHARS_MAX]
+            log = _said(str(error))[:_LOG_CHARS_MAX]
             raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None
         return _Program(self._queue, built)
 
@@ -138,27 +140,38 @@ class _CardMemory:
             self._home.close()
 
 
-def open_opencl(kind: str, cache: Path | None = None) -> OpenclBackend:
-    """The first OpenCL device of a kind (`cpu`, else `opencl`: a card or accelerator).
+def open_opencl(kind: str, name: str = "", cache: Path | None = None) -> OpenclBackend:
+    """The machine's CPU (kind `cpu`), or the device that the monitor calls `name` ("": any card).
 
     `cache`: where compiled kernels are kept; only the first call of a process can set it. Starts
-    threads: never before a fork. Raises OpFailed(ENOTSUP) when there is none.
+    threads: never before a fork. Raises OpFailed(ENODEV) when there is none.
     """
     if cache is not None:
         os.environ["POCL_CACHE_DIR"] = str(cache)
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
-    device = next(_devices(kind), None)
+    device = next(_devices(kind, name), None)
     if device is None:
-        raise OpFailed(OpCode.ENOTSUP, f"no OpenCL device of kind {kind} on this host")
+        raise OpFailed(OpCode.ENODEV, f"no OpenCL device {name or kind} on this host")
     return OpenclBackend(device, shared=kind == "cpu")
 
 
-def _devices(kind: str) -> Iterator[cl.Device]:
+def _devices(kind: str, name: str) -> Iterator[cl.Device]:
     with contextlib.suppress(cl.LogicError):  # PLATFORM_NOT_FOUND_KHR: no driver at all
         for platform in cl.get_platforms():
-            for device in platform.get_devices():
-                if bool(device.type & cl.device_type.CPU) == (kind == "cpu"):
+            for number, device in enumerate(platform.get_devices()):
+                is_cpu = bool(device.type & cl.device_type.CPU)
+                if kind == "cpu" or not name:
+                    wanted = is_cpu == (kind == "cpu")
+                else:
+                    wanted = name.endswith(f"/{opencl_name(platform.name, number)}")
+                if wanted:
                     yield device
+
+
+def _said(log: str) -> str:
+    """A compiler's words: those with a line of the source, without files of the host."""
+    errors = re.findall(r"(?:\S*\.cl|<\w+>|\S+):(\d+):\d+: (?:error: )?(.*)", log)
+    return "; ".join(f"line {line}: {text}" for line, text in errors) or log.strip()
 
 
 def _as_argument(argument: Bound) -> Any:

@@ -1,0 +1,117 @@
+"""Kernel sources to machine code of one NVIDIA architecture, by NVRTC; needs no GPU and no driver.
+
+SASS, not PTX: an older driver refuses PTX that is newer than it (the wheel's is as new as the
+wheel), while SASS of its own architecture loads in every driver that knows the card. What was
+compiled is kept under a hash of all that decided it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import nvrtc
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.kernels.cuda import to_cuda
+from remote_gpu.worker.kernels.source import read_source
+
+_OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
+_LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
+_HASH_BYTES = hashlib.sha256().digest_size
+
+
+def compile_source(source: str, architecture: str, cache: Path | None = None) -> bytes:
+    """A CUBIN for `architecture` (`sm_90`) of a source of the subset.
+
+    `cache`: folder of what was compiled before; may be removed at any time. Raises OpFailed: EINVAL
+    with the line, ENOTSUP for an architecture that this NVRTC does not know.
+    """
+    code = to_cuda(read_source(source))
+    decides = "\0".join((_version(), architecture, *_OPTIONS, code))
+    path = cache and cache / f"{hashlib.sha256(decides.encode()).hexdigest()}.cubin"
+    if path is not None and (kept := _kept(path)) is not None:
+        return kept
+    if architecture not in architectures():
+        known = ", ".join(architectures())
+        message = f"NVRTC {_version()} compiles for {known}, not for {architecture}"
+        raise OpFailed(OpCode.ENOTSUP, message)
+    image = _compile(code, architecture)
+    if path is not None:
+        with contextlib.suppress(OSError):  # a full disk costs the next lease 60 ms
+            _keep(path, image)
+    return image
+
+
+@functools.cache
+def architectures() -> tuple[str, ...]:
+    """What the installed NVRTC compiles for."""
+    count = _checked(nvrtc.nvrtcGetNumSupportedArchs())
+    numbers = _checked(nvrtc.nvrtcGetSupportedArchs())[:count]
+    return tuple(f"sm_{number}" for number in numbers)
+
+
+@functools.cache
+def _version() -> str:
+    major, minor = _checked(nvrtc.nvrtcVersion())
+    return f"{major}.{minor}"
+
+
+def _compile(code: str, architecture: str) -> bytes:
+    program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), b"graph.cu", 0, [], []))
+    try:
+        options = [f"--gpu-architecture={architecture}".encode(), *(o.encode() for o in _OPTIONS)]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            raise OpFailed(OpCode.EINVAL, f"the source does not build: {_said(program)}")
+        _checked((result,))
+        image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+        _checked(nvrtc.nvrtcGetCUBIN(program, image))
+        return image
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _said(program: Any) -> str:
+    """The compiler's errors, with the lines of the source: `kernel(3): error: …`."""
+    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+    _checked(nvrtc.nvrtcGetProgramLog(program, log))
+    text = log.rstrip(b"\0").decode(errors="replace")
+    errors = [
+        re.sub(r"^\w+\((\d+)\): ", r"line \1: ", line)
+        for line in text.splitlines()
+        if re.search(r"\): (catastrophic )?error", line)
+    ]
+    return ("; ".join(errors) or text.strip())[:_LOG_CHARS_MAX]
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The value of a call. Raises OpFailed(EIO): nothing but a compilation may fail."""
+    if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise OpFailed(OpCode.EIO, f"NVRTC failed: {result[0].name}")
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def _kept(path: Path) -> bytes | None:
+    """What was kept there, unless it was damaged since."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    image = data[_HASH_BYTES:]
+    return image if hashlib.sha256(image).digest() == data[:_HASH_BYTES] else None
+
+
+def _keep(path: Path, image: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f"new-{secrets.token_hex(8)}")
+    try:
+        new.write_bytes(hashlib.sha256(image).digest() + image)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
