@@ -167,7 +167,7 @@ def test_sigterm_ends_leases_and_says_so(own_gpud, nothing_left) -> None:
         own_gpud.process.terminate()
         assert own_gpud.process.wait(30) == 0
     session.close()
-    assert ("closed", "HOST_LOST") in own_gpud.scheduler.states(install.lease)
+    until(lambda: ("closed", "HOST_LOST") in own_gpud.scheduler.states(install.lease))
     assert own_gpud.log_s(install.lease, "cut")
 
 

@@ -187,7 +187,7 @@ def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
     client.kill()
     client.wait()
     client.stdout.close()
-    assert ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease)
+    until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
 def test_a_session_lives_on_by_its_beats_and_ends_at_its_cap(shared_gpud, nothing_left) -> None:
@@ -203,7 +203,7 @@ def test_a_session_lives_on_by_its_beats_and_ends_at_its_cap(shared_gpud, nothin
     assert "CAP" in str(lost[0])
     assert not session.alive
     session.close()
-    assert ("closed", "CAP") in shared_gpud.scheduler.states(install.lease)
+    until(lambda: ("closed", "CAP") in shared_gpud.scheduler.states(install.lease))
 
 
 def test_a_revoke_cuts_session_and_lanes_at_once(shared_gpud, nothing_left) -> None:
