@@ -150,10 +150,20 @@ class _AnswerHead(msgspec.Struct):
 
 _ANSWER_HEAD = msgspec.json.Decoder(_AnswerHead)
 _PUSH_KEYS = ("push",)
+#: How a daemon begins a good answer and a push; the body is read only once then.
+_PLAIN_OK = re.compile(rb'\{"id":([0-9]{1,15}),"ok":(?=\{)')
+_PLAIN_PUSH = re.compile(rb'\{"push":"([a-z_]+)"(?:,(?=")|(?=\}))')
 
 
 def read_answer(line: bytes) -> AnswerFrame:
-    """Raises BrokenFrame for anything that no daemon sends."""
+    """Raises BrokenFrame for what no daemon sends; a broken body is only found when it is read."""
+    plain = _PLAIN_OK.match(line)
+    if plain is not None and line.endswith(b"}}"):
+        return AnswerFrame(int(plain[1]), None, None, Body(line[plain.end() : -1]))
+    plain = _PLAIN_PUSH.match(line)
+    if plain is not None:
+        body = Body(b"{" + line[plain.end() :])
+        return AnswerFrame(None, plain[1].decode(), None, body)
     try:
         head = _ANSWER_HEAD.decode(line)
         error = None if head.error is None else AppError.from_json(head.error)
