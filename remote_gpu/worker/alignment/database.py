@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,10 @@ IMPLEMENTATION = (
 FILE_BYTES_MAX = 2**30
 #: Databases held at once by one `Shelf`; the one used longest ago goes first.
 DATABASES_MAX = 4
+
+
+#: The scores of a query with every subject, in their order.
+Scores: TypeAlias = Callable[[bytes], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,21 +77,22 @@ class Database:
         pass_bytes = PASS_CELL_BYTES * max(PASS_CELLS_MAX, self._longest)
         return 200 * len(self.proteins) + pass_bytes + len(query)
 
-    def search(self, query: bytes, *, top: int) -> Iterator[Hit]:
+    def search(self, query: bytes, *, top: int, scores: Scores | None = None) -> Iterator[Hit]:
         """At most `top` hits: best score first, then lowest subject index.
 
+        `scores`: who computes them, if not `self`.
         One alignment per subject (`locate` says which); subjects without any are left out.
         """
-        scores = self.scores(query)
-        ranked = np.argsort(-scores, kind="stable")[:top]
-        ranked = ranked[scores[ranked] > 0]
+        found = (scores or self.scores)(query)
+        ranked = np.argsort(-found, kind="stable")[:top]
+        ranked = ranked[found[ranked] > 0]
         chosen = [self.proteins[i] for i in ranked]
         subjects = [scoring.encode(protein.residues) for protein in chosen]
         placements = locate(scoring.encode(query), subjects)
         for index, protein, placement in zip(ranked, chosen, placements, strict=True):
-            if placement is None or placement.score != scores[index]:
+            if placement is None or placement.score != found[index]:
                 raise AssertionError(
-                    f"{protein.name}: {scores[index]} by pyopal, {placement} by our own programme"
+                    f"{protein.name}: score {found[index]}, but located as {placement}"
                 )
             yield Hit(subject=protein.name, placement=placement)
 
@@ -118,6 +123,11 @@ class Shelf:
                 self._by_content[digest] = Database.from_fasta(data, file=path.name)
             self._by_file[path] = (stamp, digest)
             return self._used(digest)
+
+    def databases(self) -> tuple[Database, ...]:
+        """Those that are held."""
+        with self._lock:
+            return tuple(self._by_content.values())
 
     def _used(self, digest: str) -> Database:
         database = self._by_content.pop(digest)

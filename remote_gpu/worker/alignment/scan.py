@@ -10,6 +10,7 @@ computed again with 32.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def pack(subjects: Sequence[Codes]) -> Packed:
 
 
 class Scanner:
-    """One packed database on one device; not thread-safe, closed by its owner."""
+    """One packed database on one device, closed by its owner; one scan at a time."""
 
     def __init__(self, backend: Backend, quota: Quota, packed: Packed, *, vectors: bool) -> None:
         """`vectors`: the device is a CPU. Raises OpFailed(ENOMEM, ENOTSUP, EINVAL)."""
@@ -85,6 +86,7 @@ class Scanner:
         self._quota = quota
         self._packed = packed
         self._vectors = vectors
+        self._lock = threading.Lock()
         self._programs: dict[int, Program] = {}
         self._resident = ExitStack()
         try:
@@ -94,16 +96,23 @@ class Scanner:
             self.close()
             raise
 
-    @property
-    def implementation(self) -> str:
-        """What computes, for the caller."""
-        return f"Smith-Waterman kernel, {self._backend.implementation}"
-
     def scores(self, query: Codes) -> npt.NDArray[np.int64]:
         """Score of the query with every subject, in the order they were packed from.
 
         Raises OpFailed(ENOMEM, EIO).
         """
+        with self._lock:
+            found = self._scores(query)
+        scores = np.zeros(len(self._packed.order), np.int64)
+        scores[self._packed.order] = found[: len(scores)]
+        return scores
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        self._resident.close()
+
+    def _scores(self, query: Codes) -> Numbers:
+        """Of every slot."""
         slots = len(self._packed.columns) * GROUP
         if self._vectors:
             found = self._scan(query, np.arange(slots // GROUP, dtype=np.int32), lanes=GROUP)
@@ -113,13 +122,7 @@ class Scanner:
             found, again = np.zeros(slots, np.int32), np.arange(slots, dtype=np.int32)
         if again.size:
             found[again] = self._scan(query, again, lanes=1)[again]
-        scores = np.zeros(len(self._packed.order), np.int64)
-        scores[self._packed.order] = found[: len(scores)]
-        return scores
-
-    def close(self) -> None:
-        """Free the device's memory."""
-        self._resident.close()
+        return found
 
     def _scan(self, query: Codes, tasks: Numbers, *, lanes: int) -> Numbers:
         cell = np.dtype(np.int16 if lanes == GROUP else np.int32)

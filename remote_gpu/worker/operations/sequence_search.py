@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Shelf
+from remote_gpu.worker.alignment import scan, scoring
+from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Scores, Shelf
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
 from remote_gpu.worker.arguments import Port, Signature, Text, Whole
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+from remote_gpu.worker.products import require_opencl
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
@@ -80,10 +82,12 @@ class SequenceSearch(CpuOperation):
         top = args["top"]
         queries = _queries(bytes(inputs[0]), args["file"])
         database = _database(context, args["database"])
+        scores = self._scores(context, database)
         lines = [HEADER]
         for query in queries:
             with context.quota.held(database.working_bytes(query.residues)):
-                lines += [_line(query, hit) for hit in database.search(query.residues, top=top)]
+                hits = database.search(query.residues, top=top, scores=scores)
+                lines += [_line(query, hit) for hit in hits]
         values = {
             "queries": len(queries),
             "hits": len(lines) - 1,
@@ -96,6 +100,40 @@ class SequenceSearch(CpuOperation):
             "scoring": "BLOSUM62, gap of k residues: 11 + (k - 1)",
         }
         return values, ["".join(lines).encode()]
+
+    def _scores(self, context: Context, database: Database) -> Scores:
+        """What scores a query against every subject."""
+        del context
+        return database.scores
+
+
+class KernelSearch(SequenceSearch):
+    """The same with scores by the kernel of `alignment.scan`, where the host has OpenCL."""
+
+    implementation = "opencl-smith-waterman"
+    kinds = ("cpu", "opencl")
+
+    def prepare(self, context: Context) -> None:
+        """Index and pack the host's FASTA files; what goes to the device follows with a lease."""
+        require_opencl()
+        super().prepare(context)
+        for database in _shelf(context).databases():
+            _packed(context, database)
+
+    def _scores(self, context: Context, database: Database) -> Scores:
+        def load() -> scan.Scanner:
+            backend, vectors = context.open_backend(), context.kind == "cpu"
+            return scan.Scanner(backend, context.quota, _packed(context, database), vectors=vectors)
+
+        scanner = context.warm.get(f"scanner of {database.sha256}", load)
+        return lambda query: scanner.scores(scoring.encode(query))
+
+
+def _packed(context: Context, database: Database) -> scan.Packed:
+    def load() -> scan.Packed:
+        return scan.pack([scoring.encode(protein.residues) for protein in database.proteins])
+
+    return context.warm.get(f"packed {database.sha256}", load)
 
 
 def _line(query: Protein, hit: Hit) -> str:
@@ -134,4 +172,4 @@ def _shelf(context: Context) -> Shelf:
     return context.warm.get("sequence_search", Shelf)
 
 
-OPERATIONS = (SequenceSearch(),)
+OPERATIONS = (SequenceSearch(), KernelSearch())

@@ -9,7 +9,7 @@ import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.operations.sequence_search import HEADER, SequenceSearch
+from remote_gpu.worker.operations.sequence_search import HEADER, KernelSearch, SequenceSearch
 from remote_gpu.worker.quota import Quota
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
@@ -37,6 +37,17 @@ def test_the_examples_give_the_golden_tables(context: Context, query: Path) -> N
     assert table == (GOLDEN / f"{query.stem}.tsv").read_text()
     assert values["hits"] == table.count("\n") - 1
     assert search(context, query.read_bytes()) == (values, table)
+
+
+@pytest.mark.parametrize("query", QUERIES[:2], ids=lambda path: path.stem)
+def test_the_kernel_gives_the_same_tables(context: Context, query: Path) -> None:
+    try:
+        KernelSearch().prepare(context)
+    except OpFailed as missing:
+        pytest.skip(missing.message)
+    args = {"database": "proteins", "implementation": "opencl-smith-waterman"}
+    _, (table,) = KernelSearch().run(context, args, [memoryview(query.read_bytes())])
+    assert bytes(table).decode() == (GOLDEN / f"{query.stem}.tsv").read_text()
 
 
 def test_values_say_what_was_searched(context: Context) -> None:
