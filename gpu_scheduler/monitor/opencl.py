@@ -14,6 +14,7 @@ from typing import Any
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind
 from gpu_scheduler.monitor.child import Seen, answer_lines
+from gpu_scheduler.monitor.names import opencl_name
 
 #: What the OpenCL runtime needs of a device's memory for itself.
 RESERVE_MIB = 256
@@ -41,9 +42,8 @@ def look(host: str) -> Seen | str:
 
 
 def _described(host: str, index: int, platform: str, number: int, device: Any) -> Device:
-    name = re.sub(r"\W+", "-", platform.lower()).strip("-")
     return Device(
-        id=DeviceId(f"{host}/{name}{number}"), index=index, kind=DeviceKind.OPENCL,
+        id=DeviceId(f"{host}/{opencl_name(platform, number)}"), index=index, kind=DeviceKind.OPENCL,
         model=device.name.strip(), memory_mib=max(0, device.global_mem_size // 2**20 - RESERVE_MIB),
         driver=_numbers(device.driver_version), runtime=_numbers(device.version),
         detail=f"{platform}, {device.max_compute_units} compute units",

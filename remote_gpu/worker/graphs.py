@@ -7,7 +7,7 @@ stays until `graph.free` or the lane's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import flat_views
@@ -27,6 +27,7 @@ class Graphs:
         self._registry = registry
         self._graphs: dict[str, _Graph] = {}
         self._backend: Backend | None = None
+        self._modules: dict[str, Module] = {}  # by the content id of their source
 
     @property
     def implementation(self) -> str:
@@ -41,7 +42,8 @@ class Graphs:
         if not missing and name not in self._graphs:
             if len(self._graphs) >= GRAPHS_MAX:
                 raise OpFailed(OpCode.E2BIG, f"a lane has at most {GRAPHS_MAX} graphs")
-            self._graphs[name] = _Graph(spec, self._open(spec), self._context, self._registry)
+            backend, module = self._open(spec), self._module(spec)
+            self._graphs[name] = _Graph(spec, backend, module, self._context, self._registry)
         return {"graph": name, "missing": missing}, []
 
     def content(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
@@ -85,11 +87,42 @@ class Graphs:
             self._backend = self._context.open_backend()
         return self._backend
 
+    def _module(self, spec: Spec) -> Module | None:
+        """The graph's source, built at most once on this lane, if its launches fit it."""
+        if not spec.source:
+            return None
+        known = self._modules.get(spec.source)
+        content = self._context.contents.find(spec.source)
+        assert content is not None, "nothing is missing when a graph is made"
+        source = read_source(_text(content)) if known is None else known.source
+        for number, step in enumerate(spec.steps, 1):
+            if isinstance(step, Launch):  # before a compiler takes its time
+                _check_call(source, step, number)
+        if known is None:
+            while len(self._modules) >= GRAPHS_MAX:
+                del self._modules[next(iter(self._modules))]
+            known = self._modules[spec.source] = Module(source, self._open(spec).build(source.text))
+        return known
+
+
+class Module(NamedTuple):
+    """A source that is built; graphs of one lane share it."""
+
+    source: Source
+    program: Program
+
 
 class _Graph:
     """One graph on its device."""
 
-    def __init__(self, spec: Spec, backend: Backend, context: Context, registry: Registry) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        backend: Backend,
+        module: Module | None,
+        context: Context,
+        registry: Registry,
+    ) -> None:
         self._spec = spec
         self._backend = backend
         self._context = context
@@ -99,7 +132,7 @@ class _Graph:
         self._outputs = [b.name for b in spec.with_role(Role.OUTPUT, Role.INOUT)]
         try:
             self._allocate()
-            self._steps = self._bind(registry)
+            self._steps = self._bind(registry, module)
         except BaseException:
             self.close()
             raise
@@ -154,31 +187,18 @@ class _Graph:
             raise OpFailed(OpCode.EINVAL, f"{content} has {len(view)} bytes, not {size}")
         return view
 
-    def _bind(self, registry: Registry) -> list[Callable[[], None]]:
-        source, program = self._source(), None
-        if source is not None:
-            for number, step in enumerate(self._spec.steps, 1):
-                if isinstance(step, Launch):  # before a compiler takes its time
-                    _check_call(source, step, number)
-            program = self._backend.build(source.text)
+    def _bind(self, registry: Registry, module: Module | None) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = []
         for number, step in enumerate(self._spec.steps, 1):
             try:
                 if isinstance(step, Call):
                     steps.append(self._bind_call(step, registry))
                 else:
-                    assert program is not None, "a graph with kernels has a source"
-                    steps.append(self._bind_launch(step, program))
+                    assert module is not None, "a graph with kernels has a source"
+                    steps.append(self._bind_launch(step, module.program))
             except OpFailed as error:
                 raise OpFailed(error.code, f"step {number}: {error.message}") from None
         return steps
-
-    def _source(self) -> Source | None:
-        if not self._spec.source:
-            return None
-        content = self._context.contents.find(self._spec.source)
-        assert content is not None, "nothing is missing when a graph is made"
-        return read_source(_text(content))
 
     def _bind_launch(self, step: Launch, program: Program) -> Callable[[], None]:
         arguments = [self._memories[a] if isinstance(a, str) else a for a in step.arguments]

@@ -104,7 +104,11 @@ class _SharedMemory(HostMemory):
 
 
 class _CardMemory:
-    """Memory of a card, with one page of the host's to bring results home."""
+    """Memory of a card, with one page of the host's to bring results home.
+
+    It is zero from the start and zeroed before it is given back: no driver promises that, and the
+    next lease must not read what this one computed.
+    """
 
     view = None
 
@@ -121,6 +125,7 @@ class _CardMemory:
         except cl.Error as error:
             quota.free(size)
             raise OpFailed(OpCode.ENOMEM, f"{size} bytes of the device: {error}") from None
+        self._zero()
 
     def write(self, data: memoryview) -> None:
         with _errors(OpCode.EIO, "the copy to the device failed"):
@@ -134,10 +139,15 @@ class _CardMemory:
         return self._home.view
 
     def close(self) -> None:
+        self._zero()
         self.buffer.release()
         self._quota.free(self.size)
         if self._home is not None:
             self._home.close()
+
+    def _zero(self) -> None:
+        with _errors(OpCode.EIO, "the device's memory cannot be zeroed"):
+            cl.enqueue_fill_buffer(self._queue, self.buffer, b"\0", 0, self.size).wait()
 
 
 def open_opencl(kind: str, name: str = "", cache: Path | None = None) -> OpenclBackend:

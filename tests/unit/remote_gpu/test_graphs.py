@@ -1,4 +1,4 @@
-"""Graphs: what is refused before a device is asked, and what runs, in this process."""
+"""Graphs: what is refused before a device is asked; operations and contents. Kernels: contract."""
 
 from __future__ import annotations
 
@@ -21,18 +21,8 @@ __kernel void scale(__global float *y, __global const float *x, const float k) {
 __kernel void add(__global float *y, __global const float *w, const uint n) {
     if (get_global_id(0) < n) y[get_global_id(0)] += w[get_global_id(0)];
 }
-__kernel void group_sum(__global const float *x, __global float *sums, __local float *part) {
-    part[get_local_id(0)] = x[get_global_id(0)];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (get_local_id(0) == 0) {
-        float sum = 0.0f;
-        for (uint i = 0; i < get_local_size(0); i++) sum += part[i];
-        sums[get_group_id(0)] = sum;
-    }
-}
 """
 N = 256
-ONES = np.ones(N, np.float32)
 
 
 @pytest.fixture
@@ -49,18 +39,6 @@ def refusal_of(call) -> OpFailed | None:
     return None
 
 
-@pytest.fixture
-def opencl(local):
-    """A device with kernels; where the machine has no OpenCL, the refusal itself is checked."""
-    graph = Graph(KERNELS)
-    x = graph.inout("x", 4 * N)
-    graph.launch("scale", (N,), (64,), x, x, 1.0)
-    if (why := refusal_of(lambda: local.run(graph, x=ONES))) is None:
-        return local
-    assert why.code == "ENOTSUP"
-    pytest.skip(f"no OpenCL here: {why.message}")
-
-
 def floats(data) -> list[float]:
     return np.frombuffer(data, np.float32).tolist()
 
@@ -72,67 +50,6 @@ def scaled_and_added() -> Graph:
     graph.launch("scale", (N,), (64,), y, x, 2.0)
     graph.launch("add", (N,), (64,), y, w, graph.scalar("uint", N))
     return graph
-
-
-def test_kernels_run_in_order(opencl) -> None:
-    result = opencl.run(scaled_and_added(), x=ONES)
-    assert floats(result["y"]) == [2.0 + i for i in range(N)]
-    assert result.implementation.startswith("opencl: ")
-    assert floats(opencl.run(scaled_and_added(), x=2 * ONES)["y"])[1] == 5.0
-
-
-def test_iterations_work_on_what_the_last_one_left(opencl) -> None:
-    graph = Graph(KERNELS)
-    x = graph.inout("x", 4 * N)
-    graph.launch("scale", (N,), (64,), x, x, 2.0)
-    assert floats(opencl.run(graph, iterations=10, x=ONES)["x"])[0] == 1024.0
-    assert floats(opencl.run(graph, x=ONES)["x"])[0] == 2.0  # inputs come anew with every run
-
-
-def test_groups_share_memory(opencl) -> None:
-    graph = Graph(KERNELS)
-    x, sums = graph.input("x", 4 * N), graph.output("sums", 4 * (N // 32))
-    graph.launch("group_sum", (N,), (32,), x, sums, graph.shared(4 * 32))
-    assert floats(opencl.run(graph, x=ONES)["sums"]) == [32.0] * (N // 32)
-
-
-def test_kernels_and_operations_in_one_graph(opencl) -> None:
-    graph = Graph(KERNELS)
-    a, b, c = (graph.input(n, 16) for n in "ab"), graph.temporary("c", 16), graph.output("d", 16)
-    first, second = a
-    graph.op("sgemm", first, second, out=[b], m=2, n=2, k=2)
-    graph.launch("scale", (4,), (4,), c, b, 0.5)
-    one = np.array([[1, 2], [3, 4]], np.float32)
-    assert floats(opencl.run(graph, a=one, b=one)["d"]) == (one @ one / 2).ravel().tolist()
-
-
-@pytest.mark.parametrize(
-    ("source", "kernel", "arguments", "words"),
-    [
-        (KERNELS, "nothing", ("x",), "nothing"),
-        (KERNELS, "scale", ("x",), "takes 3 arguments"),
-        (KERNELS, "scale", ("x", "x", Graph.scalar("double", 1.0)), "argument 2"),
-        (KERNELS, "scale", ("x", 1, 1.0), "argument 1"),
-        ("__kernel void scale(", "scale", ("x",), "does not build"),
-    ],
-)
-def test_kernels_that_do_not_fit(opencl, source, kernel, arguments, words) -> None:
-    graph = Graph(source)
-    graph.inout("x", 4 * N)
-    graph.launch(kernel, (N,), (64,), *arguments)
-    with pytest.raises(OpFailed, match=words) as failed:
-        opencl.run(graph, x=ONES)
-    assert failed.value.code == "EINVAL"
-    assert floats(opencl.run(scaled_and_added(), x=ONES)["y"])[0] == 2.0  # nothing is harmed
-
-
-def test_a_step_that_cannot_run_is_named(opencl) -> None:
-    graph = Graph(KERNELS)
-    x = graph.inout("x", 4 * N)
-    graph.launch("scale", (N,), (64,), x, x, 2.0)
-    graph.launch("scale", (1 << 20,), (1 << 20,), x, x, 2.0)  # no device has such groups
-    with pytest.raises(OpFailed, match="step 2"):
-        opencl.run(graph, x=ONES)
 
 
 def test_graphs_of_operations_need_no_opencl(local) -> None:
