@@ -10,6 +10,7 @@ from typing import Any
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
+from fdl.groups import STEPS_FILE
 from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
 from fdl.resources import (
     QUEUE_URL,
@@ -127,7 +128,11 @@ def variables_of(function: Function) -> dict[str, str]:
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     if declared.init_script is not None:
         variables["ORCHGPU_SCRIPT"] = "script/" + declared.init_script.rsplit("/", 1)[-1]
-    if not function.lends:
+    if declared.handler is not None:
+        variables["ORCHGPU_HANDLER"] = declared.handler
+    if function.steps:
+        variables["ORCHGPU_STEPS"] = STEPS_FILE
+    elif not function.lends:
         variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
         variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
     return dict(sorted(variables.items()))

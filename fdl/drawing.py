@@ -26,7 +26,11 @@ def dot(graph: Graph) -> str:
     for step in graph.steps:
         label = f"{step.name}\\n{step.device}" if step.device else step.name
         filled = ", style=filled, fillcolor=palegreen" if step.device else ""
-        lines.append(f"  {quoted(step.name)} [label={_label(label)}{filled}];")
+        node = f"{quoted(step.name)} [label={_label(label)}{filled}];"
+        if step.group:  # Graphviz puts subgraphs of one name together
+            cluster = quoted(f"cluster {step.group}")
+            node = f"subgraph {cluster} {{ label={quoted(step.group)}; {node} }}"
+        lines.append(f"  {node}")
     places = [place for place, _ in graph.entries] + [place for _, place in graph.exits]
     lines += [
         f"  {quoted('s3:' + label)} [shape=plaintext, label={quoted(label)}];"
@@ -55,7 +59,8 @@ def terminal(graph: Graph) -> str:
         lines += [
             f"  {e.source} ─ {e.place.label} ─▶" for e in graph.edges if e.target == step.name
         ]
-        lines.append(f"{step.name}{device}")
+        group = f"  (group {step.group})" if step.group else ""
+        lines.append(f"{step.name}{device}{group}")
         lines += [
             f"  ─ {e.place.label} ─▶ {e.target}" for e in graph.edges if e.source == step.name
         ]
@@ -135,7 +140,8 @@ def _boxes(graph: Graph, side: int) -> dict[str, _Box]:
 def _step(step: Step, box: _Box) -> str:
     kind = ' class="device"' if step.device else ""
     name_y = box.y + (22 if step.device else 31)
-    text = f'<text x="{box.x + 12}" y="{name_y}">{escape(_cut(step.name))}</text>'
+    name = f"{step.name} ({step.group})" if step.group else step.name
+    text = f'<text x="{box.x + 12}" y="{name_y}">{escape(_cut(name))}</text>'
     if step.device:
         text += (
             f'<text class="small" x="{box.x + 12}" y="{box.y + 40}">{escape(step.device)}</text>'

@@ -27,6 +27,7 @@ class Step:
 
     name: str
     device: str  #: what it borrows, for people; "" = nothing
+    group: str = ""  #: steps of one group share a sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def graph_of(document: Document) -> Graph:
         for output in writer.function.output
         if not any(overlap(output, source) for f in functions for source in f.user_input)
     )
-    steps = tuple(Step(name=f.name, device=_device(f)) for f in functions)
+    steps = tuple(Step(name=f.name, device=_device(f), group=f.group or "") for f in functions)
     return Graph(steps=steps, edges=edges, entries=entries, exits=exits)
 
 

@@ -24,6 +24,7 @@ from fdl.keys_scar import (
 from fdl.migrate_oscar import OSCAR_SERVICE
 from fdl.model import Document, Function, Functions
 from fdl.nodes import Node
+from fdl.scalars import Text
 from fdl.schema import Block, Key, ListOf, MapOf, Plain, Reader, Reading
 
 
@@ -50,6 +51,15 @@ ELEMENT = Block(
         "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
         "gpu": Key(reader=GPU, bare=True, about="What each job asks of the scheduler."),
         "job": Key(reader=JOB, bare=True, about="How input becomes jobs."),
+        "group": Key(
+            reader=Text(
+                pattern=r"[A-Za-z0-9_-]{1,64}",
+                what="the name of a group (letters, digits, - and _, up to 64)",
+                short="letters, digits, - and _, up to 64",
+            ),
+            about="Steps of one group become one function of this name: one job, one lease with"
+            " the sum of their memory, and files that go from step to step without S3.",
+        ),
         "iam": Key(reader=IAM, about="The function's role."),
         "ecr": Key(reader=ECR, about="SCAR's image repository; nothing of ECR is made here."),
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),

@@ -105,11 +105,7 @@ GPU = Block(
             refused="functions reach devices through a gateway, and advisory ones have none:"
             " use `ssgm alloc --advisory`",
         ),
-        "group": Key(
-            reader=_TEXT,
-            refused="steps in one sandbox are not done: give each step its own `gpu:`,"
-            " or put the steps into one script",
-        ),
+        "group": Key(reader=_TEXT, refused="write `group: NAME` beside `gpu:`"),
     },
 )  # fmt: skip
 

@@ -226,6 +226,15 @@ LAMBDA = Block(
             reader=_FILE, blank=True,
             about="What runs for each input: any program with a shebang, beside this file.",
         ),
+        "handler": Key(
+            reader=Text(
+                pattern=r"([A-Za-z_]\w*\.)+[A-Za-z_]\w*",
+                what="a Python function as module.function",
+                short="module.function",
+            ),
+            about="A Python function beside this file, called with one `lambda_functions.work.Work`"
+            " for each input, instead of a script.",
+        ),
         "run_script": Key(
             reader=_FILE, about="SCAR sends it with each `scar run`.",
             becomes="`init_script`, unless there is one",

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fdl.desired import RETENTION, variables_of
-from fdl.lint_flow import between
+from fdl.groups import check, deployed
+from fdl.lint_flow import apart, between
 from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function
 from fdl.notes import FileFacts, Finding, Note, Severity
 from fdl.resources import Place
@@ -34,7 +35,9 @@ def lint(
     place: Place | None = None,
 ) -> tuple[Note, ...]:
     """All findings, in the order of the file. Without `files` no file is judged."""
-    findings = [*_document(document), *between(document.functions.aws)]
+    of_groups = list(check(document))
+    findings = [*_document(document), *between(document.functions.aws), *of_groups]
+    findings += apart(deployed(document)) if not of_groups else ()
     for function in document.functions.aws:
         findings += _one_place(function)
         findings += _times(function)
@@ -170,10 +173,12 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
     declared, path = function.function, f"{function.path}.lambda"
     if declared.runtime == "image" and declared.container.image is None:
         yield _E, f"{path}.runtime", "'image' needs container.image"
-    if declared.init_script is None and function.lends:
-        message = "no script: nothing says what a job runs; add init_script"
+    if declared.init_script is not None and declared.handler is not None:
+        yield _E, f"{path}.handler", "init_script says what runs too; keep one"
+    if function.runs is None and function.lends:
+        message = "no script: nothing says what a job runs; add init_script or handler"
         yield _E, f"{path}.init_script", message
-    elif declared.init_script is None and (place is None or not _runs_its_image(function, place)):
+    elif function.runs is None and (place is None or not _runs_its_image(function, place)):
         own = "an image's own command is not run here" if function.image else "no script"
         yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
     if declared.architectures == ("arm64",) and declared.runtime != "image":
@@ -207,24 +212,36 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
 
 
 def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Finding]:
-    script, extra = function.function.init_script, function.function.extra_payload
-    path = f"{function.path}.lambda.init_script"
-    if script is not None:
-        facts = files.get(script, FileFacts(exists=False))
-        if not facts.exists or facts.folder:
-            why = "is a folder" if facts.exists else "does not exist"
-            yield _E, path, f"{script!r} {why} (paths start at this file's folder)"
-            return
-        if facts.first_line.startswith(b"#!") and facts.first_line.endswith(b"\r\n"):
-            yield _E, path, f"{script!r} has Windows line ends: its shebang names no program"
-        elif facts.crlf:
-            yield _W, path, f"{script!r} has Windows line ends"
-        if not facts.first_line.startswith((b"#!", b"\x7fELF")):
-            yield _W, path, f"{script!r} has no shebang; /bin/sh will run it"
-        if not facts.executable:
-            yield Severity.NOTE, path, f"{script!r} is not executable; the package makes it so"
+    extra = function.function.extra_payload
+    if function.runs is not None:
+        yield from _program(function, files.get(function.runs, FileFacts(exists=False)))
     if extra is not None:
         facts = files.get(extra, FileFacts(exists=False))
         if not facts.exists or not facts.folder:
             message = f"{extra!r} is not a folder (paths start at this file's folder)"
             yield _E, f"{function.path}.lambda.extra_payload", message
+
+
+def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
+    handler = function.function.handler
+    path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
+    if not facts.exists or facts.folder:
+        why = "is a folder" if facts.exists else "does not exist"
+        yield _E, path, f"{function.runs!r} {why} (paths start at this file's folder)"
+    elif handler is not None:
+        name = handler.rpartition(".")[2]
+        if facts.defines is not None and name not in facts.defines:
+            yield _E, path, f"{function.runs!r} defines no {name!r}"
+    else:
+        yield from _script(path, function.runs or "", facts)
+
+
+def _script(path: str, script: str, facts: FileFacts) -> Iterator[Finding]:
+    if facts.first_line.startswith(b"#!") and facts.first_line.endswith(b"\r\n"):
+        yield _E, path, f"{script!r} has Windows line ends: its shebang names no program"
+    elif facts.crlf:
+        yield _W, path, f"{script!r} has Windows line ends"
+    if not facts.first_line.startswith((b"#!", b"\x7fELF")):
+        yield _W, path, f"{script!r} has no shebang; /bin/sh will run it"
+    if not facts.executable:
+        yield Severity.NOTE, path, f"{script!r} is not executable; the package makes it so"

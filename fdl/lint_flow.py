@@ -14,22 +14,29 @@ _E, _W = Severity.ERROR, Severity.WARNING
 
 
 def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """What is wrong between functions, or steps, as they are written."""
     for left, right in combinations(functions, 2):
         if left.name == right.name:
             yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
-        if left.lends and right.lends:
-            for queue in right.queues:
-                if queue in left.queues:
-                    yield _E, f"{right.path}.job.queue", f"{left.name} uses the queue {queue!r} too"
+        if left.group is not None and left.group == right.group:
+            continue  # files go from step to step, to as many as want them
         for mine, theirs in product(_triggers(right), _triggers(left)):
             if overlap(mine[1], theirs[1]):
                 message = f"{left.name} is triggered by objects there too; S3 allows one rule"
                 yield _E, mine[0], message
+    yield from _cycles(functions)
+    yield from _nowhere(functions)
+
+
+def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """What each deployed function (a group is one) must have to itself."""
+    for left, right in combinations(functions, 2):
+        for queue in right.queues if left.lends and right.lends else ():
+            if queue in left.queues:
+                yield _E, f"{right.path}.job.queue", f"{left.name} uses the queue {queue!r} too"
     for function in functions:
         if function.lends:
             yield from _intermediate(function, functions)
-    yield from _cycles(functions)
-    yield from _nowhere(functions)
 
 
 def _triggers(function: Function) -> list[tuple[str, Storage]]:

@@ -209,6 +209,7 @@ class Lambda:
     layers: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)  #: of the Lambda process
     init_script: str | None = None
+    handler: str | None = None  #: `module.function`, called instead of a script
     container: Container = field(default_factory=Container)
     input: tuple[Storage, ...] = ()
     output: tuple[Storage, ...] = ()
@@ -248,7 +249,20 @@ class Function:
     ecr: Mapping[str, Any] = field(default_factory=dict)
     cloudwatch: Mapping[str, Any] = field(default_factory=dict)
     s3: Mapping[str, Any] = field(default_factory=dict)
+    group: str | None = None  #: steps of one group share a sandbox, a device and a job
+    steps: tuple[Function, ...] = ()  #: of a group that `fdl.groups` put together, first one first
     path: str = ""  #: `functions.aws[0]`
+
+    @property
+    def module(self) -> str | None:
+        """The file of the handler's module, beside the definition."""
+        handler = self.function.handler
+        return handler.rpartition(".")[0].replace(".", "/") + ".py" if handler else None
+
+    @property
+    def runs(self) -> str | None:
+        """The file that says what a run does: the script, or the handler's module."""
+        return self.function.init_script or self.module
 
     @property
     def name(self) -> str:

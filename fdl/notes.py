@@ -39,6 +39,8 @@ class FileFacts:
     executable: bool = True
     first_line: bytes = b""  #: with its line end
     crlf: bool = False  #: some line ends in CR LF
+    #: Names that a Python module binds at its top; None = it was not looked at, or is no Python.
+    defines: tuple[str, ...] | None = None
 
 
 #: Severity, path of the key, message.

@@ -9,7 +9,9 @@ One module per step, in the order of a job:
     plain        one object of a function without device
     workspace    the private folder of one run, nothing of it is left
     environment  what the script finds in its environment, built from empty
+    steps        what runs: one program, or the steps of a group in a row
     command      which program a script is run by (its own shebang)
+    call         calls a Python handler, in its own process
     script       runs it in a process group, within its time, while its session lives
     outputs      which files go where, and their upload
     commit       the result, once and last; the report of a failed attempt

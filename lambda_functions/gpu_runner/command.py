@@ -8,6 +8,7 @@ ourselves there, by the kernel's rule: one interpreter, at most one argument.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from contract.states import Reason
@@ -33,6 +34,11 @@ def command_of(script: Path) -> list[str]:
             raise script_error(f"{script.name} is a program without the executable bit (chmod +x)")
         return [str(script)]
     return ["/bin/sh", str(script)]
+
+
+def handler_command(folder: Path, handler: str) -> list[str]:
+    """The argument list that calls a Python handler whose module lies in `folder`."""
+    return [sys.executable, "-m", "lambda_functions.gpu_runner.call", str(folder), handler]
 
 
 def _by_shebang(script: Path, line: bytes, executable: bool) -> list[str]:

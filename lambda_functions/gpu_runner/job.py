@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +21,7 @@ from contract.envelope import Job
 from contract.keys import StagingKey
 from contract.result import OutputFile
 from contract.states import Reason
-from lambda_functions.gpu_runner import commit, envelope, environment, outputs, storage
-from lambda_functions.gpu_runner.command import command_of, script_error
+from lambda_functions.gpu_runner import commit, envelope, environment, outputs, steps, storage
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
@@ -158,15 +157,21 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
 def _succeed(attempt: Attempt) -> Answer:
     """Input, script, give back, outputs, result. Raises AttemptFailed."""
     job, claim = attempt.job, attempt.claim
-    outcome = _run_script(attempt, _fetch_input(attempt))
-    with contextlib.suppress(Refused):  # a lost session is judged below
-        claim.session.give_back()
+    input_file = _fetch_input(attempt)
+    try:
+        run = _run_steps(attempt, input_file)
+    except AttemptFailed as failure:
+        if failure.times:  # something ran, and what it wrote is no output
+            _give_back(claim)
+        raise
+    _give_back(claim)
+    outcome = run.outcome
     with _outcome_in_failure(outcome):
         if outcome.ending is Ending.LOST:
             claim.check()  # says why
-        check_outcome(outcome)
+        check_outcome(outcome, run.step)
         claim.check()
-        files = _upload(attempt)
+        files = _upload(attempt, run)
         claim.check()
     result = commit.result_of(
         job,
@@ -180,6 +185,11 @@ def _succeed(attempt: Attempt) -> Answer:
     stands = commit.commit(attempt.s3, job, result)
     claim.outcome = "DONE"
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
+
+
+def _give_back(claim: Claim) -> None:
+    with contextlib.suppress(Refused):  # a lost session is judged by who asks next
+        claim.session.give_back()
 
 
 def _fetch_input(attempt: Attempt) -> Path:
@@ -198,28 +208,37 @@ def _fetch_input(attempt: Attempt) -> Path:
     return target
 
 
-def _run_script(attempt: Attempt, input_file: Path) -> Outcome:
-    job, workspace = attempt.job, attempt.workspace
-    if attempt.settings.script is None:
-        raise script_error("the function was deployed without a script")
+def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
+    """The function's step, or the steps of its group, on one session."""
+    job = attempt.job
+    chain = attempt.settings.steps(job.outputs)
+    first = steps.Item(
+        step=chain[0], file=input_file, key=job.input_key, event=job.event,
+        workspace=attempt.workspace,
+    )  # fmt: skip
     with _client_variables(attempt) as of_client:
-        variables = environment.merged(
-            environment.base_variables(workspace),
-            attempt.given,
-            environment.scar_variables(
-                workspace, input_file=input_file, key=job.input_key, event=job.event
-            ),
-            attempt.claim.session.environment(),
-            of_client,
-        )
-        return run(
-            command_of(attempt.settings.script),
-            variables=variables,
-            folder=workspace.root,
-            deadline_s=attempt.time.script_s,
-            grace_s=attempt.time.grace_s,
-            lost_fd=attempt.claim.lost_fd,
-        )
+        return steps.run_all(chain, first, lambda item: _run_step(attempt, item, of_client))
+
+
+def _run_step(attempt: Attempt, item: steps.Item, of_client: Mapping[str, str]) -> Outcome:
+    declared = item.step.variables
+    variables = environment.merged(
+        environment.base_variables(item.workspace),
+        attempt.given if declared is None else environment.user_variables(declared),
+        environment.scar_variables(
+            item.workspace, input_file=item.file, key=item.key, event=item.event
+        ),
+        attempt.claim.session.environment(),
+        of_client,
+    )
+    return run(
+        item.step.command(),
+        variables=variables,
+        folder=item.workspace.root,
+        deadline_s=attempt.time.script_s,
+        grace_s=attempt.time.grace_s,
+        lost_fd=attempt.claim.lost_fd,
+    )
 
 
 @contextlib.contextmanager
@@ -234,20 +253,21 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
         raise EnvelopeError(str(error)) from None
 
 
-def check_outcome(outcome: Outcome) -> None:
-    """Raises AttemptFailed unless the script ended by itself with exit status 0."""
+def check_outcome(outcome: Outcome, step: str = "") -> None:
+    """Raises AttemptFailed unless the script (of `step`) ended by itself with exit status 0."""
     ran_s = outcome.ended_s - outcome.started_s
+    who = f"the script of step {step}" if step else "the script"
     if outcome.ending is Ending.DEADLINE:
         raise AttemptFailed(
-            Reason.TIMEOUT, f"the script was stopped after {ran_s:.1f} s, before Lambda's own limit"
+            Reason.TIMEOUT, f"{who} was stopped after {ran_s:.1f} s, before Lambda's own limit"
         )
     if outcome.ending is Ending.LOST:
-        raise AttemptFailed(Reason.SESSION_LOST, "the script was stopped: its session was lost")
+        raise AttemptFailed(Reason.SESSION_LOST, f"{who} was stopped: its session was lost")
     if outcome.status < 0:
         hint = " (often: out of memory)" if outcome.status == -signal.SIGKILL else ""
-        raise AttemptFailed(Reason.KILLED, f"the script died of signal {-outcome.status}{hint}")
+        raise AttemptFailed(Reason.KILLED, f"{who} died of signal {-outcome.status}{hint}")
     if outcome.status > 0:
-        raise AttemptFailed(Reason.EXIT_NONZERO, f"the script exited with {outcome.status}")
+        raise AttemptFailed(Reason.EXIT_NONZERO, f"{who} exited with {outcome.status}")
 
 
 @contextlib.contextmanager
@@ -262,14 +282,12 @@ def _outcome_in_failure(outcome: Outcome) -> Iterator[None]:
         raise
 
 
-def _upload(attempt: Attempt) -> list[OutputFile]:
+def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
     """All outputs, while the session lives."""
-    job, workspace = attempt.job, attempt.workspace
+    job = attempt.job
     metadata = {"orchgpu-job": job.job_id, "orchgpu-attempt": str(job.attempt)}
-    found = outputs.find(workspace.output, workspace.root)
-    destinations = [outputs.Destination.of(value) for value in job.outputs]
     stored: list[OutputFile] = []
-    for file in outputs.upload(attempt.s3, found, destinations, metadata):
+    for file in run.stored(lambda f, places: outputs.upload(attempt.s3, f, places, metadata)):
         stored.append(file)
         attempt.claim.check()
     return stored

@@ -48,6 +48,11 @@ class Outcome:
     log_tail: str
 
     @property
+    def good(self) -> bool:
+        """It ended by itself, with exit status 0."""
+        return self.ending is Ending.OWN and self.status == 0
+
+    @property
     def exit_code(self) -> int:
         """As a shell shows it: 128 + n for signal n."""
         return self.status if self.status >= 0 else 128 - self.status

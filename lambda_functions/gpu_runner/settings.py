@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from contract.timing import CAP_SLACK_S, RESERVE_S
 from lambda_functions.gpu_runner.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.errors import RunnerError
+from lambda_functions.gpu_runner.outputs import Destination
+from lambda_functions.gpu_runner.steps import Step, read_steps
 
 #: Kept back for the end of a run when it is more than RESERVE_S: this part of the whole time.
 RESERVE_PART = 0.1
@@ -33,6 +35,21 @@ class Settings:
     outputs: tuple[Mapping[str, Any], ...]  #: plain mode; `contract.envelope.Job.outputs`
     variables: Mapping[str, Any]  #: plain mode; the user's own
     log_level: str
+    handler: str = ""  #: module.function below `folder`: runs instead of a script
+    folder: Path = IMPORT_ROOT
+    group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
+
+    def steps(self, outputs: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+        """What runs: the group's steps, or the one that writes to `outputs`."""
+        if self.group:
+            return self.group
+        places = tuple(Destination.of(value) for value in outputs)
+        return (
+            Step(
+                name="", script=self.script, handler=self.handler, folder=self.folder,
+                outputs=places,
+            ),
+        )  # fmt: skip
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -49,7 +66,19 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         outputs=tuple(_json(environ, "ORCHGPU_OUTPUTS", list, "[]")),
         variables=_json(environ, "ORCHGPU_VARIABLES", dict, "{}"),
         log_level=environ.get("ORCHGPU_LOG_LEVEL") or "INFO",
+        handler=environ.get("ORCHGPU_HANDLER") or "",
+        folder=root / "script",
+        group=_group(root, environ.get("ORCHGPU_STEPS")),
     )
+
+
+def _group(root: Path, name: str | None) -> tuple[Step, ...]:
+    if not name:
+        return ()
+    try:
+        return read_steps(root, (root / name).read_text("utf-8"))
+    except OSError as error:
+        raise RunnerError(f"the package lacks {name}: {error.strerror}") from None
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float:

@@ -29,7 +29,18 @@ class Workspace:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        self.root, self._lock = _create(parent or Path(tempfile.gettempdir()))
+        self._make(*_create(parent or Path(tempfile.gettempdir())))
+
+    def part(self, number: int) -> Workspace:
+        """A folder of the same kind inside this one, for one more run; it goes with this one."""
+        part = Workspace.__new__(Workspace)
+        root = self.root / f"step-{number}"
+        root.mkdir()
+        part._make(root, -1)
+        return part
+
+    def _make(self, root: Path, lock: int) -> None:
+        self.root, self._lock = root, lock
         self.input = self.root / "input"
         self.output = self.root / "output"
         self.input.mkdir()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from corekit.errors import AppError, ErrorCode
+from fdl.groups import deployed
 from fdl.model import Document, Function
 from fdl.notes import Note, Severity
 from gpu_scheduler.model import RefusalKind
@@ -20,12 +21,12 @@ _ABSENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Note, ...]:
-    """A warning for each function whose request no known device could hold.
+    """A warning for each function, or group, whose request no known device could hold.
 
     Without `scheduler` the one that is known anyway is asked, and none is no error. Raises
     UNAVAILABLE when `scheduler` was given and does not answer.
     """
-    lending = [f for f in document.functions.aws if f.gpu is not None]
+    lending = [f for f in deployed(document) if f.gpu is not None]
     try:
         refused = _refused(lending, scheduler_address(scheduler)) if lending else []
     except AppError as error:

@@ -10,6 +10,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, invalid
 from fdl import plan as planning
 from fdl.desired import desired
+from fdl.groups import deployed
 from fdl.lint import lint
 from fdl.model import Document
 from fdl.notes import Note, Severity
@@ -48,7 +49,7 @@ def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
     errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
         raise invalid("\n".join(note.text(str(path)) for note in errors))
-    functions = document.functions.aws
+    functions = deployed(document)
     built = [build(function, path.parent) for function in functions]
     wanted = [
         desired(function, cloud.place, package.code, budget)
@@ -77,7 +78,7 @@ def names_of(target: str) -> tuple[str, ...]:
     """The functions a FILE declares, or the NAME itself."""
     path = Path(target)
     if path.is_file() or target.endswith((".yaml", ".yml")):
-        return tuple(function.name for function in read_document(path).functions.aws)
+        return tuple(function.name for function in deployed(read_document(path)))
     return (target,)
 
 

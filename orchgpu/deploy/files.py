@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from fdl.parse import parse
 
 #: A script is looked at for line ends this far; larger ones are programs.
 _LOOK_BYTES_MAX = 1 << 20
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def read_document(path: Path) -> Document:
@@ -38,8 +40,8 @@ def _read(path: Path) -> bytes:
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
     """Facts about every script and folder the document names, below `folder`."""
-    declared = [function.function for function in document.functions.aws]
-    names = [name for f in declared for name in (f.init_script, f.extra_payload) if name]
+    functions = document.functions.aws
+    names = [name for f in functions for name in (f.runs, f.function.extra_payload) if name]
     return {name: _facts(folder / name) for name in names}
 
 
@@ -57,4 +59,17 @@ def _facts(path: Path) -> FileFacts:
         executable=os.access(path, os.X_OK),
         first_line=start.split(b"\n", 1)[0][:256] + (b"\n" if b"\n" in start else b""),
         crlf=b"\r\n" in start,
+        defines=_defined(start) if path.suffix == ".py" else None,
     )
+
+
+def _defined(text: bytes) -> tuple[str, ...] | None:
+    """Names that a module binds anywhere: one that is not among them is surely missing."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return None
+    found = [node.name for node in nodes if isinstance(node, _DEFINITIONS)]
+    found += [node.asname or node.name for node in nodes if isinstance(node, ast.alias)]
+    found += [node.id for node in nodes if isinstance(node, ast.Name)]
+    return None if "*" in found else tuple(found)

@@ -1,4 +1,4 @@
-"""The function's zip: the runner, what it imports, the user's script and files.
+"""The function's zip: the runner, what it imports, the user's programs and files.
 
 Reproducible: sorted names, one fixed date, fixed modes; the same input gives the same bytes, so an
 unchanged function is not deployed again.
@@ -18,12 +18,14 @@ from pathlib import Path
 from corekit.errors import invalid
 from corekit.units import format_bytes
 from fdl.desired import Code
+from fdl.groups import STEPS_FILE, steps_json
 from fdl.model import Function
 
 #: Folders of ours that travel, below the folder of their top-level package. All of them import the
 #: standard library only (and boto3, which the runtime brings).
 TRAVELLERS = (
     "contract",
+    "lambda_functions/work.py",
     "lambda_functions/gpu_runner",
     "remote_gpu/wire",
     "remote_gpu/client",
@@ -54,6 +56,16 @@ class _Member:
     name: str  #: in the zip
     path: Path
     mode: int
+    data: bytes | None = None  #: instead of what the path holds
+
+    def content(self) -> bytes:
+        """Raises INVALID."""
+        if self.data is not None:
+            return self.data
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise invalid(f"{self.path}: {error.strerror}") from error
 
 
 def build(function: Function, folder: Path) -> Built:
@@ -66,7 +78,7 @@ def build(function: Function, folder: Path) -> Built:
         if member.name.split("/")[0] in _taken():
             raise invalid(f"extra_payload: {member.name!r} is the name of a part of the runner")
         members[member.name] = member
-    for member in _script(function, folder):
+    for member in _programs(function, folder):
         members[member.name] = member
     data = _zip([members[name] for name in sorted(members)])
     return Built(data=data, sha256=hashlib.sha256(data).hexdigest())
@@ -82,6 +94,8 @@ def _ours() -> Iterator[_Member]:
         home = _home(top)
         if inner:
             yield _Member(f"{top}/__init__.py", home / "__init__.py", _FILE)
+        if inner.endswith(".py"):
+            yield _Member(traveller, home / inner, _FILE)
         for path in sorted((home / inner).rglob("*.py")):
             yield _Member(f"{top}/{path.relative_to(home).as_posix()}", path, _FILE)
 
@@ -107,14 +121,26 @@ def _users(function: Function, folder: Path) -> Iterator[_Member]:
             yield _Member(path.relative_to(root).as_posix(), path, mode)
 
 
-def _script(function: Function, folder: Path) -> Iterator[_Member]:
-    script = function.function.init_script
-    if script is None:
+def _programs(function: Function, folder: Path) -> Iterator[_Member]:
+    if not function.steps:
+        yield from _program(function, folder, SCRIPT_FOLDER)
         return
-    path = folder / script
+    yield _Member(STEPS_FILE, folder, _FILE, steps_json(function))
+    for step in function.steps:
+        yield from _program(step, folder, f"{SCRIPT_FOLDER}/{step.name}")
+
+
+def _program(function: Function, folder: Path, into: str) -> Iterator[_Member]:
+    """The script by its name alone; a handler's module where its dots say."""
+    if function.runs is None:
+        return
+    path = folder / function.runs
     if not path.is_file():
-        raise invalid(f"init_script: {path} does not exist")
-    yield _Member(f"{SCRIPT_FOLDER}/{path.name}", path, _PROGRAM)
+        raise invalid(f"{'handler' if function.module else 'init_script'}: {path} does not exist")
+    if function.module is not None:
+        yield _Member(f"{into}/{function.module}", path, _FILE)
+    else:
+        yield _Member(f"{into}/{path.name}", path, _PROGRAM)
 
 
 def _zip(members: list[_Member]) -> bytes:
@@ -122,10 +148,7 @@ def _zip(members: list[_Member]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for member in members:
-            try:
-                content = member.path.read_bytes()
-            except OSError as error:
-                raise invalid(f"{member.path}: {error.strerror}") from error
+            content = member.content()
             total += len(content)
             if total > UNZIPPED_BYTES_MAX:
                 limit = format_bytes(UNZIPPED_BYTES_MAX)

@@ -29,6 +29,7 @@ from contract.result import Report, Result
 from lambda_functions.gpu_runner import reaper
 from lambda_functions.gpu_runner.job import run_attempt
 from lambda_functions.gpu_runner.settings import Settings, Time
+from lambda_functions.gpu_runner.steps import Step
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import SESSION
 from remote_gpu.wire.proof import Hello, gateway_proof
@@ -183,6 +184,8 @@ class Bench:
     body: bytes = b"hello"
     environment: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 30.0
+    handler: str = ""
+    group: tuple[Step, ...] = ()
 
     def write(self, text: str) -> None:
         """The function's script."""
@@ -220,6 +223,9 @@ class Bench:
             outputs=(),
             variables={},
             log_level="INFO",
+            handler=self.handler,
+            folder=self.folder,
+            group=self.group,
         )
 
     def run(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None
 def test_a_job_needs_a_script() -> None:
     text = "functions: {aws: [{lambda: {name: a, input: [{path: inn}], output: [{path: out}]}, gpu: {}}]}"
     assert findings(text, {}) == [
-        "f:1:20: error: functions.aws[0].lambda.init_script: no script: nothing says what a job runs; add init_script"
+        "f:1:20: error: functions.aws[0].lambda.init_script: no script: nothing says what a job runs; add init_script or handler"
     ]
 
 

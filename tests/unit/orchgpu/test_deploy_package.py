@@ -1,6 +1,7 @@
 """The function's zip: what is in it, that it is reproducible, and what is refused."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
+from fdl.groups import deployed
 from fdl.model import Function
+from fdl.notes import Severity
 from fdl.parse import parse
+from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.package import build
 
 
@@ -88,3 +92,46 @@ def test_the_users_files_may_not_replace_the_runner(folder: Path) -> None:
     (folder / "extra/contract/keys.py").write_text("")
     with pytest.raises(AppError, match=r"'contract/keys\.py' is the name of a part of the runner"):
         build(function(), folder)
+
+
+def test_a_handlers_module_lies_where_its_dots_say(folder: Path) -> None:
+    (folder / "bin/answer.py").write_text("def answer(work): ...\n")
+    text = "functions: {aws: [{lambda: {name: f, handler: bin.answer.answer}}]}"
+    found = members(build(parse(text).functions.aws[0], folder).data)
+    assert found["script/bin/answer.py"] == 0o644
+    assert found["lambda_functions/work.py"] == 0o644
+    with pytest.raises(AppError, match=r"handler: .*gone\.py does not exist"):
+        build(parse(text.replace("bin.answer", "gone")).functions.aws[0], folder)
+
+
+def test_each_step_of_a_group_has_its_own_folder(folder: Path) -> None:
+    (folder / "last.py").write_text("def answer(work): ...\n")
+    text = """functions: {aws: [
+      {group: g, lambda: {name: a, init_script: bin/run.sh, input: [{path: inn}], output: [{path: mid}]}},
+      {group: g, lambda: {name: b, handler: last.answer, input: [{path: mid}]}}]}"""  # noqa: E501
+    (group,) = deployed(parse(text))
+    data = build(group, folder).data
+    found = members(data)
+    assert (found["script/a/run.sh"], found["script/b/last.py"]) == (0o755, 0o644)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        steps = json.loads(archive.read("script/steps.json"))
+    assert [step["name"] for step in steps] == ["a", "b"]
+
+
+def test_what_a_module_surely_lacks_is_known_before_it_runs(tmp_path: Path) -> None:
+    text = "functions: {aws: [{lambda: {name: f, handler: mine.answer, input: [{path: inn}]}}]}"
+    (tmp_path / "fdl.yaml").write_text(text)
+
+    def said(module: str) -> list[str]:
+        (tmp_path / "mine.py").write_text(module)
+        _, notes = validate(tmp_path / "fdl.yaml")
+        return [note.message for note in notes if note.severity is Severity.ERROR]
+
+    assert said("def other(work): ...") == ["'mine.py' defines no 'answer'"]
+    for fine in (
+        "def answer(work): ...",
+        "from x import answer",
+        "answer = print",
+        "from x import *",
+    ):
+        assert said(fine) == []

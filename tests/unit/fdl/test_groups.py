@@ -1,0 +1,138 @@
+"""Groups: several steps as one function, with the sum of their needs; and what cannot be one."""
+# ruff: noqa: E501  (one line per message, as people see it)
+
+import json
+
+import pytest
+
+from corekit.budget import Budget
+from fdl.desired import Code, desired
+from fdl.drawing import dot, svg, terminal
+from fdl.graph import graph_of
+from fdl.groups import deployed, steps_json
+from fdl.lint import lint
+from fdl.model import Document
+from fdl.notes import Severity
+from fdl.parse import parse
+from fdl.resources import FunctionResource, Notification, Place, Record
+from gpu_scheduler.model import Request
+
+PLACE = Place(account="000000000000", region="us-east-1", local=True)
+TEXT = """\
+functions:
+  aws:
+  - group: film
+    lambda:
+      name: faces
+      init_script: faces.py
+      memory: 1024
+      timeout: 200
+      container: {environment: {Variables: {MODEL: small}}}
+      input: [{path: inner/frames, suffix: [.png]}]
+      output: [{path: answers/faces}]
+    gpu: {memory: 2GiB, compute: {guarantee: 30}, max_wait: 5m}
+  - group: film
+    lambda:
+      name: frames
+      init_script: split.sh
+      memory: 512
+      timeout: 100
+      input: [{path: films/in, suffix: [.avi]}]
+      output: [{path: inner/frames, suffix: [.png]}, {path: inner/sound, suffix: [.wav]}]
+    gpu: {memory: 1GiB, compute: {guarantee: 10, limit: 50}, priority: 3}
+    job: {attempts: 2}
+  - group: film
+    lambda:
+      name: words
+      handler: words.hear
+      input: [{path: inner/sound, suffix: [.wav]}]
+      output: [{path: answers/words}]
+  - lambda:
+      name: index
+      init_script: index.sh
+      input: [{path: answers/faces}]
+"""
+
+
+def errors(text: str) -> list[str]:
+    notes = lint(parse(text, "f"))
+    return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
+
+
+def film(document: Document) -> list[object]:
+    (function, _) = deployed(document)
+    made = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
+    return list(made.resources)
+
+
+def test_a_group_is_one_function_with_the_sum_of_what_its_steps_need() -> None:
+    document = parse(TEXT)
+    assert errors(TEXT) == []
+    group, index = deployed(document)
+    assert (group.name, index.name) == ("film", "index")
+    assert [step.name for step in group.steps] == ["frames", "faces", "words"]  # what begins, first
+    assert group.gpu is not None
+    assert group.gpu.request() == Request(
+        memory_mib=3072, compute_guarantee_pct=40, compute_limit_pct=100, priority=3, max_wait_s=300
+    )
+    assert (group.function.memory_mib, group.function.timeout_s) == (2048, 600)
+    assert [str(s.path) for s in group.user_input] == ["films/in"]
+    assert [str(o.path) for o in group.function.output] == ["answers/faces", "answers/words"]
+
+
+def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_what_stays_inside() -> None:
+    resources = film(parse(TEXT))
+    (function,) = [r for r in resources if isinstance(r, FunctionResource)]
+    assert function.variables["ORCHGPU_STEPS"] == "script/steps.json"
+    assert "ORCHGPU_SCRIPT" not in function.variables
+    (record,) = [r for r in resources if isinstance(r, Record)]
+    assert (record.body["name"], record.body["attempts_max"]) == ("film", 2)
+    rules = [r for r in resources if isinstance(r, Notification)]
+    assert [r.bucket for r in rules] == ["films", "film-intermediate", "film-intermediate"]
+    assert "bucket/inner" not in {
+        f"{getattr(r, 'kind', '')}/{getattr(r, 'name', '')}" for r in resources
+    }
+
+
+def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
+    group, _ = deployed(parse(TEXT))
+    frames, faces, words = json.loads(steps_json(group))
+    assert (frames["script"], frames["inputs"]) == ("script/frames/split.sh", [])
+    assert faces["inputs"] == [
+        {"bucket": "inner", "prefix": "frames", "suffix": [".png"], "filter": []}
+    ]
+    assert faces["variables"] == {"MODEL": "small"}
+    assert (words["handler"], words["folder"], words["script"]) == (
+        "words.hear", "script/words", "",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("timeout: 200", "timeout: 600", "functions.aws[0].group: its steps may take 1000 s together; Lambda has 900"),
+        ("memory: 1024", "memory: 10240", "functions.aws[0].group: its steps need 11264 MB together; Lambda has 10240"),
+        ("guarantee: 30", "guarantee: 95", "functions.aws[0].group: its steps together ask for what nothing has: compute_guarantee_pct must lie in 0…100"),
+        ("path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words", "path: other}]\n      output: [{path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: frames begins it too"),
+        ("path: films/in, suffix: [.avi]", "path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: nothing comes into it"),
+        ("name: words\n", "name: words\n      runtime: python3.11\n", "functions.aws[2].lambda.runtime: differs from faces's: a group has one sandbox and one lease"),
+        ("priority: 3", "tenant: other", "functions.aws[1].gpu.tenant: differs from faces's: a group has one sandbox and one lease"),
+        ("max_wait: 5m}", "max_wait: 5m}\n    job: {}", "functions.aws[0].job: jobs of the group come in at frames"),
+        ("name: index", "name: film", "functions.aws[0].group: a function is called 'film' too"),
+        ("    gpu: {memory: 2GiB,", "    gpu: {group: film, memory: 2GiB,", "functions.aws[0].gpu.group: write `group: NAME` beside `gpu:`"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_one_sandbox(old: str, new: str, said: str) -> None:
+    assert TEXT.count(old) == 1
+    try:
+        found = errors(TEXT.replace(old, new))
+    except Exception as error:  # a key that is refused while it is read
+        found = [str(error)]
+    assert any(said in line for line in found), found
+
+
+def test_a_group_is_drawn_as_one() -> None:
+    graph = graph_of(parse(TEXT))
+    assert 'subgraph "cluster film" { label="film"; "faces"' in dot(graph)
+    assert "faces  [1 × any device, 2048 MiB]  (group film)" in terminal(graph)
+    assert "words (film)" in svg(graph)
