@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.handshake import Carrier, open_connection
@@ -26,6 +26,10 @@ from remote_gpu.wire.frames import (
     parse_sizes,
 )
 from remote_gpu.wire.proof import Role
+from remote_gpu.wire.segment import SHARED_BYTES_MIN
+
+if TYPE_CHECKING:
+    from remote_gpu.client.segment import SharedMemory
 
 
 class OpResult(NamedTuple):
@@ -136,6 +140,8 @@ class Lane:
         self._bodies: dict[str, bytes] = {}  # of calls without arguments
         self._gone: Refused | None = None
         self._graphs: set[str] = set()  # known at the other end
+        self._memory: SharedMemory | None = None
+        self._may_share = isinstance(stream, socket.socket) and stream.family == socket.AF_UNIX
 
     @classmethod
     def open(
@@ -210,6 +216,8 @@ class Lane:
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
+        if self._memory is not None:
+            self._memory.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close()
@@ -237,6 +245,8 @@ class Lane:
                 view = flat_views([buffer])[0]
                 inputs.append(view.nbytes)
                 payload.append(view)
+        if self._may_share and sum(view.nbytes for view in payload) >= SHARED_BYTES_MIN:
+            self._share()
         meta: dict[str, Any] = {"op": name}
         if args:
             meta["args"] = args
@@ -244,6 +254,16 @@ class Lane:
             meta["in"] = inputs
         self._channel.send(meta, payload, call=self._call, flags=flags)
         return self._call
+
+    def _share(self) -> None:
+        """Once, when payloads prove to be large: from now on they go through memory."""
+        from remote_gpu.client.segment import SharedMemory
+
+        self._may_share = False
+        assert isinstance(self._stream, socket.socket), "only these may share"
+        with contextlib.suppress(WireError):  # the worker has none to give
+            self._memory = SharedMemory(self._stream, self._call)
+            self._channel.segment = self._memory.segment
 
     def _result(self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None) -> OpResult:
         if isinstance(error := meta.get("error"), dict):
@@ -263,6 +283,8 @@ class Lane:
             self._channel.discard(header.payload_bytes)
             raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
         self._channel.receive_payload(views)
+        if self._may_share and header.payload_bytes >= SHARED_BYTES_MIN:
+            self._share()
         return views
 
     def _lose(self, error: Exception) -> Refused:

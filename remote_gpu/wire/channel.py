@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import (
     HEADER_BYTES,
+    SHARED,
     Header,
     Limits,
     flat_views,
@@ -18,6 +19,7 @@ from remote_gpu.wire.frames import (
     parse_header,
     parse_meta,
 )
+from remote_gpu.wire.segment import SHARED_BYTES_MIN, Segment
 
 #: Header, meta and the beginning of a small payload arrive in one call to the kernel.
 _READ_AHEAD_BYTES = 8192
@@ -38,6 +40,8 @@ class Channel:
     def __init__(self, stream: Stream, limits: Limits) -> None:
         self._stream = stream
         self.limits = limits
+        self.segment: Segment | None = None  #: large payloads go through it, once there is one
+        self._source: Segment | None = None  # of the payload that is to be taken
         self._ahead = memoryview(bytearray(_READ_AHEAD_BYTES))
         self._from = 0  # what was read and not yet taken is self._ahead[self._from:self._to]
         self._to = 0
@@ -61,6 +65,10 @@ class Channel:
             return
         payload = flat_views(buffers)
         size = sum(view.nbytes for view in payload)
+        if self.segment is not None and size >= SHARED_BYTES_MIN:
+            self.send_bytes(pack(meta, call=call, flags=flags | SHARED, payload_bytes=size))
+            self.segment.put(payload)
+            return
         head = pack(meta, call=call, flags=flags, payload_bytes=size)
         self._send_all([memoryview(head), *(v for v in payload if v.nbytes)])
 
@@ -80,10 +88,20 @@ class Channel:
             return None
         header = parse_header(self._ahead, self.limits, self._from)
         self._from += HEADER_BYTES
-        return header, parse_meta(self._take(header.meta_bytes))
+        meta = parse_meta(self._take(header.meta_bytes))
+        self._source = None
+        if header.flags & SHARED:
+            if self.segment is None:
+                raise WireError("a payload in shared memory, and there is none")
+            self._source = self.segment
+            self._source.expect(header.payload_bytes)
+        return header, meta
 
     def receive_payload(self, views: Sequence[memoryview]) -> None:
         """Fill the views in order, straight from the kernel."""
+        if self._source is not None:
+            self._source.take(views)
+            return
         for view in views:
             self._receive_into(view)
 
@@ -95,6 +113,9 @@ class Channel:
 
     def discard(self, count: int) -> None:
         """Throw away `count` payload bytes, so that the next frame can be read."""
+        if self._source is not None:
+            self._source.discard(count)
+            return
         scratch = memoryview(bytearray(min(count, _DISCARD_BYTES)))
         while count:
             part = scratch[: min(count, len(scratch))]

@@ -20,7 +20,8 @@ HEADER_BYTES = HEADER.size  #: 20
 MAGIC = 0x6F67  #: "og"
 VERSION = 1
 NO_REPLY = 0x01  #: flag: pipelined; an error is kept and answers the next call that wants a reply
-_KNOWN_FLAGS = NO_REPLY
+SHARED = 0x02  #: flag: the payload goes through shared memory (`remote_gpu.wire.segment`)
+_KNOWN_FLAGS = NO_REPLY | SHARED
 CALL_MAX = 2**32 - 1
 
 

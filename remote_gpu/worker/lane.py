@@ -26,6 +26,7 @@ from remote_gpu.wire.frames import (
     pack_body,
     text_field,
 )
+from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory import Buffers, Memory
 from remote_gpu.worker.operation import (
@@ -37,6 +38,7 @@ from remote_gpu.worker.operation import (
 )
 from remote_gpu.worker.quota import Quota
 from remote_gpu.worker.resources import Sessions
+from remote_gpu.worker.segments import SharedLane
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"
@@ -146,7 +148,11 @@ def local_runner(data: Mapping[str, Path]) -> Runner:
 class LaneServer:
     """Serves one lane until its peer closes it or breaks the protocol."""
 
-    def __init__(self, stream: Stream, runner: Runner, quota: Quota) -> None:
+    def __init__(
+        self, stream: Stream, runner: Runner, quota: Quota, shared: SharedLane | None = None
+    ) -> None:
+        """`shared`: for a client of the same machine, which may ask for shared memory."""
+        self._shared = shared
         self._channel = Channel(stream, LANE_LIMITS)
         self._runner = runner
         self._quota = quota
@@ -167,8 +173,13 @@ class LaneServer:
         finally:
             self._runner.close()
             self._release_area(0)
+            if self._shared is not None:
+                self._shared.close()
 
     def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
+        if meta.get("op") == SEGMENT_COMMAND:
+            self._share(header)
+            return
         try:
             values, results, ran = self._run(header, meta)
         except OpFailed as error:
@@ -182,6 +193,16 @@ class LaneServer:
             answer["out"] = [view.nbytes for view in results]
         self._answer(header, answer, None, results)
         self._release_area(_AREA_KEPT_BYTES)
+
+    def _share(self, header: Header) -> None:
+        """Large payloads go through memory from here on, in both directions."""
+        self._channel.discard(header.payload_bytes)
+        answer = pack_body(self._empty_answer(""), call=header.call)
+        if self._shared is not None:
+            with contextlib.suppress(OSError):  # no memory, no descriptors: the lane goes on
+                self._channel.segment = self._shared.share(answer)
+                return
+        self._channel.send_bytes(answer)
 
     def _empty_answer(self, ran: str) -> bytes:
         """`{"ok": {}}`, the most frequent answer of small calls, is encoded once per `ran`."""

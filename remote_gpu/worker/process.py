@@ -27,6 +27,7 @@ from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.segments import shared_lane
 from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
@@ -121,7 +122,8 @@ def _start_lane(
 
     def serve() -> None:
         with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
-            LaneServer(carried(), Runner(registry, context), context.quota).serve()
+            carrier, runner = carried(), Runner(registry, context)
+            LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
         with contextlib.suppress(OSError):  # gpud is gone, and this process with it in a moment
             control.send(stream, {"lane_ended": {}})
 

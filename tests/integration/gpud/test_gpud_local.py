@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from remote_gpu.client import Lane, Refusal, Refused, connect
+from remote_gpu.client import Lane, OpFailed, Refusal, Refused, connect
 from remote_gpu.wire.connection import Access
+from remote_gpu.wire.frames import SHARED, pack
 from tests.integration.gpud.conftest import environment_over_tcp
 
 
@@ -60,3 +61,46 @@ def test_a_refusal_over_the_unix_socket_is_final_where_tcp_would_say_the_same(sh
     with pytest.raises(Refused) as refused:
         Lane.open(view)
     assert refused.value.code == Refusal.ENDED
+
+
+def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud, nothing_left) -> None:
+    data = os.urandom(1 << 20) * 3 + b"the end"
+    with shared_gpud.open(shared_gpud.install()) as session:
+        for environment, shared in (
+            (session.environment(), True),
+            (environment_over_tcp(session), False),
+        ):
+            with connect(environment) as device:
+                buffer = device.buffer(len(data))
+                buffer.write(data[:10])
+                assert device._memory is None  # small ones do not need it
+                buffer.write(data)
+                assert bytes(buffer.read()) == data
+                assert (device._memory is not None) == shared
+                device.post("noop", data)
+                device.post("buffer.write", data, buffer=99)  # refused after its payload
+                with pytest.raises(OpFailed, match="no buffer 99"):
+                    device.sync()
+                assert bytes(device.op("noop", data, b"x").buffers[0]) == data
+                with pytest.raises(ValueError, match="do not fit"):
+                    device.op("noop", data, out=[bytearray(1)])
+                assert bytes(buffer.read(size=len(data))) == data
+        with connect(session.environment()) as device:  # results alone show that it pays
+            assert bytes(device.op("noop", data[:1000]).buffers[0]) == data[:1000]
+            held = device.buffer(1 << 20)
+            for _ in range(3):
+                held.read()
+            assert device._memory is not None
+
+
+def test_a_client_that_dies_in_shared_memory_leaves_a_worker_that_serves(shared_gpud) -> None:
+    with shared_gpud.open(shared_gpud.install()) as session:
+        with connect(session.environment()) as device:
+            device.op("noop", bytes(1 << 20))
+            head = pack(
+                {"op": "noop", "in": [1 << 30]}, call=9, flags=SHARED, payload_bytes=1 << 30
+            )
+            device._stream.sendall(head)
+            device._memory.segment.put([memoryview(bytes(3 << 20))])  # and no more
+        with connect(session.environment()) as device:
+            assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"

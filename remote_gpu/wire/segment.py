@@ -1,0 +1,123 @@
+"""Payloads through memory that both ends share, slot by slot, beside a local connection.
+
+Each direction has its own ring of slots. The sender fills the next free slot and rings; the
+receiver copies it out and rings back. Nothing that says where anything lies crosses the wire: slots
+come in their order and sizes follow from the frame's header, so there is no offset to lie about.
+What is copied out may change meanwhile if the other side is malicious; it is payload, and its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from remote_gpu.wire.errors import WireError
+
+#: Of one slot: small enough to stay in a core's cache between the two copies.
+SLOT_BYTES = 1 << 19
+_SLOTS = 4  #: of one direction: one is filled, one is emptied, two absorb the waking up
+SEGMENT_BYTES = 2 * _SLOTS * SLOT_BYTES
+#: Below this a payload goes through the connection like everything else.
+SHARED_BYTES_MIN = 1 << 18
+#: The lane's command that asks for the memory; its answer brings two descriptors.
+SEGMENT_COMMAND = "segment.new"
+_FILLED, _EMPTIED = 0x46, 0x45  # what a ring says: one byte for each slot
+_RINGS = 64
+
+
+class Bell(Protocol):
+    """The part of a socket that rings."""
+
+    def send(self, data: bytes, /) -> int: ...
+
+    def recv(self, count: int, /) -> bytes: ...
+
+
+class Segment:
+    """One end; one thread at a time. Both ends have the same memory and a bell between them."""
+
+    def __init__(self, memory: Any, bell: Bell, *, first: bool) -> None:
+        """`memory`: at least SEGMENT_BYTES, writable; `first`: this end sends by the first ring."""
+        view, half = memoryview(memory), _SLOTS * SLOT_BYTES
+        ours, theirs = (0, half) if first else (half, 0)
+        self._out, self._in = view[ours : ours + half], view[theirs : theirs + half]
+        self._bell = bell
+        self._free, self._filled = _SLOTS, 0  # slots of ours to fill, of theirs to empty
+        self._next_out = self._next_in = 0  # number of the next slot
+        self._expected = 0  # bytes of a frame that are still to come
+        self._at = self._end = 0  # what is left of the slot that is being emptied
+
+    def put(self, views: Sequence[memoryview]) -> None:
+        """Send a payload whole. Raises WireError when the other end is gone."""
+        slot, used = memoryview(b""), 0
+        for view in views:
+            at = 0
+            while at < view.nbytes:
+                if used == slot.nbytes:
+                    slot, used = self._slot_to_fill(), 0
+                count = min(slot.nbytes - used, view.nbytes - at)
+                slot[used : used + count] = view[at : at + count]
+                used, at = used + count, at + count
+                if used == slot.nbytes:
+                    self._ring(_FILLED)
+        if used < slot.nbytes:
+            self._ring(_FILLED)
+
+    def expect(self, payload_bytes: int) -> None:
+        """A frame said that so much comes this way; the frame before was taken whole."""
+        self._expected = payload_bytes
+
+    def take(self, views: Sequence[memoryview]) -> None:
+        """Fill the views in order with what was expected. Raises WireError."""
+        for view in views:
+            done = 0
+            while done < view.nbytes:
+                count = min(self._at_hand(), view.nbytes - done)
+                view[done : done + count] = self._in[self._at : self._at + count]
+                done += count
+                self._took(count)
+
+    def discard(self, count: int) -> None:
+        """Throw away `count` expected bytes."""
+        while count:
+            part = min(self._at_hand(), count)
+            self._took(part)
+            count -= part
+
+    def _slot_to_fill(self) -> memoryview:
+        while not self._free:
+            self._hear()
+        self._free -= 1
+        at = self._next_out * SLOT_BYTES
+        self._next_out = (self._next_out + 1) % _SLOTS
+        return self._out[at : at + SLOT_BYTES]
+
+    def _at_hand(self) -> int:
+        """Bytes of the slot being emptied, or of the next one once it is there."""
+        if self._at == self._end:
+            if not self._expected:
+                raise WireError("more is taken than the frame holds")
+            while not self._filled:
+                self._hear()
+            self._filled -= 1
+            self._at = self._next_in * SLOT_BYTES
+            self._end = self._at + min(SLOT_BYTES, self._expected)
+            self._next_in = (self._next_in + 1) % _SLOTS
+        return self._end - self._at
+
+    def _took(self, count: int) -> None:
+        self._at += count
+        self._expected -= count
+        if self._at == self._end:
+            self._ring(_EMPTIED)
+
+    def _ring(self, what: int) -> None:
+        self._bell.send(bytes((what,)))
+
+    def _hear(self) -> None:
+        rings = self._bell.recv(_RINGS)
+        if not rings:
+            raise WireError("the other end of the shared memory is gone")
+        emptied = rings.count(_EMPTIED)
+        self._free = min(_SLOTS, self._free + emptied)
+        self._filled = min(_SLOTS, self._filled + len(rings) - emptied)

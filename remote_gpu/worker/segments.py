@@ -1,0 +1,50 @@
+"""The worker's end of a lane's shared memory, for a client of the same machine.
+
+The memory is the worker's, of one fixed size, and sealed: a client that could shrink it could kill
+the worker by a page that is gone. It is not counted in the quota, as the kernel's buffers of a
+connection are not: 4 MiB for a lane that ever had a large payload.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import socket
+
+from remote_gpu.wire.segment import SEGMENT_BYTES, Segment
+
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class SharedLane:
+    """Makes the memory when the client first asks, and hands it over on the lane's own socket."""
+
+    def __init__(self, lane: socket.socket) -> None:
+        self._lane = lane
+        self._bell: socket.socket | None = None
+
+    def share(self, answer: bytes) -> Segment:
+        """Send `answer` with the memory and the client's end of the bell. Raises OSError."""
+        self.close()
+        with contextlib.ExitStack() as stack:
+            memory = os.memfd_create("lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            stack.callback(os.close, memory)
+            os.ftruncate(memory, SEGMENT_BYTES)
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+            mapped = mmap.mmap(memory, SEGMENT_BYTES)
+            self._bell, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            socket.send_fds(self._lane, [answer], [memory, theirs.fileno()])
+        return Segment(mapped, self._bell, first=False)
+
+    def close(self) -> None:
+        """The client's next wait for a slot ends; the memory goes with the last view of it."""
+        if self._bell is not None:
+            self._bell.close()
+
+
+def shared_lane(lane: socket.socket) -> SharedLane | None:
+    """None where the client is on another machine."""
+    return SharedLane(lane) if lane.family == socket.AF_UNIX else None
