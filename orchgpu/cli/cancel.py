@@ -18,7 +18,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import json_option, say_json
 
 if TYPE_CHECKING:
     from contract.result import Result
@@ -40,7 +40,7 @@ LOOK_EVERY_S = 0.2
               help="Whose jobs they are; needed only before they are received.")  # fmt: skip
 @click.option("--reason", default="", metavar="TEXT", help="Why, for those who look at it later.")
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def cancel(
     jobs: tuple[str, ...], function: str | None, reason: str, scheduler: str | None, as_json: bool
 ) -> None:

@@ -5,9 +5,10 @@ Synchronous boto3 through the one endpoint resolver; boto3 is imported on first 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -38,7 +39,8 @@ class Submitted:
     file: Path
     key: str  #: in the function's input bucket
     job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
-    uploaded_s: float  #: wall clock of this machine when the upload began: RStart
+    #: RStart: wall clock of this machine when the upload began; the store's when it was before.
+    uploaded_s: float
 
     @property
     def input(self) -> str:
@@ -57,9 +59,12 @@ class Entry:
 class JobCloud:
     """The side of a cloud that jobs come from and go to. Raises AppError only."""
 
-    def __init__(self, endpoint_url: str | None = None, region: str | None = None) -> None:
+    def __init__(
+        self, endpoint_url: str | None = None, region: str | None = None, connections: int = 4
+    ) -> None:
         self._endpoint_url = endpoint_url
         self._region = region
+        self._connections = connections  #: calls that may be made at once, by threads
 
     def function(self, name: str) -> Function:
         """The deployed function. Raises NOT_FOUND with what to do, INVALID for a plain function."""
@@ -153,18 +158,28 @@ class JobCloud:
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
         """Upload one input; its creation is what starts the job. Raises INVALID for the file."""
         self.check(function, file)
-        key = "/".join(part for part in (function.input_prefix, file.name) if part)
-        where = {"Bucket": function.input_bucket, "Key": key}
-        with self._translated(f"s3:PutObject {function.input_bucket}/{key}"):
+        where = {"Bucket": function.input_bucket, "Key": input_key(function, file)}
+        with self._translated(f"s3:PutObject {where['Bucket']}/{where['Key']}"):
             with file.open("rb") as body:
-                put = self.s3.put_object(**where, Body=body)
+                put = self.s3.put_object(**where, Body=body, Metadata=_origin(function, file))
             version = put.get("VersionId")
             pinned = {"VersionId": version} if version not in (None, "null") else {}
             head = self.s3.head_object(**where, **pinned)
-        undated = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
-        versions = (*pinned.values(), undated)
-        ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
-        return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=now_s)
+        return _submitted(function, file, head, now_s)
+
+    def submitted_before(self, function: Function, file: Path) -> Submitted | None:
+        """The job of the same content, uploaded for the function as it is deployed now, if any."""
+        where = {"Bucket": function.input_bucket, "Key": input_key(function, file)}
+        try:
+            with self._translated(f"s3:HeadObject {where['Bucket']}/{where['Key']}"):
+                head = self.s3.head_object(**where)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return None
+        if head.get("Metadata", {}) != _origin(function, file):
+            return None
+        return _submitted(function, file, head, head["LastModified"].timestamp())
 
     @staticmethod
     def check(function: Function, file: Path) -> None:
@@ -324,4 +339,31 @@ class JobCloud:
     def _client(self, service: str) -> Any:
         from orchgpu.endpoints import boto3_client
 
-        return boto3_client(service, self._settings(service), max_pool_connections=4)
+        return boto3_client(
+            service, self._settings(service), max_pool_connections=self._connections
+        )
+
+
+def input_key(function: Function, file: Path) -> str:
+    """Where a file becomes an input of the function."""
+    return "/".join(part for part in (function.input_prefix, file.name) if part)
+
+
+def _origin(function: Function, file: Path) -> dict[str, str]:
+    """Kept with an input: by it a repeated command knows what it uploaded already."""
+    try:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise invalid(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+    return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision}
+
+
+def _submitted(
+    function: Function, file: Path, head: Mapping[str, Any], uploaded_s: float
+) -> Submitted:
+    version, key = head.get("VersionId"), input_key(function, file)
+    undated = f"{head['ETag'].strip(chr(34))}@{head['LastModified'].isoformat()}"
+    versions = (*([] if version in (None, "null") else [str(version)]), undated)
+    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
+    return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)

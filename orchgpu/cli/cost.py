@@ -8,7 +8,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import say_json, say_table
+from orchgpu.cli.screen import json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cost import Comparison
@@ -33,7 +33,7 @@ SHARERS = (1, 2, 3, 4, 6, 8)
 @click.option("--lambda-usd-per-gb-s", type=click.FloatRange(0, min_open=True),
               help="Price of the function. [default: 0.0000166667, x86 in us-east-1]")  # fmt: skip
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def cost(
     job: str | None, cpu_s: float, gpu_s: float | None, memory_mib: int | None,
     device_usd_per_hour: float | None, lambda_usd_per_gb_s: float | None, scheduler: str | None,

@@ -13,7 +13,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.local import await_up, cloud_option, show_event, stop_launch, told_failure
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import json_option, say_json
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.system import Launch, environment_of, survivors
@@ -35,7 +35,7 @@ NOT_CLEAN_STATUS = 1
 @click.command(short_help="Run all of it once on this machine.")
 @cloud_option
 @click.option("--keep", is_flag=True, help="Keep the folder with logs and state, and say where.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def demo(cloud: str, keep: bool, as_json: bool) -> int:
     """Start everything, run both examples, show what happened, stop everything.
 

@@ -10,7 +10,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import clock_time, say_json, say_table
+from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 #: Letters one command looks at; what lies behind them waits for the next.
 LETTERS_MAX = 1000
 
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
-)
 _limit_option = click.option(
     "--limit", type=click.IntRange(1, 100_000), default=LETTERS_MAX, show_default=True,
     help="At most so many letters.",
@@ -41,7 +38,7 @@ def dlq() -> None:
 @dlq.command("ls", short_help="Dead letters, with why and when.")
 @click.argument("function", required=False)
 @_limit_option
-@_json_option
+@json_option
 def ls(function: str | None, limit: int, as_json: bool) -> None:
     """Dead letters of FUNCTION, which stay where they are; without FUNCTION how many each has.
 
@@ -88,7 +85,7 @@ def _say_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bo
 @click.argument("function")
 @click.option("--job", "jobs", multiple=True, metavar="ID", help="Only this job's (repeatable).")
 @_limit_option
-@_json_option
+@json_option
 def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Send the dead letters of FUNCTION back to its queue.
 
@@ -121,7 +118,7 @@ def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> 
 @click.command(short_help="Run a failed job again.")
 @click.argument("job", metavar="ID")
 @scheduler_option
-@_json_option
+@json_option
 def retry(job: str, scheduler: str | None, as_json: bool) -> None:
     """Run the failed or rejected job ID again, with a new budget of attempts.
 

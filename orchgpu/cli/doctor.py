@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from corekit.errors import AppError, invalid
+from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import coloured, say_json
+from orchgpu.cli.screen import coloured, json_option, say_json
+from orchgpu.local.home import SystemRecord, default_home
+from orchgpu.local.system import ailing
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
@@ -44,7 +46,7 @@ class Finding:
               help="Send FILE through the one FUNCTION and wait for its result.")  # fmt: skip
 @click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def doctor(
     names: tuple[str, ...], canary: Path | None, timeout: str | None, scheduler: str | None,
     as_json: bool,
@@ -81,6 +83,9 @@ def _checks(
     scheduler: str | None,
 ) -> Iterator[Finding]:  # fmt: skip
     functions: list[Function] = []
+    system = default_home().read_system()
+    if system is not None:
+        yield checked("local system", lambda: told_processes(system))
     yield checked("cloud", lambda: _cloud(cloud, names, functions))
     yield checked("clock", lambda: told_skew(cloud.clock_ahead_s()))
     yield checked("scheduler", lambda: _scheduler(scheduler))
@@ -97,6 +102,16 @@ def checked(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check=check, good=True, said=look())
     except AppError as error:
         return Finding(check=check, good=False, said=error.message)
+
+
+def told_processes(system: SystemRecord) -> str:
+    """Raises UNAVAILABLE naming what died: its supervisor goes on with the rest."""
+    dead = ailing(system)
+    if dead:
+        told = ", ".join(f"{process.name} (log: {process.log})" for process in dead)
+        message = f"not running: {told}; `orchgpu down`, then `orchgpu up` starts all of it anew"
+        raise AppError(ErrorCode.UNAVAILABLE, message)
+    return f"its {len(system.processes)} programs run"
 
 
 def _cloud(cloud: JobCloud, names: tuple[str, ...], functions: list[Function]) -> str:

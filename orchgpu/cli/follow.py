@@ -23,6 +23,8 @@ from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 
 #: Looked at least this often; a push about a followed job makes it at once.
 LOOK_EVERY_S = 0.3
+#: Jobs that are looked at together.
+LOOKS_AT_ONCE = 16
 #: A result without a record: so many looks later it is believed that none will come.
 LOOKS_WITHOUT_RECORD = 10
 
@@ -33,7 +35,7 @@ class Followed:
 
     submitted: Submitted
     job_id: str
-    state: str = "UPLOADED"  #: until it is received; then a JobState
+    state: str | None = None  #: a JobState; None until its message is received
     reason: str = "NONE"
     sentence: str = ""  #: why it waits, for people
     device: str = ""  #: while it runs, for people
@@ -41,6 +43,11 @@ class Followed:
     result: Result | None = None
     looks_with_result: int = 0
     over: bool = False
+
+    @property
+    def where(self) -> str:
+        """Its state, for people."""
+        return self.state or "not received yet"
 
     @property
     def succeeded(self) -> bool:
@@ -60,6 +67,7 @@ class Follower:
     tell: Tell
     jobs: list[Followed]
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
     def pushed(self, push: PushWord) -> None:
         """A push: note the device, and look now."""
@@ -73,15 +81,17 @@ class Follower:
         """Return when every job is over. `check` is called at every look and may raise."""
         while not all(job.over for job in self.jobs):
             check()
-            for job in self.jobs:
-                if not job.over:
-                    await self._look(job)
             self.look_now.clear()
+            await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self.look_now.wait()
             except TimeoutError:
                 continue
+
+    async def _bounded(self, job: Followed) -> None:
+        async with self.looks:
+            await self._look(job)
 
     async def _look(self, job: Followed) -> None:
         before = (job.state, job.reason, job.sentence)
@@ -153,7 +163,7 @@ async def follow(
         async with asyncio.timeout(within_s):
             await _with_scheduler(follower, scheduler, check)
     except TimeoutError:
-        left = ", ".join(f"{job.job_id} {job.state}" for job in jobs if not job.over)
+        left = ", ".join(f"{job.job_id} {job.where}" for job in jobs if not job.over)
         raise AppError(ErrorCode.TIMEOUT, f"not over after {within_s:g} s: {left}") from None
     return jobs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import clock_time, coloured, say_json, say_table
+from orchgpu.cli.screen import clock_time, coloured, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cli.known import Known, Moment
@@ -19,7 +19,7 @@ LOG_LINES = 10
 @click.command(short_help="One job: timeline, reason of waiting, result.")
 @click.argument("job", metavar="ID")
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """What happened to the job ID, when and where; why it waits; what it made or said.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
-from orchgpu.cli.screen import clock_time, say_json, say_table
+from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
@@ -23,7 +23,7 @@ EXPLAINED_MAX = 50
 @click.command(short_help="Jobs with their states and reasons.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
     """Jobs with their states, newest first; of those that wait, why, their place and how long.
 
@@ -108,7 +108,7 @@ def described(record: Record) -> dict[str, Any]:
 
 @click.command(short_help="Hosts and devices, and what is promised.")
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def gpus(scheduler: str | None, as_json: bool) -> None:
     """Hosts and devices: what they are, what is promised of them, what they do now.
 

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from orchgpu.cli.screen import coloured, say_json, say_table
+from orchgpu.cli.screen import coloured, json_option, say_json, say_table
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.programs import CLOUDS
-from orchgpu.local.system import Launch, healthy, running_system, stop_system
+from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
 
 cloud_option = click.option(
     "--cloud",
@@ -29,11 +29,12 @@ cloud_option = click.option(
 @cloud_option
 @click.option("--data", multiple=True, metavar="NAME=PATH",
               help="Data set that lies on every GPU host (repeatable).")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
+@json_option
+def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> int:
     """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
 
-    Buckets, queues and functions stay in its folder over `down` and `up`.
+    Buckets, queues and functions stay in its folder over `down` and `up`, but for moto's, which
+    keeps everything in memory. Ends with 8 when a system runs already and a program of it is dead.
 
     \b
     Example:  orchgpu up --detach
@@ -41,9 +42,7 @@ def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
     home = default_home()
     running = home.read_system()
     if running is not None:
-        click.echo(f"already running in {home.path}; `orchgpu down` stops it", err=True)
-        _show_system(running, as_json=as_json)
-        return
+        return _show_running(running, str(home.path), as_json=as_json)
     resident = {**resident_data(), **_named_files(data)}
     launch = Launch(home, cloud=cloud, data=resident, lifeline=not detach)
     try:
@@ -51,33 +50,55 @@ def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> None:
         _show_system(system, as_json=as_json)
         if detach:
             launch.leave_running()
-            return
+            return 0
         click.echo("Ctrl-C stops it.", err=True)
         for event in launch.events():
             show_event(event)
     finally:
         if not launch.left:
             stop_launch(launch, quiet=as_json)
+    return 0
+
+
+def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
+    """A second `up`: what runs, and what of it does not run any more."""
+    click.echo(f"already running in {home}; `orchgpu down` stops it", err=True)
+    _show_system(system, as_json=as_json)
+    dead = ailing(system)
+    for process in dead:
+        click.echo(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
+    if dead:
+        click.echo("orchgpu: `orchgpu down`, then `orchgpu up` starts all of it anew", err=True)
+    return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
 
 @click.command(short_help="Stop the local system.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def down(as_json: bool) -> None:
-    """Stop the local system in order. What it stored stays in its folder.
+    """Stop the local system in order. What it stored stays in its folder, but for moto's.
 
     \b
     Example:  orchgpu down
     """
     home = default_home()
+    system = home.read_system()
     stopped = stop_system(home)
+    forgot = stopped and system is not None and system.cloud == "moto"
     if as_json:
-        say_json({"stopped": stopped})
-    else:
-        click.echo(f"stopped; its state stays in {home.path}" if stopped else "nothing was running")
+        say_json({"stopped": stopped, "cloud_kept": not forgot})
+        return
+    if not stopped:
+        click.echo("nothing was running")
+        return
+    click.echo(f"stopped; its state stays in {home.path}")
+    if forgot:
+        click.echo(
+            "but for moto's buckets, queues and functions, which were in memory: deploy again"
+        )
 
 
 @click.command(short_help="Processes and endpoints of the local system.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def status(as_json: bool) -> int:
     """Processes and endpoints of the local system; ends with 8 when one is not healthy.
 

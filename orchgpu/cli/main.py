@@ -77,11 +77,21 @@ def _status_of(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("orchgpu: interrupted", err=True)
+    except (click.Abort, KeyboardInterrupt) as interrupt:  # click wraps ours in an Abort of its own
+        click.echo(f"orchgpu: {interrupted(interrupt)}", err=True)
         return INTERRUPTED_STATUS
     except BrokenPipeError:
         with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
+
+
+def interrupted(interrupt: BaseException) -> str:
+    """What the interrupted command wanted to say, or just that it was."""
+    told: BaseException | None = interrupt
+    while told is not None:
+        if isinstance(told, KeyboardInterrupt) and told.args:
+            return str(told)
+        told = told.__cause__ or told.__context__
+    return "interrupted"

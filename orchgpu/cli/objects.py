@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.screen import clock_time, say_json, say_table
+from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
 
 SCHEME = "s3://"
-
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +60,7 @@ def _outputs(cloud: JobCloud, place: str) -> list[At]:
 
 @click.command(short_help="Functions, or the objects of one.")
 @click.argument("place", required=False)
-@_json_option
+@json_option
 def ls(place: str | None, as_json: bool) -> None:
     """Objects below PLACE: s3://bucket/prefix, or a function, whose outputs are listed.
 
@@ -119,7 +115,7 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...",
                 type=click.Path(path_type=Path))  # fmt: skip
 @click.argument("place")
-@_json_option
+@json_option
 def put(files: tuple[Path, ...], place: str, as_json: bool) -> None:
     """Upload FILEs to PLACE: s3://bucket/prefix/, or a function's input, where each starts a job.
 
@@ -155,7 +151,7 @@ def _input(cloud: JobCloud, place: str, files: tuple[Path, ...]) -> At:
 @click.command(short_help="Fetch objects.")
 @click.argument("place")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
-@_json_option
+@json_option
 def get(place: str, folder: Path | None, as_json: bool) -> None:
     """Fetch the object PLACE, or everything below it, into FOLDER. [default: here]
 

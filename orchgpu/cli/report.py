@@ -85,7 +85,7 @@ def say_nothing(_job: Followed) -> None:
 
 def say_progress(job: Followed) -> None:
     """One line about where a job is now."""
-    state = coloured(job.state, job.state.ljust(9))
+    state = coloured(job.where, job.where.ljust(9))
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
     line = f"{job.submitted.file.name:<24} {state}{why}{'  ' + more if more else ''}"
@@ -95,7 +95,7 @@ def say_progress(job: Followed) -> None:
 def say_outcome(job: Followed) -> None:
     """State, device, outputs and, for a failure, what the function last said."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
-    click.echo(f"\n{job.submitted.input}  {coloured(job.state)}{why}")
+    click.echo(f"\n{job.job_id}  {job.submitted.input}  {coloured(job.where)}{why}")
     if job.result is None:
         return
     device = job.result.device

@@ -1,23 +1,32 @@
-"""`orchgpu run FUNCTION FILE…`: upload, follow, fetch."""
+"""`orchgpu run FUNCTION FILE…`: upload, follow, fetch; repeated, it goes on where it ended."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from corekit.errors import invalid
 from orchgpu.cli.objects import file_below
-from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
+from orchgpu.cli.screen import json_option, say_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_scheduler.client import SchedulerClient
+    from orchgpu.cli.batch import Progress
     from orchgpu.cli.cloud import JobCloud, Submitted
     from orchgpu.cli.follow import Followed
+    from orchgpu.core.function import Function
 
 #: Ends `run --wait` when a job did not succeed; the job's own reason is in what is printed.
 NOT_SUCCEEDED_STATUS = 1
+#: Uploads and downloads at once: more does not help one machine's network.
+AT_ONCE = 8
 
 
 @click.command(short_help="Run a function on files of yours.")
@@ -27,65 +36,132 @@ NOT_SUCCEEDED_STATUS = 1
 @click.option("--wait", is_flag=True, help="Follow the jobs to their end.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Fetch outputs into DIR/<job>/<key> (implies --wait).")  # fmt: skip
+@click.option("--again", is_flag=True,
+              help="Upload, and so run, also what was uploaded before.")  # fmt: skip
+@click.option("--at-once", type=click.IntRange(1, 64), default=AT_ONCE, show_default=True,
+              help="Uploads and downloads at the same time.")  # fmt: skip
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option("--endpoint-url", help="Where S3 and SQS are.")
 @click.option("--region", help="AWS region.")
 @scheduler_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 def run(
-    function: str, files: tuple[Path, ...], wait: bool, output: Path | None, timeout: str | None,
-    endpoint_url: str | None, region: str | None, scheduler: str | None, as_json: bool,
+    function: str, files: tuple[Path, ...], wait: bool, output: Path | None, again: bool,
+    at_once: int, timeout: str | None, endpoint_url: str | None, region: str | None,
+    scheduler: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Upload FILEs as inputs of FUNCTION; one job each.
 
-    With --wait, ends with 1 when a job did not succeed.
+    Repeat the command after Ctrl-C or a failure: a file that was uploaded with the same content for
+    the function as it is deployed now is not uploaded again; its job is followed, its outputs are
+    fetched where they are missing. With --wait, ends with 1 when a job did not succeed.
 
     \b
-    Example:  orchgpu run text-recognition sign.png --wait --output out
+    Example:  orchgpu run text-recognition sign.png menu.png --wait --output out
     """
     from contextlib import closing
 
     from corekit.units import parse_duration_s
+    from orchgpu.cli.batch import Progress
     from orchgpu.cli.cloud import JobCloud
 
     within_s = None if timeout is None else parse_duration_s(timeout)
-    with closing(JobCloud(endpoint_url, region)) as cloud:
+    follows = wait or output is not None
+    with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function(function)
-        for file in files:
-            cloud.check(deployed, file)  # all of them before the first upload
-        submitted = [cloud.submit(deployed, file, now_s=time.time()) for file in files]
-        if not wait and output is None:
-            _say_submitted(submitted, as_json=as_json)
-            return 0
-        jobs = _follow(cloud, scheduler_or_none(scheduler), submitted, within_s, quiet=as_json)
-        if output is not None:
-            _download(cloud, jobs, output)
+        _check(cloud, deployed, files)  # all of them before the first upload
+        address = _reachable(scheduler) if follows else None
+        progress = Progress(len(files), quiet=as_json, ids=follows)
+        try:
+            submitted = _submit(cloud, deployed, files, at_once, progress, again=again)
+            if not follows:
+                progress.end()
+                _say_submitted(submitted, as_json=as_json)
+                return 0
+            jobs = _follow(cloud, address, submitted, within_s, progress)
+            if output is not None:
+                _download(cloud, jobs, output, at_once)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "interrupted; what was uploaded goes on by itself, repeat the command to follow it"
+            ) from None
+        finally:
+            progress.end()
     _say_jobs(jobs, as_json=as_json)
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
 
 
+def _check(cloud: JobCloud, function: Function, files: Sequence[Path]) -> None:
+    """Raises INVALID for a file that cannot be an input, and for two that would be one."""
+    for file in files:
+        cloud.check(function, file)
+    for name, times in Counter(file.name for file in files).items():
+        if times > 1:
+            raise invalid(f"{times} of the files are named {name!r}: each would replace the other")
+
+
+def _reachable(given: str | None) -> str | None:
+    """The scheduler that can follow; None when none is known: results tell the end as well.
+
+    Raises UNAVAILABLE when it does not answer: nothing is uploaded then.
+    """
+    address = scheduler_or_none(given)
+
+    async def nothing(_client: SchedulerClient) -> None:
+        """That it answers is all that is asked."""
+
+    if address is not None:
+        ask(address, nothing)
+    return address
+
+
+def _submit(
+    cloud: JobCloud, function: Function, files: Sequence[Path], at_once: int, progress: Progress,
+    *, again: bool,
+) -> list[Submitted]:  # fmt: skip
+    from orchgpu.cli.batch import for_each
+
+    def submit(file: Path) -> tuple[Submitted, bool]:
+        before = None if again else cloud.submitted_before(function, file)
+        return before or cloud.submit(function, file, now_s=time.time()), before is not None
+
+    done = for_each(submit, files, at_once, lambda one: progress.uploaded(one[0], before=one[1]))
+    return [job for job, _ in done]
+
+
 def _follow(
-    cloud: JobCloud,
-    scheduler: str | None,
-    submitted: list[Submitted],
-    within_s: float | None,
-    *,
-    quiet: bool,
-) -> list[Followed]:
+    cloud: JobCloud, scheduler: str | None, submitted: list[Submitted], within_s: float | None,
+    progress: Progress,
+) -> list[Followed]:  # fmt: skip
     import asyncio
 
     from orchgpu.cli.follow import follow
-    from orchgpu.cli.report import say_nothing, say_progress
 
-    tell = say_nothing if quiet else say_progress
-    return asyncio.run(follow(cloud, scheduler, submitted, tell, within_s=within_s))
+    return asyncio.run(follow(cloud, scheduler, submitted, progress.told, within_s=within_s))
 
 
-def _download(cloud: JobCloud, jobs: list[Followed], output: Path) -> None:
-    for job in jobs:
-        for file in job.result.files if job.result is not None else ():
-            key = str(file["key"])
-            cloud.download(str(file["bucket"]), key, file_below(output / job.job_id, key))
+def _download(cloud: JobCloud, jobs: list[Followed], output: Path, at_once: int) -> None:
+    from orchgpu.cli.batch import for_each
+
+    wanted = [
+        (file, file_below(output / job.job_id, str(file["key"])))
+        for job in jobs
+        for file in (job.result.files if job.result is not None else ())
+    ]
+    missing = [(file, to) for file, to in wanted if not _fetched(to, str(file["sha256"]))]
+    for_each(
+        lambda one: cloud.download(str(one[0]["bucket"]), str(one[0]["key"]), one[1]),
+        missing, at_once, lambda _: None,
+    )  # fmt: skip
+
+
+def _fetched(file: Path, sha256: str) -> bool:
+    import hashlib
+
+    if not file.is_file():
+        return False
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == sha256
 
 
 def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:

@@ -22,6 +22,11 @@ _COLOURS = {
 JSON_VERSION = 1
 
 
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
+)
+
+
 def say_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output, and nothing else there."""
     click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=2))

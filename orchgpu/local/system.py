@@ -153,6 +153,11 @@ def healthy(process: ProcessRecord) -> bool:
         return False
 
 
+def ailing(system: SystemRecord) -> list[ProcessRecord]:
+    """Its programs that died or do not answer; their neighbours go on."""
+    return [process for process in system.processes if not healthy(process)]
+
+
 def survivors(system: SystemRecord) -> list[str]:
     """Names of its programs that still live; empty after a clean stop."""
     return [p.name for p in system.processes if p.birth and birth_of(p.pid) == p.birth]

@@ -188,7 +188,14 @@ def test_a_local_system_keeps_functions_over_down_and_up(
     status, out, err = orchgpu(environment, "doctor", hello[1], "--canary", hello[2], "--json")
     assert status == 0, out + err
     checks = [finding["check"] for finding in json.loads(out)["findings"]]
-    assert checks == ["cloud", "clock", "scheduler", "function hello-device", "canary"]
+    assert checks == [
+        "local system",
+        "cloud",
+        "clock",
+        "scheduler",
+        "function hello-device",
+        "canary",
+    ]
 
 
 def test_a_dead_program_is_shown_and_a_killed_supervisor_takes_all_along(
@@ -201,8 +208,13 @@ def test_a_dead_program_is_shown_and_a_killed_supervisor_takes_all_along(
     assert status == 8
     assert [p["name"] for p in json.loads(out)["processes"] if not p["healthy"]] == ["gpu-b"]
     status, _, err = orchgpu(environment, "up")
-    assert status == 0
+    assert status == 8
     assert "already running" in err
+    assert "gpu-b does not run" in err
+    status, out, _ = orchgpu(environment, "doctor", "--json")
+    findings = json.loads(out)["findings"]
+    assert [f["check"] for f in findings if not f["good"]] == ["local system"]
+    assert status == 1
     home = Path(environment["ORCHGPU_HOME"])
     os.kill(json.loads((home / "system.json").read_text())["supervisor_pid"], signal.SIGKILL)
     pids = [process["pid"] for process in up["processes"]]

@@ -1,0 +1,147 @@
+"""Commands about jobs against the embedded cloud in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from contract.result import Result
+from corekit.decode import encode
+from local_cloud.server.application import Options, running
+from orchgpu.cli import follow, scheduler
+from orchgpu.cli.main import _status_of
+from orchgpu.core.function import Function
+from orchgpu.local.programs import cloud_environment
+
+STATE = "orchgpu-state-000000000000-us-east-1"
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("cloud")
+    found: list[str] = []
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with running(Options(state=folder / "state")) as context:
+            found.append(context.endpoint)
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(60)
+    yield found[0]
+    stop.set()
+    thread.join(60)
+
+
+@pytest.fixture
+def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A deployed function `f`, and nobody who serves it."""
+    for name, value in cloud_environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ORCHGPU_SCHEDULER", raising=False)
+    monkeypatch.setattr(follow, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 0.05)
+    monkeypatch.chdir(tmp_path)
+    with closing(boto3.client("s3")) as client:
+        there = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
+        for bucket in {STATE, "inputs", "middle", "outputs"} - there:
+            client.create_bucket(Bucket=bucket)
+        versioned = {"Status": "Enabled"}  # as deploy makes them
+        client.put_bucket_versioning(Bucket="inputs", VersioningConfiguration=versioned)
+        for bucket in ("inputs", "middle", "outputs"):
+            for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+                client.delete_object(Bucket=bucket, Key=entry["Key"])
+        deploy(client, "1")
+        yield client
+
+
+def deploy(client: Any, revision: str) -> None:
+    function = Function(
+        name="f", revision=revision, queue_url="q", dead_letter_url="d", completion_url="c",
+        input_bucket="inputs", intermediate_bucket="middle",
+    )  # fmt: skip
+    body = json.dumps(encode(function)).encode()
+    client.put_object(Bucket=STATE, Key="functions/f.json", Body=body)
+
+
+def finished(client: Any, job: str, name: str) -> None:
+    client.put_object(Bucket="outputs", Key=name, Body=b"")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    result = Result(
+        job_id=job, state="SUCCEEDED", reason="NONE", attempt=1, nonce="n", exit_code=0,
+        files=[{"bucket": "outputs", "key": name, "size": 0, "sha256": empty}],
+        times={"EStart": 1.0, "EEnd": 2.0, "committed": 2.1}, log_tail="",
+    )  # fmt: skip
+    client.put_object(Bucket="middle", Key=f"results/{job}.json", Body=result.to_json())
+
+
+def inputs(client: Any) -> list[str]:
+    return [entry["Key"] for entry in client.list_objects_v2(Bucket="inputs").get("Contents", [])]
+
+
+def ids(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert _status_of(("run", "f", *arguments, "--json")) == 0
+    return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
+
+
+def test_a_repeated_run_uploads_what_is_missing_and_fetches_what_came(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    first = ids(capsys, "a", "b")
+    assert ids(capsys, "a", "b", "c")[:2] == first
+    assert inputs(s3) == ["a", "b", "c"]
+    (tmp_path / "b").write_text("other")
+    assert [old == new for old, new in zip(first, ids(capsys, "a", "b"), strict=True)] == [
+        True,
+        False,
+    ]
+    finished(s3, first[0], "a.out")
+    assert ids(capsys, "a", "--wait", "--output", "got") == [first[0]]
+    assert (tmp_path / "got" / first[0] / "a.out").is_file()
+    assert ids(capsys, "a", "--again") != [first[0]]
+
+
+def test_a_changed_function_runs_the_same_file_again(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("a")
+    first = ids(capsys, "a")
+    assert ids(capsys, "a") == first
+    deploy(s3, "2")
+    assert ids(capsys, "a") != first
+
+
+def test_nothing_is_uploaded_when_the_scheduler_that_should_follow_is_down(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("a")
+    assert _status_of(("run", "f", "a", "--wait", "--scheduler", "127.0.0.1:1")) == 8
+    assert inputs(s3) == []
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+
+
+def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("a")
+    assert _status_of(("run", "f", "a", "--wait", "--timeout", "50ms")) == 9
+    shown = capsys.readouterr()
+    assert "uploaded: j" in shown.err
+    assert "not received yet" in shown.err
+    assert "UPLOADED" not in shown.err

@@ -1,0 +1,114 @@
+"""The same work for many, some at once, and what is shown of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import click
+import pytest
+
+from corekit.errors import AppError, invalid
+from orchgpu.cli.batch import BAR_WIDTH, Progress, bar, for_each
+from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.follow import Followed
+from orchgpu.cli.main import interrupted
+from orchgpu.cli.run import _check, _fetched
+from orchgpu.core.function import Function
+
+FUNCTION = Function(
+    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
+    input_bucket="in", intermediate_bucket="mid",
+)  # fmt: skip
+
+
+def submitted(name: str) -> Submitted:
+    return Submitted(
+        function=FUNCTION, file=Path(name), key=name, job_ids=(f"j-{name}",), uploaded_s=100.0
+    )
+
+
+def test_answers_come_in_the_order_of_the_things_and_not_more_work_at_once() -> None:
+    running, most, lock = [0], [0], threading.Lock()
+
+    def work(thing: int) -> int:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        with lock:
+            running[0] -= 1
+        return thing * 2
+
+    told: list[int] = []
+    assert for_each(work, range(50), 3, told.append) == [thing * 2 for thing in range(50)]
+    assert sorted(told) == [thing * 2 for thing in range(50)]
+    assert most[0] <= 3
+
+
+def test_after_a_failure_nothing_new_begins() -> None:
+    begun: list[int] = []
+
+    def work(thing: int) -> None:
+        begun.append(thing)
+        if thing == 2:
+            raise invalid("no")
+
+    with pytest.raises(AppError, match="no"):
+        for_each(work, range(2_000), 1, lambda _: None)
+    assert begun == [0, 1, 2]
+
+
+def test_a_bar_is_as_full_as_the_work() -> None:
+    assert bar(0, 4) == f"[{' ' * BAR_WIDTH}] 0/4"
+    assert bar(4, 4) == f"[{'#' * BAR_WIDTH}] 4/4"
+    assert bar(1, 2).count("#") == BAR_WIDTH // 2
+
+
+def test_without_a_terminal_every_news_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(2, quiet=False, ids=True)
+    progress.uploaded(submitted("a"), before=False)
+    progress.uploaded(submitted("b"), before=True)
+    job = Followed(submitted=submitted("a"), job_id="j-a")
+    progress.told(job)
+    job.state = "RUNNING"
+    progress.told(job)
+    progress.end()
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert [line.split(None, 1) for line in shown.err.splitlines()] == [
+        ["a", "uploaded: j-a"],
+        ["b", "uploaded before: j-b"],
+        ["a", "not received yet"],
+        ["a", "RUNNING"],
+    ]
+
+
+def test_two_files_that_would_be_one_input_are_refused(tmp_path: Path) -> None:
+    files = [tmp_path / "x" / "q", tmp_path / "y" / "q"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("q")
+    with pytest.raises(AppError, match="2 of the files are named 'q'"):
+        _check(JobCloud(), FUNCTION, files)
+    _check(JobCloud(), FUNCTION, files[:1])
+
+
+def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert not _fetched(file, empty)
+    file.write_bytes(b"")
+    assert _fetched(file, empty)
+    file.write_bytes(b"x")
+    assert not _fetched(file, empty)
+
+
+def test_an_interrupted_command_may_say_how_it_goes_on() -> None:
+    def aborted(cause: BaseException) -> click.Abort:
+        try:
+            raise click.Abort from cause
+        except click.Abort as abort:
+            return abort
+
+    assert interrupted(aborted(KeyboardInterrupt("interrupted; repeat"))) == "interrupted; repeat"
+    assert interrupted(aborted(KeyboardInterrupt())) == "interrupted"
