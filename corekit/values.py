@@ -32,9 +32,12 @@ else:
 
     def replace(value: Any, /, **changes: Any) -> Any:
         """`dataclasses.replace`, in C for a struct."""
-        if isinstance(value, msgspec.Struct):
-            return msgspec.structs.replace(value, **changes)
+        if type(type(value)) is _Values:
+            return _replaced(value, **changes)
         return dataclasses.replace(value, **changes)
+
+
+_replaced = msgspec.structs.replace
 
 
 class _Values(msgspec.StructMeta):

@@ -76,6 +76,7 @@ def fresh(make: Make) -> Shape:
     )  # fmt: skip
 
 
+_UP, _OK = HostState.UP, Health.OK
 _HOST_REASONS = {
     HostState.DRAINED: NoFit.DRAINED,
     HostState.LOST: NoFit.HOST_LOST,
@@ -121,6 +122,8 @@ def never(request: Request, made: Make | Shape) -> NoFit | None:
 
 def away(shape: Shape) -> NoFit | None:
     """Why the device serves nobody now: its host or its health."""
+    if shape.host_state is _UP and shape.health is _OK:
+        return None
     return _HOST_REASONS.get(shape.host_state) or _HEALTH_REASONS.get(shape.health)
 
 

@@ -298,10 +298,11 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
 def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
     """`current_shape` of a device that differs from `before` in nothing but what is lent of it."""
     exclusive = entry.exclusive is not None
-    return Shape._make((
-        *before[:8], before.memory_mib - entry.promised_mib, COMPUTE_PCT_MAX - entry.promised_pct,
+    lent = (
+        before.memory_mib - entry.promised_mib, COMPUTE_PCT_MAX - entry.promised_pct,
         exclusive, not exclusive and bool(entry.shares), before.kept_for,
-    ))  # fmt: skip
+    )  # fmt: skip
+    return tuple.__new__(Shape, before[:8] + lent)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

@@ -89,13 +89,9 @@ class SchedulerMachine:
     # ------------------------------------------------------------------ routing
 
     def _route(self, turn: Turn, event: on.Event) -> None:
-        if isinstance(event, on.Asked):
-            sessions.heard(turn, event.session)
-        elif isinstance(event, (on.LeaseSessionTold, on.CutTold)):
-            host = self.state.inventory.hosts.get(event.host)
-            if host is not None:
-                hosts.heard(turn, host)
-        if isinstance(event, on.Ticked):
+        if (prove := _PROOFS.get(type(event))) is not None:
+            prove(turn, event)
+        if type(event) is on.Ticked:
             self._ticked(turn)
         else:
             HANDLERS[type(event)](turn, event)
@@ -145,6 +141,16 @@ def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:
     turn.reply(event.reply_to, do.Done())
 
 
+def _session_lives(turn: Turn, event: on.Asked) -> None:
+    sessions.heard(turn, event.session)
+
+
+def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.CutTold) -> None:
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is not None:
+        hosts.heard(turn, host)
+
+
 #: What each event is decided by; `Ticked` alone is the machine's own.
 HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
@@ -161,4 +167,10 @@ HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.AttemptFailed: records.fail_attempt, on.FinishAsked: records.finish,
     on.ReopenAsked: records.reopen,
     **dict.fromkeys(get_args(views.Question), views.answer),
+}  # fmt: skip
+
+#: Whose life an event proves before it is decided.
+_PROOFS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
+    **{event: _session_lives for event in HANDLERS if issubclass(event, on.Asked)},
+    on.LeaseSessionTold: _host_lives, on.CutTold: _host_lives,
 }  # fmt: skip

@@ -144,13 +144,11 @@ class WaitingQueue:
         self._leave(waiting)
         self.set_aside.setdefault(waiting.session, {})[attempt] = None
 
-    def back_in_line(self, session: SessionId) -> bool:
-        """The session lives: what was set aside is at its old place; False when nothing was."""
-        attempts = self.set_aside.pop(session, None)
-        for attempt in attempts or ():
+    def back_in_line(self, session: SessionId) -> None:
+        """The session lives: what was set aside is at its old place."""
+        for attempt in self.set_aside.pop(session, ()):
             self._join(self.entries[attempt])
             self.wake(attempt)
-        return bool(attempts)
 
     def wake(self, attempt: str) -> None:
         """Judge this request, and those of its kin, against everything."""

@@ -29,7 +29,8 @@ def heard(turn: Turn, session: SessionId) -> None:
         gone_s = turn.at_s + turn.budget.client_gone_s
         turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
     turn.state.sessions[session] = turn.at_s
-    if turn.state.queue.back_in_line(session):
+    if session in turn.state.queue.set_aside:
+        turn.state.queue.back_in_line(session)
         turn.capacity_freed = True
 
 

@@ -46,6 +46,9 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Resize: on.ResizeAsked,
 }  # fmt: skip
 
+#: Ops that may grant something.
+_GRANTS = frozenset({requester.Attempt, requester.Reserve})
+
 
 class Room(Protocol):
     """What the desk asks of the journal."""
@@ -100,7 +103,7 @@ class Desk:
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
         value = body.read(cls, op)
         self._gate.may(caller, op, value)
-        if isinstance(value, (requester.Attempt, requester.Reserve)) and not self._room.has_room:
+        if cls in _GRANTS and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)
         asked = _fields_of(value)

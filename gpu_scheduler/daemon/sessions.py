@@ -6,6 +6,7 @@ the connection on which its newest hello was welcomed; an older one of the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from corekit.decode import encode, encode_json
@@ -46,6 +47,11 @@ class Switchboard:
         self._next = 0
         self._sessions: dict[str, Line] = {}
         self._hosts: dict[str, Line] = {}
+        #: What the wire has with secrets, which the core does not know.
+        self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
+            do.AttemptAnswer: self._attempt, do.AdoptAnswer: self._adopted,
+            do.GrantedPush: self._granted_push, do.HostWelcome: self._welcome,
+        }  # fmt: skip
 
     # --- connections
 
@@ -82,10 +88,8 @@ class Switchboard:
 
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
-        if isinstance(action.answer, do.AttemptAnswer):
-            self._metrics.outcomes[action.answer.outcome.value] += 1
         if sink is not None:
-            sink.answer(id_, action.answer, encode_json(self._wire(action.answer)))
+            sink.answer(id_, action.answer, self._text(action.answer))
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
@@ -99,7 +103,7 @@ class Switchboard:
         if line is None:
             return
         self._metrics.pushes += 1
-        line.push(do.PUSH_NAMES[type(push)], encode_json(self._wire(push)))
+        line.push(do.PUSH_NAMES[type(push)], self._text(push))
 
     def install(self, action: do.InstallOnHost) -> None:
         if line := self._hosts.get(action.host):
@@ -129,24 +133,29 @@ class Switchboard:
         number, _, id_ = reply_to.partition(".")
         return self._sinks.get(int(number)), int(id_)
 
-    def _wire(self, value: do.Answer | do.Push) -> Any:
-        """The value as the wire has it: with the secrets, which the core does not know."""
-        match value:
-            case do.AttemptAnswer(granted=do.Granted() as granted):
-                return answers.AttemptOutcome(
-                    outcome=value.outcome, granted=self._granted(granted), record=value.record
-                )
-            case do.AdoptAnswer(granted=do.Granted() as granted):
-                return answers.Adopted(record=value.record, granted=self._granted(granted))
-            case do.GrantedPush():
-                return answers.GrantedPush(
-                    holder=value.holder, attempt=value.attempt, granted=self._granted(value.granted)
-                )
-            case do.HostWelcome():
-                installs = tuple(self._install(i, i.shares[0].host) for i in value.installs)
-                return host_words.HostWelcome(epoch=value.epoch, installs=installs)
-            case _:
-                return value
+    def _text(self, value: do.Answer | do.Push) -> bytes:
+        form = self._with_secrets.get(type(value))
+        return encode_json(value if form is None else form(value))
+
+    def _attempt(self, value: do.AttemptAnswer) -> do.AttemptAnswer | answers.AttemptOutcome:
+        self._metrics.outcomes[value.outcome.value] += 1
+        if value.granted is None:
+            return value
+        granted = self._granted(value.granted)
+        return answers.AttemptOutcome(outcome=value.outcome, granted=granted, record=value.record)
+
+    def _adopted(self, value: do.AdoptAnswer) -> do.AdoptAnswer | answers.Adopted:
+        if value.granted is None:
+            return value
+        return answers.Adopted(record=value.record, granted=self._granted(value.granted))
+
+    def _granted_push(self, value: do.GrantedPush) -> answers.GrantedPush:
+        granted = self._granted(value.granted)
+        return answers.GrantedPush(holder=value.holder, attempt=value.attempt, granted=granted)
+
+    def _welcome(self, value: do.HostWelcome) -> host_words.HostWelcome:
+        installs = tuple(self._install(i, i.shares[0].host) for i in value.installs)
+        return host_words.HostWelcome(epoch=value.epoch, installs=installs)
 
     def _granted(self, granted: do.Granted) -> GrantedLease:
         lease = granted.lease

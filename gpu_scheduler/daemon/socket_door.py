@@ -163,9 +163,9 @@ class Connection(asyncio.Protocol):
     # --- Sink and Line
 
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
-        if isinstance(answer, do.SessionWelcome) and self._session is not None:
+        if type(answer) is do.SessionWelcome and self._session is not None:
             self._switchboard.bind_session(self._session, self)
-        elif isinstance(answer, do.HostWelcome) and self._host is not None:
+        elif type(answer) is do.HostWelcome and self._host is not None:
             self._switchboard.bind_host(self._host, self)
         try:
             self._write(ok_line(id_, text))
