@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
 
 from corekit.ids import HostId
 from corekit.values import replace
@@ -16,34 +17,15 @@ from gpu_scheduler.model import LeaseState
 def apply_part(state: State, part: do.Part) -> None:
     """Bring one part into the state."""
     state.position += 1
-    match part:  # what is frequent comes first
-        case do.LeaseChanged():
-            _changed(state, part)
-        case do.LeaseGranted():
-            _granted(state, part)
-        case do.LeaseProlonged() | do.LeaseResized() | do.LeaseTransferred():
-            _rewritten(state, part)
-        case do.RecordWritten():
-            state.set_record(part.record)
-        case do.RequestQueued():
-            state.queue.put(part.waiting)
-        case do.RequestDropped():
-            state.queue.drop(part.attempt)
-        case do.EpochStarted():
-            state.epoch, state.position = part.epoch, part.position
-        case (
-            do.InventoryDeclared() | do.HostRegistered() | do.HostDrained() | do.DeviceDrained()
-            | do.DeviceChanged() | do.HostForgotten()
-        ):  # fmt: skip
-            _known(state, part)
-        case do.ParameterSet():
-            state.set_parameter(part.name, part.value)
-        case do.TenantUsed():
-            state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
-        case do.RecordForgotten():
-            state.forget_record(part.holder)
-        case _:
-            assert_never(part)
+    _EFFECTS[type(part)](state, part)
+
+
+def _began(state: State, part: do.EpochStarted) -> None:
+    state.epoch, state.position = part.epoch, part.position
+
+
+def _used(state: State, part: do.TenantUsed) -> None:
+    state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
 
 
 def _known(
@@ -77,18 +59,12 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
     return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
 
 
-def _rewritten(
-    state: State, part: do.LeaseProlonged | do.LeaseResized | do.LeaseTransferred
-) -> None:
-    match part:
-        case do.LeaseProlonged():
-            state.leases[part.lease].lease_s = part.lease_s
-        case do.LeaseResized():
-            _resized(state, state.leases[part.lease], part.compute_limit_pct)
-        case do.LeaseTransferred():
-            state.leases[part.lease].session = part.session
-        case _:
-            assert_never(part)
+def _prolonged(state: State, part: do.LeaseProlonged) -> None:
+    state.leases[part.lease].lease_s = part.lease_s
+
+
+def _transferred(state: State, part: do.LeaseTransferred) -> None:
+    state.leases[part.lease].session = part.session
 
 
 def _granted(state: State, part: do.LeaseGranted) -> None:
@@ -125,7 +101,8 @@ def _changed(state: State, part: do.LeaseChanged) -> None:
         _ended(state, entry)
 
 
-def _resized(state: State, entry: LeaseEntry, limit_pct: int) -> None:
+def _resized(state: State, part: do.LeaseResized) -> None:
+    entry, limit_pct = state.leases[part.lease], part.compute_limit_pct
     entry.request = replace(entry.request, compute_limit_pct=limit_pct)
     shares = tuple(replace(share, compute_limit_pct=limit_pct) for share in entry.lease.shares)
     entry.lease = replace(entry.lease, shares=shares)
@@ -152,3 +129,19 @@ def _ended(state: State, entry: LeaseEntry) -> None:
         host = state.inventory.hosts.get(share.host)
         if host is not None:
             host.leases.pop(lease.id, None)
+
+
+#: What each part does; one for every class of `changes.Part`.
+_EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
+    do.LeaseGranted: _granted, do.LeaseChanged: _changed, do.LeaseProlonged: _prolonged,
+    do.LeaseResized: _resized, do.LeaseTransferred: _transferred,
+    do.RecordWritten: lambda state, part: state.set_record(part.record),
+    do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
+    do.RequestQueued: lambda state, part: state.queue.put(part.waiting),
+    do.RequestDropped: lambda state, part: state.queue.drop(part.attempt),
+    do.EpochStarted: _began,
+    do.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
+    do.TenantUsed: _used,
+    do.InventoryDeclared: _known, do.HostRegistered: _known, do.HostDrained: _known,
+    do.DeviceDrained: _known, do.DeviceChanged: _known, do.HostForgotten: _known,
+}  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from corekit.errors import ErrorCode
-from corekit.ids import HostId, LeaseId, SessionId
+from corekit.ids import DeviceId, HostId, LeaseId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
@@ -20,7 +20,17 @@ from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.search import Found
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Door, EndReason, Hold, Lease, LeaseState, Record, Sharing, Step
+from gpu_scheduler.model import (
+    Door,
+    EndReason,
+    Hold,
+    Lease,
+    LeaseState,
+    Record,
+    Share,
+    Sharing,
+    Step,
+)
 
 #: In a record's times, beside the steps: when the lease of its newest attempt ended.
 LEASE_ENDED = "LEASE_ENDED"
@@ -30,37 +40,36 @@ LEASE_ENDED = "LEASE_ENDED"
 
 def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
     """Commit what was found, checked once more. The caller writes the record and tells."""
-    inventory, waiting, devices = turn.state.inventory, found.waiting, found.devices
-    for device in devices:
-        reason = fits(waiting.request, inventory.shape_of(device), found.behalf)
+    waiting, request = found.waiting, found.waiting.request
+    shares: dict[DeviceId, Share] = {}
+    for device in found.devices:
+        entry = turn.state.inventory.devices[device]
+        reason = fits(request, turn.state.inventory.shape_of(device), found.behalf)
         assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
-    assert len(set(devices)) == waiting.request.count, f"{waiting.attempt}: all devices or none"
-    begins = waiting.hold is Hold.DEADLINE and accepted
+        shares[device] = share_of(request, entry.device, entry.host)
+    assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
+    by_time = waiting.hold is Hold.DEADLINE
     lease = Lease(
         id=_new_id(turn), attempt=waiting.attempt, holder=waiting.holder,
         fence=turn.state.position + 1,
-        state=LeaseState.ACTIVE if begins else LeaseState.RESERVED,
-        shares=tuple(
-            share_of(waiting.request, entry.device, entry.host)
-            for entry in (inventory.devices[device] for device in devices)
-        ),
-        tenant=waiting.request.tenant, hold=waiting.hold,
-        door=Door.PORT if waiting.hold is Hold.DEADLINE else Door.GATEWAY,
+        state=LeaseState.ACTIVE if by_time and accepted else LeaseState.RESERVED,
+        shares=tuple(shares.values()), tenant=request.tenant, hold=waiting.hold,
+        door=Door.PORT if by_time else Door.GATEWAY,
     )  # fmt: skip
     turn.emit(
         to.LeaseGranted(
-            lease=lease, request=waiting.request,
+            lease=lease, request=request,
             session=waiting.session if waiting.holder is None else None,
             waiting_since_s=waiting.waiting_since_s, lease_s=waiting.lease_s,
             granted_s=turn.wall_s, accepted=accepted,
         )
     )  # fmt: skip
-    entry = turn.state.leases[lease.id]
-    turn.set_deadline(entry, _first_deadline_s(turn, entry))
-    for host in turn.hosts_of(entry):
-        turn.act(do.InstallOnHost(host=host, install=turn.install(entry, host)))
-    tell(turn, entry, owner=None)
-    return entry
+    granted = turn.state.leases[lease.id]
+    turn.set_deadline(granted, _first_deadline_s(turn, granted))
+    for host in turn.hosts_of(granted):
+        turn.act(do.InstallOnHost(host=host, install=turn.install(granted, host)))
+    tell(turn, granted, owner=None)
+    return granted
 
 
 def _new_id(turn: Turn) -> LeaseId:
@@ -187,7 +196,8 @@ def _stage(turn: Turn, entry: LeaseEntry, event: on.StagedTold) -> Record:
     if lease.state is not LeaseState.RESERVED:  # its session was faster than this message
         stamped = {**record.times, Step.STAGED.value: turn.wall_s}
         record = replace(record, times=stamped)
-        return turn.write(record, strikes=0)
+        step = Step.STAGED if lease.hold is Hold.DEADLINE else None  # nobody will open it
+        return turn.write(record, step, strikes=0)
     turn.set_deadline(entry, event.connect_by_s)
     for host in turn.hosts_of(entry):
         turn.act(do.StagedOnHost(host=host, lease=lease.id, connect_by_s=event.connect_by_s))

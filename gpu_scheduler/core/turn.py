@@ -77,11 +77,11 @@ class Turn:
 
     def granted(self, entry: LeaseEntry) -> do.Granted:
         hosts = self.state.inventory.hosts
-        gateways: dict[str, str] = {
-            share.host: gateway
-            for share in entry.lease.shares
-            if (gateway := hosts[share.host].gateway) is not None
-        }
+        gateways: dict[str, str] = {}
+        for share in entry.lease.shares:
+            gateway = hosts[share.host].gateway
+            if gateway is not None:
+                gateways[share.host] = gateway
         return do.Granted(lease=entry.lease, epoch=self.state.epoch, gateways=gateways)
 
     def install(self, entry: LeaseEntry, host: HostId) -> do.Install:
