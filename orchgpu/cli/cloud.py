@@ -253,15 +253,23 @@ class JobCloud:
             answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
 
-    def clock_ahead_s(self) -> float | None:
-        """By how much the store's clock is ahead of ours, to a second; None: it does not say."""
-        with self._translated(f"s3:ListObjectsV2 {self._state_bucket}"):
-            answer = self.s3.list_objects_v2(Bucket=self._state_bucket, MaxKeys=1)
+    def identity(self) -> tuple[str, float | None]:
+        """As whom we are known, and by how much the cloud's clock is ahead, to a second.
+
+        STS answers everybody whose keys are good, whatever they may do. None: it does not say.
+        """
+        client = self._client("sts")
+        try:
+            with self._translated("sts:GetCallerIdentity"):
+                answer = client.get_caller_identity()
+        finally:
+            client.close()
         said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         try:
-            return parsedate_to_datetime(said).timestamp() - time.time() if said else None
+            ahead_s = parsedate_to_datetime(said).timestamp() - time.time() if said else None
         except ValueError:
-            return None
+            ahead_s = None
+        return str(answer["Arn"]), ahead_s
 
     def missing(self, function: Function) -> list[str]:
         """What a deploy made for the function and is not there now, as `kind/name`."""

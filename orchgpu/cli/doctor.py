@@ -87,7 +87,7 @@ def _checks(
     if system is not None:
         yield checked("local system", lambda: told_processes(system))
     yield checked("cloud", lambda: _cloud(cloud, names, functions))
-    yield checked("clock", lambda: told_skew(cloud.clock_ahead_s()))
+    yield checked("clock", lambda: told_skew(cloud.identity()[1]))
     yield checked("scheduler", lambda: _scheduler(scheduler))
     for function in functions:
         yield checked(f"function {function.name}", partial(_deployed, cloud, function))
@@ -117,8 +117,9 @@ def told_processes(system: SystemRecord) -> str:
 def _cloud(cloud: JobCloud, names: tuple[str, ...], functions: list[Function]) -> str:
     found = [cloud.function(name) for name in names] if names else cloud.functions()
     functions += found
+    known_as, _ = cloud.identity()
     listed = ", ".join(function.name for function in found)
-    return f"it answers; deployed: {listed or 'nothing'}"
+    return f"it answers {known_as}; deployed: {listed or 'nothing'}"
 
 
 def told_skew(ahead_s: float | None) -> str:
