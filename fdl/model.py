@@ -157,6 +157,7 @@ class Gpu:
             priority=self.priority,
             tenant=self.tenant,
             warm_key=self.warm_key,
+            middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,
             max_wait_s=self.max_wait_s,

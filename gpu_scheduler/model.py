@@ -102,6 +102,7 @@ class Request:
     tenant: str = "default"
     warm_key: str | None = None  #: model or module hash that should already be resident
     advisory: bool = False  #: True: devices watched by ssgm-monitor alone (no gateway) will do
+    middleware: str | None = None  #: its hosts must offer this one: "rcuda"; None = no matter
     min_driver: str | None = None  #: lowest driver version that will do: "550.54"
     min_runtime: str | None = None  #: lowest CUDA or OpenCL version that will do: "12.4"
     max_wait_s: float | None = None  #: a waiting request is refused as busy after this
@@ -143,6 +144,7 @@ def _wrong_words(asked: Request) -> Iterator[str]:
     for what, names in (
         ("tenant", (asked.tenant,)), ("models:", asked.models),
         ("warm_key", () if asked.warm_key is None else (asked.warm_key,)),
+        ("middleware", () if asked.middleware is None else (asked.middleware,)),
     ):  # fmt: skip
         for name in names:
             if (problem := wrong_name(what, name)) is not None:
@@ -262,6 +264,8 @@ class Lease:
     tenant: str = "default"
     hold: Hold = Hold.SESSION
     door: Door = Door.GATEWAY
+    sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
+    doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own
     end_reason: EndReason | None = None
     end_detail: str = ""
 
@@ -333,6 +337,7 @@ class NoFit(StrEnum):
     DRAINED = "DRAINED"
     SUSPECT = "SUSPECT"
     BAD = "BAD"
+    MIDDLEWARE = "MIDDLEWARE"  #: its host does not offer the wanted one
     ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
     SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
     COUNT = "COUNT"  #: of no one device: too few are known
@@ -358,7 +363,7 @@ class DeviceVerdict:
 class Shortage:
     """What an impossible request wants and all known devices together do not have."""
 
-    what: NoFit  #: KIND, MODEL, ADVISORY, DRIVER, RUNTIME, MEMORY, SAME_HOST or COUNT
+    what: NoFit  #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, MEMORY, SAME_HOST or COUNT
     wanted: str
     most: str  #: the most, or the newest, that is known; the kinds or models that are
 

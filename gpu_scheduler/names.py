@@ -12,13 +12,11 @@ from corekit.errors import invalid
 
 #: Ids are names, not texts; ours have fewer than 100 characters.
 NAME_CHARS_MAX = 256
-#: Controls, invisible spaces and joiners, marks of direction, line separators, half characters.
-_UNSEEN = (
-    r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
-)
-#: The same rule for JSON Schema.
+#: Controls, invisible spaces and joiners, marks of direction, line separators.
+_UNSEEN = r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+#: The same rule for JSON Schema, whose texts have no half characters.
 NAME_PATTERN = f"^[^{_UNSEEN}]*$"
-_SEEN = re.compile(f"[^{_UNSEEN}]*")
+_SEEN = re.compile(rf"[^{_UNSEEN}\ud800-\udfff]*")
 
 
 def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:

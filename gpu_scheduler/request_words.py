@@ -89,6 +89,10 @@ _COUNT_AND_KIND = (
         help="Lowest CUDA or OpenCL version that will do.",
     ),
     Word(
+        key="middleware", field="middleware", metavar="NAME", parse=_name, example="rcuda",
+        help="Only hosts that offer this remote-GPU software; any when not given.",
+    ),
+    Word(
         key="advisory", field="advisory", metavar="", switch=True, parse=bool, example="",
         help="Devices that only ssgm-monitor watches will do: nobody enforces leases there.",
     ),

@@ -138,6 +138,7 @@ class HostView:
     incarnation: str
     silent_s: float  #: since its last message
     devices: tuple[DeviceView, ...]
+    middlewares: tuple[str, ...] = ()  #: that requests may name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

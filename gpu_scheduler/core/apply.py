@@ -39,7 +39,9 @@ def _known(
             inventory.declared = part.devices
         case do.HostRegistered():
             before = _capacity(inventory, part.host)
-            inventory.register(part.host, part.incarnation, part.gateway, part.devices)
+            inventory.register(
+                part.host, part.incarnation, part.gateway, part.devices, part.middlewares
+            )
             state.tenants.resize(before, _capacity(inventory, part.host))
         case do.HostDrained():
             inventory.set_drained(part.host, part.drained)

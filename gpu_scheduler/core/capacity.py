@@ -15,7 +15,8 @@ from gpu_scheduler.model import NoFit, Placement, Request, Shortage
 
 #: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
 _REASONS = (
-    NoFit.KIND, NoFit.MODEL, NoFit.ADVISORY, NoFit.DRIVER, NoFit.RUNTIME, NoFit.MEMORY,
+    NoFit.KIND, NoFit.MODEL, NoFit.MIDDLEWARE, NoFit.ADVISORY, NoFit.DRIVER, NoFit.RUNTIME,
+    NoFit.MEMORY,
 )  # fmt: skip
 
 
@@ -51,8 +52,11 @@ def _devices_ever(request: Request, inventory: Inventory, on_one: bool) -> int:
 
 def _makes_by_host(inventory: Inventory) -> Iterator[list[Make]]:
     for host in inventory.hosts.values():
-        gateway = host.gateway is not None
-        yield [make_of(entry.device, gateway=gateway) for entry in host.devices.values()]
+        gateway, offered = host.gateway is not None, host.middlewares
+        yield [
+            make_of(entry.device, gateway=gateway, middlewares=offered)
+            for entry in host.devices.values()
+        ]
 
 
 # ---------------------------------------------------------------------- the largest fit
@@ -72,8 +76,8 @@ def largest(request: Request, inventory: Inventory) -> Request | None:
         return None
     return replace(
         request, count=found.count, memory_mib=found.memory_mib, kinds=found.kinds,
-        models=found.models, advisory=found.advisory, min_driver=found.min_driver,
-        min_runtime=found.min_runtime,
+        models=found.models, middleware=found.middleware, advisory=found.advisory,
+        min_driver=found.min_driver, min_runtime=found.min_runtime,
     )  # fmt: skip
 
 
@@ -95,6 +99,8 @@ def _relaxed(request: Request, inventory: Inventory) -> Request:
                 relaxed = replace(relaxed, kinds=())
             case NoFit.MODEL:
                 relaxed = replace(relaxed, models=())
+            case NoFit.MIDDLEWARE:
+                relaxed = replace(relaxed, middleware=None)
             case NoFit.ADVISORY:
                 relaxed = replace(relaxed, advisory=True)
             case NoFit.DRIVER:
@@ -169,6 +175,9 @@ def _in_words(what: NoFit, request: Request, makes: list[Make]) -> tuple[str, st
             return "/".join(request.kinds), _listed(make.kind for make in makes)
         case NoFit.MODEL:
             return "/".join(request.models), _listed(make.model for make in makes)
+        case NoFit.MIDDLEWARE:
+            offered = (name for make in makes for name in make.middlewares or ())
+            return f"middleware {request.middleware}", _listed(offered) or "none"
         case NoFit.DRIVER:
             newest = max(make.driver for make in makes)
             return f"driver {request.min_driver}", _dotted(newest)

@@ -40,6 +40,7 @@ class HostRegistered:
     incarnation: str
     gateway: str | None
     devices: tuple[Device, ...]  #: all ever seen there; `resident` left out
+    middlewares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -323,6 +323,7 @@ class HostHello(HostSaid):
     devices: tuple[Device, ...]
     epoch_seen: int
     installed: tuple[LeaseId, ...]
+    middlewares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,8 @@ def wanted(request: Request) -> str:
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
+    if request.middleware:
+        parts.append(f"middleware {request.middleware}")
     if request.min_driver:
         parts.append(f"driver {request.min_driver}")
     if request.min_runtime:
@@ -142,6 +144,7 @@ _WORDS = {
     NoFit.DRAINED: "drained",
     NoFit.SUSPECT: "under suspicion until a clean check",
     NoFit.BAD: "bad",
+    NoFit.MIDDLEWARE: "on hosts without that middleware",
     NoFit.ADVISORY: "without a gateway",
     NoFit.SAME_HOST: "fitting, but too few on one host",
     NoFit.RESERVED_FOR_HEAD: "kept for an earlier request",
@@ -150,6 +153,7 @@ _WORDS = {
 _SHORT = {
     NoFit.KIND: "there is only {most}",
     NoFit.MODEL: "there is only {most}",
+    NoFit.MIDDLEWARE: "such hosts offer {most}",
     NoFit.ADVISORY: "no such host has a gateway",
     NoFit.DRIVER: "driver {most} is the newest",
     NoFit.RUNTIME: "runtime {most} is the newest",

@@ -31,6 +31,7 @@ class Make(NamedTuple):
     model: str
     memory_mib: int  #: of the whole device
     gateway: bool  #: False: advisory, watched by a monitor alone
+    middlewares: tuple[str, ...] | None  #: that its host offers; None = not known yet: any
     driver: Version
     runtime: Version
 
@@ -42,6 +43,7 @@ class Shape(NamedTuple):
     model: str
     memory_mib: int
     gateway: bool
+    middlewares: tuple[str, ...] | None
     driver: Version
     runtime: Version
     host_state: HostState
@@ -54,16 +56,17 @@ class Shape(NamedTuple):
 
     @property
     def make(self) -> Make:
-        return Make(*self[:6])
+        return Make(*self[:7])
 
     def made_as(self, other: Shape) -> bool:
         """True when both are of one make."""
-        return self[:6] == other[:6]
+        return self[:7] == other[:7]
 
 
-def make_of(device: Device, *, gateway: bool) -> Make:
+def make_of(device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None) -> Make:
     return Make(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib, gateway=gateway,
+        middlewares=middlewares,
         driver=parse_version(device.driver), runtime=parse_version(device.runtime),
     )  # fmt: skip
 
@@ -109,6 +112,9 @@ def never(request: Request, made: Make | Shape) -> NoFit | None:
         return NoFit.KIND
     if request.models and made.model not in request.models:
         return NoFit.MODEL
+    offered = made.middlewares
+    if request.middleware is not None and offered is not None and request.middleware not in offered:
+        return NoFit.MIDDLEWARE
     if not made.gateway and not request.advisory:
         return NoFit.ADVISORY
     if request.min_driver and made.driver < parse_version(request.min_driver):

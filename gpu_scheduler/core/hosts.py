@@ -31,8 +31,12 @@ def hello(turn: Turn, event: on.HostHello) -> None:
         turn.refuse(event.reply_to, *problem)
         return
     known = turn.state.inventory.hosts.get(event.host)
+    before = () if known is None else known.middlewares
     restarted = known is not None and known.incarnation != event.incarnation
-    host = _know(turn, event.host, event.incarnation, event.gateway, event.devices)
+    said = (event.incarnation, event.gateway, event.middlewares)
+    host = _know(turn, event.host, said, event.devices)
+    if known is not None and not set(before) <= set(event.middlewares):
+        dispatch.judge_again(turn)  # who waits for what is gone waits for nothing
     _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
     heard(turn, host)
     installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
@@ -76,23 +80,27 @@ def _usage_problem(host: HostEntry, event: on.HostReported) -> tuple[ErrorCode, 
     return None
 
 
-def _know(
-    turn: Turn, host: HostId, incarnation: str, gateway: str | None, devices: tuple[Device, ...]
-) -> HostEntry:
+#: Incarnation, gateway and middlewares of a host.
+_Said = tuple[str, str | None, tuple[str, ...]]
+
+
+def _know(turn: Turn, host: HostId, about: _Said, devices: tuple[Device, ...]) -> HostEntry:
     """Journal what is new about a host, and end the leases of devices that went bad."""
     inventory = turn.state.inventory
     entry = inventory.hosts.get(host)
     known = {} if entry is None else entry.devices
     now = health.judged(known, devices)
-    same = entry is not None and (entry.incarnation, entry.gateway) == (incarnation, gateway)
+    same = entry is not None and (entry.incarnation, entry.gateway, entry.middlewares) == about
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
         said = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
         bad = {device: why for device, why in said.items() if why is not None}
         for lease in _leases_on(turn, bad):
             end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, bad))
+        incarnation, gateway, middlewares = about
         registered = to.HostRegistered(
-            host=host, incarnation=incarnation, gateway=gateway, devices=now
-        )
+            host=host, incarnation=incarnation, gateway=gateway, devices=now,
+            middlewares=middlewares,
+        )  # fmt: skip
         turn.emit(registered)
         turn.capacity_freed = True
     entry = inventory.hosts[host]
@@ -148,7 +156,7 @@ def reported(turn: Turn, event: on.HostReported) -> None:
         turn.refuse(event.reply_to, *problem)
         return
     if devices is not None:
-        _know(turn, event.host, host.incarnation, host.gateway, devices)
+        _know(turn, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
     turn.state.inventory.observe(host, (), event.usage)
     heard(turn, host)
     turn.reply(event.reply_to, do.Done())

@@ -54,6 +54,7 @@ class HostEntry:
     host: HostId
     incarnation: str
     gateway: str | None
+    middlewares: tuple[str, ...] = ()  #: that it offers
     drained: bool = False
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
     heard_s: float = 0.0  #: monotonic
@@ -120,13 +121,15 @@ class Inventory:
     # ------------------------------------------------------------------ hosts
 
     def register(
-        self, host: HostId, incarnation: str, gateway: str | None, devices: Iterable[Device]
-    ) -> None:
+        self, host: HostId, incarnation: str, gateway: str | None, devices: Iterable[Device],
+        middlewares: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         """Know a host, or know it better; promises on its devices stay."""
         entry = self.hosts.get(host)
         if entry is None:
             entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
         entry.incarnation, entry.gateway = incarnation, gateway
+        entry.middlewares = middlewares
         for device in devices:
             known = entry.devices.get(device.id)
             if known is None:
@@ -271,7 +274,7 @@ class Inventory:
 def tighter(old: Shape, new: Shape) -> bool:
     """True when whatever fits the new shape of a device fitted the old one too."""
     return (
-        old[:8] == new[:8]  # the make, and the day of host and device
+        old[:9] == new[:9]  # the make, and the day of host and device
         and new.free_mib <= old.free_mib
         and new.free_pct <= old.free_pct
         and new.exclusive >= old.exclusive
@@ -287,7 +290,8 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
         state = HostState.DRAINED
     return Shape(
         kind=device.kind, model=device.model, memory_mib=device.memory_mib,
-        gateway=host.gateway is not None, host_state=state, health=device.health,
+        gateway=host.gateway is not None, middlewares=host.middlewares,
+        host_state=state, health=device.health,
         driver=parse_version(device.driver), runtime=parse_version(device.runtime),
         free_mib=device.memory_mib - entry.promised_mib,
         free_pct=COMPUTE_PCT_MAX - entry.promised_pct, exclusive=entry.exclusive is not None,
@@ -302,7 +306,7 @@ def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
         before.memory_mib - entry.promised_mib, COMPUTE_PCT_MAX - entry.promised_pct,
         exclusive, not exclusive and bool(entry.shares), before.kept_for,
     )  # fmt: skip
-    return tuple.__new__(Shape, before[:8] + lent)
+    return tuple.__new__(Shape, before[:9] + lent)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

@@ -48,6 +48,7 @@ def _known(state: State) -> Iterator[do.Part]:
         yield do.HostRegistered(
             host=host.host, incarnation=host.incarnation, gateway=host.gateway,
             devices=tuple(entry.device for entry in host.devices.values()),
+            middlewares=host.middlewares,
         )  # fmt: skip
         if host.drained:
             yield do.HostDrained(host=host.host, drained=True)

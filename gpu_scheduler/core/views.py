@@ -105,6 +105,7 @@ def _host(turn: Turn, host: HostEntry) -> do.HostView:
         host=host.host, state=host.shown_state, gateway=host.gateway,
         incarnation=host.incarnation, silent_s=max(0.0, turn.at_s - host.heard_s),
         devices=tuple(_device(entry) for entry in host.devices.values()),
+        middlewares=host.middlewares,
     )  # fmt: skip
 
 

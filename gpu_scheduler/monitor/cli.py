@@ -6,15 +6,16 @@ lends there and tells callers where it is; the host itself opens and closes noth
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
-from corekit.budget import Budget
 from corekit.errors import invalid
-from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, Access, find_access
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, find_access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
@@ -37,6 +38,7 @@ from gpu_scheduler.monitor.watched import WatchedHost
     default=None,
     help="Look for devices instead.",
 )
+@click.option("--middleware", multiple=True, metavar="NAME", help="What serves it here: rcuda.")
 @click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
 @click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
 @click.option("--ready-file", type=click.Path(path_type=Path), default=None,
@@ -46,6 +48,7 @@ def main(
     host_id: str,
     inventory: Path | None,
     probe_kind: str | None,
+    middleware: tuple[str, ...],
     key_file: Path | None,
     ca: Path | None,
     ready_file: Path | None,
@@ -68,29 +71,18 @@ def main(
             if inventory
             else probe_of(str(probe_kind), host_id, budget)
         )
-    run_program("ssgm-monitor", _watch(scheduler, host_id, probe, budget, access, ready_file))
+    connect = functools.partial(
+        HostLink, scheduler, host=host_id, control=WatchedHost(), probe=probe, gateway=None,
+        budget=budget, access=access, middlewares=middleware,
+    )  # fmt: skip
+    run_program("ssgm-monitor", _watch(connect, probe, ready_file))
 
 
-async def _watch(
-    scheduler: str,
-    host: str,
-    probe: Probe,
-    budget: Budget,
-    access: Access,
-    ready_file: Path | None,
-) -> None:
+async def _watch(connect: Callable[[], HostLink], probe: Probe, ready_file: Path | None) -> None:
     try:
-        async with HostLink(
-            scheduler,
-            host=host,
-            control=WatchedHost(),
-            probe=probe,
-            gateway=None,
-            budget=budget,
-            access=access,
-        ) as link:
+        async with connect() as link:
             await link.registered()
-            write_ready(ready_file, {"host": host, "epoch": link.epoch_seen})
+            write_ready(ready_file, {"host": link.host, "epoch": link.epoch_seen})
             await link.failed()
     finally:
         await probe.close()

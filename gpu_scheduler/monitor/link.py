@@ -61,6 +61,7 @@ class HostLink:
         probe: Probe,
         gateway: str | None,
         budget: Budget,
+        middlewares: tuple[str, ...] = (),
         incarnation: str | None = None,
         access: Access | None = None,
     ) -> None:
@@ -70,6 +71,7 @@ class HostLink:
         self._control = control
         self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
+        self._middlewares = middlewares
         self._budget = budget
         self._last_fence = 0
         self._registered = asyncio.Event()
@@ -184,7 +186,7 @@ class HostLink:
         hello = HostHello(
             host=self.host, incarnation=self.incarnation, gateway=self._gateway,
             devices=devices, epoch_seen=self.epoch_seen,
-            installed=tuple(installed), version=VERSION,
+            installed=tuple(installed), version=VERSION, middlewares=self._middlewares,
         )  # fmt: skip
         fields: dict[str, Any] = encode(hello)
         return {"role": "host", **fields}

@@ -21,6 +21,8 @@ from gpu_scheduler.protocol.address import parse_address
 DETAIL_CHARACTERS_MAX = 2000
 #: A host has at most this many devices in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
+#: There are seven.
+MIDDLEWARES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,14 @@ class HostHello:
     epoch_seen: int  #: highest scheduler epoch this host obeyed
     installed: tuple[LeaseId, ...]
     version: int
+    #: What its gateway serves besides the built-in plane, and `builtin` itself where it has one.
+    middlewares: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.middlewares) > MIDDLEWARES_MAX:
+            raise invalid(f"{len(self.middlewares)} middlewares; a host offers {MIDDLEWARES_MAX}")
+        for name in self.middlewares:
+            named("middlewares:", name)
         named("host", self.host)
         named("incarnation", self.incarnation)
         named("gateway", self.gateway)

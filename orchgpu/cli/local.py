@@ -29,8 +29,12 @@ cloud_option = click.option(
 @cloud_option
 @click.option("--data", multiple=True, metavar="NAME=PATH",
               help="Data set that lies on every GPU host (repeatable).")  # fmt: skip
+@click.option("--middleware", multiple=True, metavar="NAME=PROGRAM",
+              help="Remote-GPU software that every GPU host offers too (repeatable).")  # fmt: skip
 @json_option
-def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> int:
+def up(
+    detach: bool, cloud: str, data: tuple[str, ...], middleware: tuple[str, ...], as_json: bool
+) -> int:
     """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
 
     Buckets, queues and functions stay in its folder over `down` and `up`, but for moto's, which
@@ -43,8 +47,9 @@ def up(detach: bool, cloud: str, data: tuple[str, ...], as_json: bool) -> int:
     running = home.read_system()
     if running is not None:
         return _show_running(running, str(home.path), as_json=as_json)
-    resident = {**resident_data(), **_named_files(data)}
-    launch = Launch(home, cloud=cloud, data=resident, lifeline=not detach)
+    resident = {**resident_data(), **_named_files("--data", data)}
+    offered = _named_files("--middleware", middleware)
+    launch = Launch(home, cloud=cloud, data=resident, middlewares=offered, lifeline=not detach)
     try:
         system = await_up(launch, quiet=as_json)
         _show_system(system, as_json=as_json)
@@ -195,13 +200,13 @@ def _show_system(system: SystemRecord, *, as_json: bool) -> None:
     click.echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
 
 
-def _named_files(pairs: Iterable[str]) -> dict[str, Path]:
+def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:
     found = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
-            raise invalid(f"--data {pair!r} is not NAME=PATH")
+            raise invalid(f"{option} {pair!r} is not NAME=PATH")
         if not Path(path).is_file():
-            raise invalid(f"--data {name}: there is no file {path!r}")
+            raise invalid(f"{option} {name}: there is no file {path!r}")
         found[name] = Path(path).absolute()
     return found

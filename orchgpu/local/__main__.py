@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--middleware", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
     parser.add_argument("--remove-home", action="store_true", help="remove the folder at the end")
     return parser
@@ -120,8 +121,13 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
         cloud=arguments.cloud,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
-        data={name: Path(path) for name, _, path in (d.partition("=") for d in arguments.data)},
+        data=_named(arguments.data),
+        middlewares=_named(arguments.middleware),
     )
+
+
+def _named(pairs: list[str]) -> dict[str, Path]:
+    return {name: Path(path) for name, _, path in (pair.partition("=") for pair in pairs)}
 
 
 def tell(event: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ is the order of the addresses; stopping goes backwards.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class LocalSettings:
     cores: tuple[int, ...]  #: this machine's cores that we may use; each host owns its part
     host_memory_mib: int  #: what each host may promise
     data: Mapping[str, Path]  #: data sets resident on every host: name → file
+    #: What every host offers besides the built-in plane: name → its server's program.
+    middlewares: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Programs:
@@ -88,11 +90,6 @@ class Programs:
 
     def _host(self, name: str, ready: Ready) -> Program:
         cores = cores_of(HOSTS.index(name), len(HOSTS), self._settings.cores)
-        data = [
-            argument
-            for key, path in sorted(self._settings.data.items())
-            for argument in ("--data", f"{key}={path}")
-        ]
         command = (
             "remote_gpu.host",
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
@@ -101,7 +98,8 @@ class Programs:
             *self._sharers(name),
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
             *("--memory-mib", str(self._settings.host_memory_mib)),
-            *data,
+            *_each("--data", self._settings.data),
+            *_each("--middleware", self._settings.middlewares),
         )
         return self._built(name, command, "gateway", {})
 
@@ -136,6 +134,11 @@ class Programs:
             environment={**self._environment, **environment},
             address_key=address_key,
         )
+
+
+def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:
+    for name, path in sorted(named.items()):
+        yield from (option, f"{name}={path}")
 
 
 def cores_of(index: int, parts: int, cores: tuple[int, ...]) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ class Launch:
         *,
         cloud: str,
         data: Mapping[str, Path],
+        middlewares: Mapping[str, Path] | None = None,
         lifeline: bool,
         remove_home: bool = False,
     ) -> None:
@@ -43,7 +44,8 @@ class Launch:
         home.create()
         command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
         command += ["--cloud", cloud]
-        command += [part for name, path in data.items() for part in ("--data", f"{name}={path}")]
+        for option, named in (("--data", data), ("--middleware", middlewares or {})):
+            command += [part for name, path in named.items() for part in (option, f"{name}={path}")]
         command += ["--lifeline"] if lifeline else []
         command += ["--remove-home"] if remove_home else []
         with home.supervisor_log.open("ab") as log:

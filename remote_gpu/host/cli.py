@@ -143,6 +143,7 @@ async def _serve(
                 gateway=_advertised(upstream.advertise, host.gateway),
                 budget=settings.budget,
                 access=upstream.access,
+                middlewares=("builtin", *settings.middlewares),
             ) as link:
                 host.daemon.link = link
                 await _until_stopped(stop, host, link, ready_file)

@@ -39,6 +39,9 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(min_runtime="12.1"), EMPTY._replace(runtime=(12,)), NoFit.RUNTIME),
         (Request(), EMPTY._replace(gateway=False), NoFit.ADVISORY),
         (Request(advisory=True), EMPTY._replace(gateway=False), None),
+        (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin",)), NoFit.MIDDLEWARE),
+        (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin", "rcuda")), None),
+        (Request(middleware="rcuda"), EMPTY._replace(middlewares=None), None),  # declared only
         (Request(), EMPTY._replace(kept_for="other"), NoFit.RESERVED_FOR_HEAD),
         (Request(), EMPTY._replace(kept_for="me"), None),
         # what can never be cured is said first

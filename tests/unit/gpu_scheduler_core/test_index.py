@@ -43,6 +43,7 @@ requests = st.builds(
     min_runtime=st.sampled_from([None, None, None, "12.4"]),
     warm_key=st.sampled_from([None, "k", "absent"]),
     advisory=st.booleans(),
+    middleware=st.sampled_from([None, None, None, "rcuda"]),
 )
 
 devices = st.builds(
@@ -84,7 +85,8 @@ class Known:
                 for index, device in enumerate(theirs)
             ]
             gateway = None if number == 2 else f"{host}:1"
-            self.inventory.register(host, "one", gateway, named)
+            offered = ("rcuda",) if number == 0 else ()
+            self.inventory.register(host, "one", gateway, named, offered)
             self.inventory.set_state(self.inventory.hosts[host], HostState.UP)
             self.inventory.observe(self.inventory.hosts[host], named, ())
         self.entries = list(self.inventory.devices.values())
@@ -211,7 +213,9 @@ def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
     for host, gateway in {HostId("new"): "new:1", **hosts}.items():
         known = inventory.hosts[host].devices.values() if host in hosts else ()
         here = [*(entry.device for entry in known), *(more if host == on and gateway else ())]
-        empty.register(host, "one", gateway, [replace(d, health=Health.OK) for d in here])
+        offered = inventory.hosts[host].middlewares if host in hosts else ("rcuda",)
+        best = [replace(d, health=Health.OK) for d in here]
+        empty.register(host, "one", gateway, best, offered)
         empty.set_state(empty.hosts[host], HostState.UP)
     return empty
 

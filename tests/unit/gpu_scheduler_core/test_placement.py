@@ -5,7 +5,7 @@ import pytest
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.explain import explain
 from gpu_scheduler.core.placement import slots
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
 
 
 def devices_of(answer):
@@ -134,6 +134,31 @@ def test_advisory_hosts_only_for_those_who_accept_them(world, device):
     answer = world.reserve("2", Request(advisory=True))
     assert answer.outcome is do.Outcome.GRANTED
     assert answer.granted.gateways == {}
+
+
+def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
+    cricket = Request(middleware="cricket")
+    world.host("h1", device("a"), middlewares=("builtin", "rcuda"))
+    said = world.reserve("1", cricket).explanation
+    assert said.short.what is NoFit.MIDDLEWARE
+    assert (said.short.wanted, said.short.most) == ("middleware cricket", "builtin/rcuda")
+    assert "with middleware cricket: such hosts offer builtin/rcuda" in said.sentence
+    assert said.largest.middleware is None
+    world.host("h2", device("b"), middlewares=("cricket",))
+    answer = world.reserve("2", cricket)
+    assert [share.host for share in answer.granted.lease.shares] == ["h2"]
+    world.start()  # what hosts offer is durable
+    assert world.machine.state.inventory.hosts["h2"].middlewares == ("cricket",)
+
+
+def test_who_waits_for_a_middleware_is_told_when_it_goes(world, device):
+    world.host("h", device("a"), middlewares=("cricket",))
+    whole = Request(sharing=Sharing.EXCLUSIVE, middleware="cricket")
+    world.reserve("1", whole)
+    assert world.reserve("2", whole).outcome is do.Outcome.WAITING
+    world.host("h", device("a"), middlewares=())
+    told = [a.push for a in world.actions if isinstance(a, do.PushToSession)]
+    assert [push.attempt for push in told if isinstance(push, do.ImpossiblePush)] == ["2"]
 
 
 def test_a_same_host_gang_that_fits_is_explained_so(cluster):

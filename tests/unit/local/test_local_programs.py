@@ -60,6 +60,13 @@ def test_hosts_get_their_cores_and_data(tmp_path: Path) -> None:
     assert first[first.index("--scheduler") + 1] == "127.0.0.1:4700"
 
 
+def test_every_host_offers_the_middlewares(tmp_path: Path) -> None:
+    built = programs(tmp_path, middlewares={"rcuda": Path("/opt/rCUDAd")})
+    for host in ("gpu-a", "gpu-b"):
+        command = built.program(host, READY).command
+        assert command[command.index("--middleware") + 1] == "rcuda=/opt/rCUDAd"
+
+
 def test_hosts_that_share_their_cores_say_so(tmp_path: Path) -> None:
     command = programs(tmp_path, cores=(3,)).program("gpu-b", READY).command
     assert command[command.index("--cpus") + 1] == "3"
