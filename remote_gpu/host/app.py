@@ -22,6 +22,8 @@ from remote_gpu.host.pool import WorkerPool
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.turns import Turns
+from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.programs import Program
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class HostSettings:
     listen_port: int = 0  #: 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
+    programs: Mapping[str, Program] = field(default_factory=dict)  #: that `exec` may run
+    batch_wait_s: float = BATCH_WAIT_S  #: how long calls of one model wait for each other
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     tls: HostTls | None = None
 
@@ -73,6 +77,8 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.budget,
             nursery,
             settings.tls,
+            settings.programs,
+            settings.batch_wait_s,
         )
         stack.push_async_callback(pool.close)
         await pool.open()

@@ -32,6 +32,8 @@ from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, pa
 from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
+from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.programs import Program, parse_program
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,14 @@ logger = logging.getLogger(__name__)
 @click.option("--memory-mib", default="", help="To lend; default: half of the machine's.")
 @click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
 @click.option("--operation", multiple=True, metavar="NAME", help="Offer these; default: all.")
+@click.option("--program", multiple=True, metavar="NAME=COMMAND", help="What `exec` may run.")
+@click.option(
+    "--batch-wait-ms",
+    type=click.FloatRange(0, 1000),
+    default=BATCH_WAIT_S * 1000,
+    show_default=True,
+    help="How long calls of one model wait for each other.",
+)
 @click.option("--middleware", multiple=True, metavar="NAME=PROGRAM", help="Serve this one too.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM; needs --tls-key.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM, not encrypted.")
@@ -68,6 +78,8 @@ def main(
     memory_mib: str,
     data: tuple[str, ...],
     operation: tuple[str, ...],
+    program: tuple[str, ...],
+    batch_wait_ms: float,
     middleware: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -105,7 +117,9 @@ def main(
             listen_port=port,
             data=_data(data),
             operations=_operations(operation),
-            middlewares=_programs(middleware),
+            programs=_programs(program),
+            batch_wait_s=batch_wait_ms / 1000,
+            middlewares=_middlewares(middleware),
             tls=_tls(tls_cert, tls_key, require_tls),
         )
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
@@ -232,7 +246,23 @@ def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _programs(items: Iterable[str]) -> dict[str, Path]:
+def _programs(items: Iterable[str]) -> dict[str, Program]:
+    """Commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
+    found: dict[str, Program] = {}
+    for item in items:
+        name, equals, command = item.partition("=")
+        if not equals or not name:
+            raise invalid(f"--program {item!r} is not NAME=COMMAND")
+        if name in found:
+            raise invalid(f"--program {name!r} is given twice")
+        try:
+            found[name] = parse_program(command)
+        except ValueError as error:
+            raise invalid(f"--program {name}: {error}") from None
+    return found
+
+
+def _middlewares(items: Iterable[str]) -> dict[str, Path]:
     """The programs of `--middleware`; nothing else is ever started for a client."""
     found: dict[str, Path] = {}
     served = [name for name in names() if name != "builtin"]

@@ -26,6 +26,8 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.tls import HostTls
 from remote_gpu.worker import control
+from remote_gpu.worker.operation import BATCH_WAIT_S
+from remote_gpu.worker.programs import Program
 
 logger = logging.getLogger(__name__)
 
@@ -149,12 +151,16 @@ class WorkerPool:
         budget: Budget,
         nursery: Nursery,
         tls: HostTls | None = None,
+        programs: Mapping[str, Program] | None = None,
+        batch_wait_s: float = BATCH_WAIT_S,
     ) -> None:
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
             "cpus": list(cpus),
             "operations": list(operations),
+            "programs": {name: one.command for name, one in (programs or {}).items()},
+            "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
             "handshake_s": budget.handshake_s,
         }

@@ -22,6 +22,7 @@ from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
 from remote_gpu.worker.backends.base import Backend
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.programs import Program
 from remote_gpu.worker.quota import Quota
 from remote_gpu.worker.resources import Resources
 from remote_gpu.worker.turns import Gate
@@ -96,6 +97,7 @@ class Context:
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
     contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
     resources: Resources = field(default_factory=Resources)  #: what sessions registered
+    programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: nobody else is on it
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`

@@ -20,6 +20,7 @@ from remote_gpu.client.tls import server_context
 from remote_gpu.worker import control
 from remote_gpu.worker.operation import Context, Registry, load_registry
 from remote_gpu.worker.process import Lanes, run_worker
+from remote_gpu.worker.programs import Program
 
 
 def main() -> None:
@@ -32,7 +33,13 @@ def main() -> None:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
     registry = load_registry(settings["operations"])
-    context = Context(data={name: Path(path) for name, path in settings["data"].items()})
+    context = Context(
+        data={name: Path(path) for name, path in settings["data"].items()},
+        programs={
+            name: Program(command=tuple(command)) for name, command in settings["programs"].items()
+        },
+        batch_wait_s=settings["batch_wait_s"],
+    )
     registry.prepare(context)
     tls = settings["tls"]
     lanes = Lanes(

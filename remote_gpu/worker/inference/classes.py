@@ -1,0 +1,140 @@
+"""From an image to the classes of a model: how pixels become its tensor, scores probabilities.
+
+`text-direction` is the classifier that the package `rapidocr` carries (Apache-2.0, trained by
+PaddleOCR): whether a line of text is upright or turned by 180 degrees. Any other image classifier
+in ONNX is described by the arguments of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.inference.model import Array, Model, find_model
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.recognition.engine import model_paths
+
+TEXT_DIRECTION = "text-direction"
+SIDE_MAX = 4096  #: of what a classifier takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How an image becomes the one input of a classifier."""
+
+    width: int
+    height: int
+    mean: tuple[float, ...]  #: subtracted from channels scaled to 0…1, in the model's order
+    deviation: tuple[float, ...]  #: then divided by
+    blue_first: bool = False
+    padded: bool = False  #: keep the proportions, fill up on the right
+
+    def apply(self, pixels: npt.NDArray[np.uint8]) -> Array:
+        """A float32 tensor of 1 × 3 × height × width from an image that is blue first."""
+        import cv2  # slow to import, and only hosts that classify need it
+
+        width = self.width
+        if self.padded:
+            width = min(width, max(1, -(-self.height * pixels.shape[1] // pixels.shape[0])))
+        scaled = cv2.resize(pixels, (width, self.height), interpolation=cv2.INTER_LINEAR)
+        channels = scaled if self.blue_first else scaled[:, :, ::-1]
+        factor = 1 / (255 * np.array(self.deviation, np.float32))
+        offset = np.array(self.mean, np.float32) / np.array(self.deviation, np.float32)
+        tensor = np.zeros((1, 3, self.height, self.width), np.float32)
+        tensor[0, :, :, :width] = (channels * factor - offset).transpose(2, 0, 1)
+        return tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classifier:
+    """A model with what it needs to classify images."""
+
+    model: Model
+    preparation: Preparation
+    labels: tuple[str, ...]  #: () = classes are known by their numbers
+    logits: bool  #: what it gives are no probabilities yet
+
+    def top(self, scores: Array, count: int) -> list[dict[str, Any]]:
+        """The most probable classes, best first. Raises OpFailed(EINVAL) for too few labels."""
+        flat = scores.reshape(-1).astype(np.float64)
+        if self.labels and len(self.labels) != flat.size:
+            message = f"the model has {flat.size} classes, 'labels' {len(self.labels)}"
+            raise OpFailed(OpCode.EINVAL, message)
+        if self.logits:
+            flat = np.exp(flat - flat.max())
+            flat /= flat.sum()
+        best = np.argsort(-flat, kind="stable")[:count]
+        return [
+            {
+                "class": int(one),
+                "label": self.labels[one] if self.labels else str(int(one)),
+                "probability": round(float(flat[one]), 6),
+            }
+            for one in best
+        ]
+
+
+_UPRIGHT = Preparation(
+    width=192, height=48, mean=(0.5,) * 3, deviation=(0.5,) * 3, blue_first=True, padded=True
+)
+
+
+def find_classifier(context: Context, args: Mapping[str, Any]) -> Classifier:
+    """The classifier that a call names. Raises OpFailed: EINVAL, ENOENT, ENOTSUP, ENOMEM."""
+    if args["model"] == TEXT_DIRECTION:
+        return context.warm.get(TEXT_DIRECTION, _text_direction)
+    model = find_model(context, args["model"])
+    declared = next(iter(model.inputs.values()))
+    shape = declared.shape
+    if len(model.inputs) != 1 or len(shape) != 4 or declared.dtype != "float32":
+        message = "a classifier has one float32 input of items × 3 × height × width"
+        raise OpFailed(OpCode.ENOTSUP, message)
+    return Classifier(
+        model=model,
+        preparation=Preparation(
+            width=_side(shape[3], args["width"], "width"),
+            height=_side(shape[2], args["height"], "height"),
+            mean=_three(args["mean"], "mean"),
+            deviation=_three(args["deviation"], "deviation", least=1e-6),
+        ),
+        labels=_labels(args["labels"]),
+        logits=args["scores"] == "logits",
+    )
+
+
+def _text_direction() -> Classifier:
+    model = Model(model_paths()["Cls"])
+    return Classifier(model=model, preparation=_UPRIGHT, labels=("upright", "turned"), logits=False)
+
+
+def _side(declared: int | None, asked: int, name: str) -> int:
+    """What the model says goes first; 0 = it was not asked for."""
+    if declared is None and not asked:
+        raise OpFailed(OpCode.EINVAL, f"the model takes any {name}: say {name!r}")
+    if declared is not None and asked not in (0, declared):
+        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {declared}, not {asked}")
+    return declared or asked
+
+
+def _three(value: Any, name: str, least: float = -1e6) -> tuple[float, ...]:
+    right = isinstance(value, list) and len(value) == 3
+    if not right or not all(_is_number(one) and least <= one <= 1e6 for one in value):
+        raise OpFailed(OpCode.EINVAL, f"{name!r} must be three numbers, red first")
+    return tuple(float(one) for one in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _labels(value: Sequence[Any] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise OpFailed(OpCode.EINVAL, "'labels' must be a list of strings")
+    return tuple(value)

@@ -1,0 +1,61 @@
+"""`exec`: runs a program that the host's operator listed (`gpud --program`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.arguments import Number, Port, Signature, Structure, Text
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+from remote_gpu.worker.programs import OUTPUT_BYTES_MAX, run_program
+
+_STDIN_BYTES_MAX = 256 << 20
+
+
+class Exec(CpuOperation):
+    """Runs one to its end; nothing of a caller's is ever a program, a path or an option."""
+
+    name = "exec"
+    kinds = ("cpu", "opencl", "cuda")
+    implementation = "process"
+    limits = Limits(inputs_max=1, input_bytes_max=_STDIN_BYTES_MAX)
+    signature = Signature(
+        arguments=(
+            Text(name="program", meaning="its name in the operator's list"),
+            Structure(
+                name="words",
+                meaning="what fills the places of its command",
+                rule="an object of plain words by place",
+                default={},
+            ),
+            Number(
+                name="timeout_s", meaning="seconds it may take", least=0.01, most=900, default=60.0
+            ),
+        ),
+        inputs=(Port(name="stdin", dtype="bytes", shape="", meaning="absent: nothing"),),
+        outputs=(
+            Port(name="stdout", dtype="bytes", shape="", meaning=f"≤ {OUTPUT_BYTES_MAX} bytes"),
+            Port(name="stderr", dtype="bytes", shape="", meaning=f"≤ {OUTPUT_BYTES_MAX} bytes"),
+        ),
+        values="`status`: its exit status, −n when signal n ended it",
+    )
+
+    def run(
+        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
+    ) -> Outcome:
+        args = self.signature.read(args)
+        program = context.programs.get(args["program"])
+        if program is None:
+            known = ", ".join(sorted(context.programs)) or "none"
+            message = f"no program {args['program']!r} on this host; it has {known}"
+            raise OpFailed(OpCode.ENOENT, message)
+        if not isinstance(args["words"], dict):
+            raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by place")
+        command = program.filled(args["words"])
+        stdin = inputs[0] if inputs else memoryview(b"")
+        ran = run_program(command, stdin, args["timeout_s"], context.quota)
+        return {"status": ran.status}, [ran.stdout, ran.stderr]
+
+
+OPERATIONS = (Exec(),)

@@ -1,0 +1,107 @@
+"""`image_classification`: an image in, its most probable classes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.arguments import Port, Signature, Structure, Text, Whole
+from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
+from remote_gpu.worker.inference.model import IMPLEMENTATION
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+from remote_gpu.worker.operations.onnx import run_joined
+from remote_gpu.worker.recognition.image import ImageError, decode
+
+_IMAGE_BYTES_MAX = 32 * 2**20
+#: Of ImageNet, by which most published classifiers were trained; in the order of their channels.
+_MEAN, _DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+_THREE = "a list of three numbers, red first"
+
+
+class ImageClassification(CpuOperation):
+    """Decodes, scales and classifies on the host. Concurrent calls of one model may be joined."""
+
+    name = "image_classification"
+    implementation = IMPLEMENTATION
+    own_turns = True
+    limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
+    signature = Signature(
+        arguments=(
+            Text(
+                name="model",
+                meaning="`text-direction` (of a line of text), or a model as `onnx` takes it with"
+                " one input of items × 3 × height × width",
+                default=TEXT_DIRECTION,
+            ),
+            Whole(name="top", meaning="classes to tell", least=1, most=1000, default=5),
+            Structure(
+                name="labels", meaning="of the classes", rule="a list of strings", default=None
+            ),
+            Whole(
+                name="width",
+                meaning="pixels; 0 = the model's",
+                least=0,
+                most=SIDE_MAX,
+                default=0,
+            ),
+            Whole(
+                name="height",
+                meaning="pixels; 0 = the model's",
+                least=0,
+                most=SIDE_MAX,
+                default=0,
+            ),
+            Structure(name="mean", meaning="of channels in 0…1", rule=_THREE, default=_MEAN),
+            Structure(
+                name="deviation", meaning="of channels in 0…1", rule=_THREE, default=_DEVIATION
+            ),
+            Text(
+                name="scores",
+                meaning="what the model gives",
+                default="logits",
+                choices=("logits", "probabilities"),
+            ),
+        ),
+        inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
+        outputs=(
+            Port(name="scores", dtype="the model's", shape="classes", meaning="as it gave them"),
+        ),
+        values='`width`, `height` in pixels; `classes`: [{"class", "label", "probability"}];'
+        " `joined`: calls in the run",
+    )
+
+    def prepare(self, context: Context) -> None:
+        """Load the classifier of text directions."""
+        find_classifier(context, {"model": TEXT_DIRECTION})
+
+    def run(
+        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
+    ) -> Outcome:
+        args = self.signature.read(args)
+        classifier = find_classifier(context, args)
+        with context.turn():
+            try:
+                pixels = decode(bytes(inputs[0]))
+            except ImageError as error:
+                raise OpFailed(OpCode.EINVAL, str(error)) from None
+            with context.quota.held(2 * pixels.nbytes):
+                tensor = classifier.preparation.apply(pixels)
+        model = classifier.model
+        feeds = {next(iter(model.inputs)): tensor}
+        outputs = list(model.outputs)[:1]
+        if model.joinable:
+            results, joined = run_joined(context, model, feeds, outputs)
+        else:
+            with context.turn():
+                results, joined = model.run(feeds, outputs), 1
+        height, width = pixels.shape[:2]
+        return {
+            "width": width,
+            "height": height,
+            "classes": classifier.top(results[0], args["top"]),
+            "joined": joined,
+        }, [results[0]]
+
+
+OPERATIONS = (ImageClassification(),)

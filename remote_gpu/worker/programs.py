@@ -1,0 +1,179 @@
+"""Programs of the operator's choice, run for a caller: fixed commands with a few open places.
+
+A caller names a program and fills its places with plain words; it says no path, no option and no
+environment. The program runs in an empty folder and process group of its own, without environment
+and with the worker's limit on memory; it ends by itself, with its time, or with its caller's lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import selectors
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.quota import Quota
+
+#: Of each of the two streams that a program writes.
+OUTPUT_BYTES_MAX = 64 << 20
+_PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+#: What may fill a place: no option, no path, nothing that a shell or an option parser reads.
+_WORD = re.compile(r"[A-Za-z0-9_.,:+@=][A-Za-z0-9_.,:+@=-]{0,127}")
+_WARDEN = Path(__file__).with_name("warden.py")
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program that callers may run."""
+
+    command: tuple[str, ...]  #: its absolute path and its arguments, with places as `{name}`
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of its places, in their order."""
+        found = (name for part in self.command[1:] for name in _PLACE.findall(part))
+        return tuple(dict.fromkeys(found))
+
+    def filled(self, words: Mapping[str, object]) -> list[str]:
+        """The command of a call. Raises OpFailed(EINVAL) unless each place gets a plain word."""
+        if set(words) != set(self.places):
+            places = ", ".join(self.places) or "none"
+            raise OpFailed(OpCode.EINVAL, f"'words' must fill the program's places: {places}")
+        for name, word in words.items():
+            if not isinstance(word, str) or not _WORD.fullmatch(word):
+                message = f"{name!r} must be a word of 1…128 letters, digits and _ . , : + @ = -"
+                raise OpFailed(OpCode.EINVAL, message)
+        fill = {name: str(word) for name, word in words.items()}
+        rest = (_PLACE.sub(lambda found: fill[found[1]], part) for part in self.command[1:])
+        return [self.command[0], *rest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program ended."""
+
+    status: int  #: its exit status; −n when signal n ended it
+    stdout: bytes
+    stderr: bytes
+
+
+def parse_program(text: str) -> Program:
+    """`/absolute/path argument {place} …`, quoted as for a shell. Raises ValueError saying why."""
+    command = tuple(shlex.split(text))
+    if not command or not Path(command[0]).is_absolute():
+        raise ValueError(f"{text!r} does not begin with the absolute path of a program")
+    if not os.access(command[0], os.X_OK) or not Path(command[0]).is_file():
+        raise ValueError(f"{command[0]} is not a program that can be run")
+    return Program(command=command)
+
+
+def run_program(command: list[str], stdin: memoryview, timeout_s: float, quota: Quota) -> Ran:
+    """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for more output than is taken, ENOMEM."""
+    with tempfile.TemporaryDirectory(prefix="program-") as folder, contextlib.ExitStack() as stack:
+        told, status = os.pipe()
+        teller = stack.enter_context(os.fdopen(told, "rb", 0))
+        try:
+            warden = [sys.executable, "-I", "-S", str(_WARDEN), str(os.getpid()), str(status)]
+            process = subprocess.Popen(
+                [*warden, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[status],
+                env={},
+                cwd=folder,
+                start_new_session=True,
+            )
+        finally:
+            os.close(status)
+        stack.callback(_reap, process)
+        exchange = _Exchange(process, teller, stdin, quota)
+        stack.callback(exchange.close)
+        exchange.run(time.monotonic() + timeout_s, f"{command[0]} took more than {timeout_s:g} s")
+        stdout, stderr, said = (bytes(one) for one in exchange.outputs)
+        if not said:
+            raise OpFailed(OpCode.EIO, f"{command[0]} was ended from outside")
+        return Ran(status=int(said), stdout=stdout, stderr=stderr)
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group before its leader is waited for: until then its number is nobody else's."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class _Exchange:
+    """What goes into a program and comes out of it, both at once."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], teller: IO[bytes], stdin: memoryview, quota: Quota
+    ) -> None:
+        """`teller`: where its warden says how it ended."""
+        self._quota = quota
+        self._left = stdin
+        self._selector = selectors.DefaultSelector()
+        self._held = 0
+        self.outputs = (bytearray(), bytearray(), bytearray())  #: stdout, stderr, status
+        assert process.stdin is not None, "all three are pipes"
+        assert process.stdout is not None, "all three are pipes"
+        assert process.stderr is not None, "all three are pipes"
+        self._streams = (process.stdin, process.stdout, process.stderr, teller)
+        for stream in self._streams:
+            os.set_blocking(stream.fileno(), False)
+        self._watch(process.stdin, selectors.EVENT_WRITE, self._write)
+        for stream, sink in zip(self._streams[1:], self.outputs, strict=True):
+            self._watch(stream, selectors.EVENT_READ, functools.partial(self._read, sink))
+
+    def run(self, deadline_s: float, late: str) -> None:
+        """Until all are at their end. Raises OpFailed."""
+        while self._selector.get_map():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise OpFailed(OpCode.ETIMEDOUT, late)
+            for key, _ in self._selector.select(left_s):
+                key.data(key.fileobj)
+
+    def close(self) -> None:
+        self._selector.close()
+        for stream in self._streams:
+            with contextlib.suppress(OSError):
+                stream.close()
+        self._quota.free(self._held)
+
+    def _watch(self, stream: IO[bytes], events: int, act: Callable[[IO[bytes]], None]) -> None:
+        self._selector.register(stream, events, act)
+
+    def _write(self, stream: IO[bytes]) -> None:
+        try:
+            self._left = self._left[os.write(stream.fileno(), self._left[:_CHUNK_BYTES]) :]
+        except BrokenPipeError:  # it does not read all it is given, which is its own business
+            self._left = self._left[:0]
+        if not self._left:
+            self._selector.unregister(stream)
+            stream.close()
+
+    def _read(self, sink: bytearray, stream: IO[bytes]) -> None:
+        data = os.read(stream.fileno(), _CHUNK_BYTES)
+        if not data:
+            self._selector.unregister(stream)
+            return
+        if len(sink) + len(data) > OUTPUT_BYTES_MAX:
+            message = f"the program writes more than {OUTPUT_BYTES_MAX} bytes"
+            raise OpFailed(OpCode.E2BIG, message)
+        self._quota.reserve(len(data))
+        self._held += len(data)
+        sink += data

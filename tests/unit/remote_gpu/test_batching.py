@@ -1,0 +1,145 @@
+"""Calls of one model joined into one run: the same results, and nobody pays for another's fault."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from remote_gpu.worker.inference.batching import Batcher
+from remote_gpu.worker.quota import Quota
+
+WAIT_S = 60.0
+
+
+class Doubling:
+    """A model whose first run waits until it is let go, so that company can gather."""
+
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, feeds, outputs):
+        x = feeds["x"]
+        self.runs.append(len(x))
+        if len(self.runs) == 1:
+            self.began.set()
+            assert self.go.wait(WAIT_S)
+        if (x < 0).any():
+            raise ValueError("no negative numbers")
+        return [2 * x for _ in outputs]
+
+
+def items(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32).reshape(-1, 1)
+
+
+class Callers:
+    """Threads that call one batcher; the first of them holds its model."""
+
+    def __init__(self, items_max: int = 64) -> None:
+        self.model = Doubling()
+        self.batcher = Batcher(self.model, items_max)
+        self.answers: dict[int, object] = {}
+        self.threads: list[threading.Thread] = []
+
+    def start(self, x: np.ndarray, quota: Quota | None = None) -> None:
+        number = len(self.threads)
+        held = (quota or Quota()).held
+
+        def call() -> None:
+            try:
+                turn = contextlib.nullcontext
+                self.answers[number] = self.batcher.run({"x": x}, ["y"], turn, held, 0.001)
+            except Exception as error:
+                self.answers[number] = error
+
+        thread = threading.Thread(target=call)
+        self.threads.append(thread)
+        thread.start()
+
+    def hold_first(self, x: np.ndarray) -> None:
+        self.start(x)
+        assert self.model.began.wait(WAIT_S)
+
+    def queued(self) -> int:
+        return sum(len(group) for group in self.batcher._groups.values())
+
+    def gather(self, *calls: np.ndarray, quota: Quota | None = None) -> None:
+        """Start calls one by one, each in the queue before the next; then let all go on."""
+        for number, x in enumerate(calls, 1):
+            self.start(x, quota)
+            with self.batcher._changed:
+                assert self.batcher._changed.wait_for(lambda n=number: self.queued() == n, WAIT_S)
+        self.model.go.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_those_who_come_while_one_runs_share_the_next_run() -> None:
+    callers = Callers()
+    callers.hold_first(items(1))
+    callers.gather(items(2), items(3, 4), items(5))
+    assert callers.model.runs == [1, 4]
+    for number, expected in enumerate(([2], [4], [6, 8], [10])):
+        results, joined = callers.answers[number]
+        assert results[0].ravel().tolist() == expected
+        assert joined == (1 if number == 0 else 3)
+
+
+def test_who_fails_fails_alone() -> None:
+    callers = Callers()
+    callers.hold_first(items(1))
+    callers.gather(items(2), items(-1), items(3))
+    assert callers.model.runs == [1, 3, 1, 1, 1]
+    assert isinstance(callers.answers[2], ValueError)
+    assert callers.answers[1][0][0].tolist() == [[4]]
+    assert callers.answers[3][0][0].tolist() == [[6]]
+
+
+def test_a_run_has_a_limit_and_the_rest_the_next_one() -> None:
+    callers = Callers(items_max=2)
+    callers.hold_first(items(1))
+    callers.gather(items(2), items(3), items(4, 5, 6), items(7))
+    assert callers.model.runs == [1, 2, 3, 1]
+    assert [callers.answers[n][0][0].sum() for n in range(5)] == [2, 4, 6, 30, 14]
+
+
+def test_without_memory_for_a_joint_run_each_runs_alone() -> None:
+    callers = Callers()
+    callers.hold_first(items(1))
+    callers.gather(items(2), items(3), quota=Quota(7))
+    assert callers.model.runs == [1, 1, 1]
+    assert [callers.answers[n][1] for n in range(3)] == [1, 1, 1]
+
+
+def test_other_shapes_are_other_batches() -> None:
+    callers = Callers()
+    callers.hold_first(items(1))
+    callers.start(np.ones((1, 2), np.float32))
+    callers.threads[-1].join()  # it waits for none of the first's
+    assert callers.model.runs == [1, 1]
+    callers.model.go.set()
+    callers.threads[0].join()
+
+
+def test_one_alone_waits_for_nobody() -> None:
+    callers = Callers()
+    callers.model.go.set()
+    for number in range(3):
+        result, joined = callers.batcher.run(
+            {"x": items(number)}, ["y"], contextlib.nullcontext, Quota().held, 3600.0
+        )
+        assert (result[0].tolist(), joined) == ([[2 * number]], 1)
+
+
+def test_a_turn_that_is_refused_is_everybodys_answer() -> None:
+    def refused():
+        raise OSError("gone")
+
+    batcher = Batcher(lambda feeds, outputs: [])
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            batcher.run({"x": items(1)}, ["y"], refused, Quota().held, 0)

@@ -1,0 +1,148 @@
+"""Programs that the operator listed: fixed commands, plain words, an end for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_gpu.wire.errors import OpFailed
+from remote_gpu.worker import programs
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.operations.exec import Exec
+from remote_gpu.worker.programs import Program, parse_program, run_program
+from remote_gpu.worker.quota import Quota
+
+SHELL = "/bin/sh"
+
+
+def script(text: str) -> list[str]:
+    return [SHELL, "-c", text]
+
+
+def run(text: str, stdin: bytes = b"", timeout_s: float = 60.0, quota: Quota | None = None):
+    return run_program(script(text), memoryview(stdin), timeout_s, quota or Quota())
+
+
+def until_gone(pid: int) -> None:
+    """Its pidfd is readable once it has ended, whoever reaps it."""
+    with contextlib.suppress(ProcessLookupError), open(os.pidfd_open(pid), "rb") as pidfd:
+        assert select.select([pidfd], [], [], 60)[0]
+
+
+def test_streams_and_status() -> None:
+    quota = Quota()
+    ran = run(
+        "cat; echo to the operator >&2; exit 3", os.urandom(1000).hex().encode() * 500, quota=quota
+    )
+    assert (len(ran.stdout), ran.stderr, ran.status) == (1_000_000, b"to the operator\n", 3)
+    assert quota.used_bytes == 0
+    assert run("kill -9 $$").status == -signal.SIGKILL
+
+
+def test_nothing_of_the_host_is_in_its_environment() -> None:
+    ran = run("env | cut -d= -f1; ls -A; pwd")
+    *names, folder = ran.stdout.decode().split()
+    assert set(names) <= {"PWD", "OLDPWD", "SHLVL", "_"}  # the shell's own
+    assert not Path(folder).exists()
+
+
+def test_a_program_that_reads_nothing_may() -> None:
+    assert run("exec true", b"x" * 1_000_000).status == 0
+
+
+def test_what_is_too_long_or_too_much_is_ended() -> None:
+    with pytest.raises(OpFailed, match="ETIMEDOUT"):
+        run("sleep 600 & sleep 600", timeout_s=0.05)
+    with pytest.raises(OpFailed, match="ENOMEM"):
+        run("cat /dev/zero", quota=Quota(1 << 20))
+
+
+def test_what_it_writes_has_a_limit(monkeypatch) -> None:
+    monkeypatch.setattr(programs, "OUTPUT_BYTES_MAX", 1000)
+    with pytest.raises(OpFailed, match="E2BIG"):
+        run("cat /dev/zero")
+
+
+def test_what_it_left_running_ends_with_it() -> None:
+    ran = run("sleep 600 >/dev/null 2>&1 & echo $!")
+    until_gone(int(ran.stdout))
+
+
+def test_it_ends_with_its_worker(tmp_path) -> None:
+    """SIGKILL, as a lease ends: the worker can do nothing any more."""
+    note = tmp_path / "pids"
+    os.mkfifo(note)
+    text = f"sleep 600 & echo $$ $! > {note}; wait"
+    code = (
+        "from remote_gpu.worker.programs import run_program\n"
+        "from remote_gpu.worker.quota import Quota\n"
+        f"run_program({script(text)!r}, memoryview(b''), 600.0, Quota())\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    worker = subprocess.Popen([sys.executable, "-c", code], cwd=root)
+    with open(os.open(note, os.O_RDWR), "rb", 0) as pids:
+        assert select.select([pids], [], [], 60)[0]
+        told = pids.read(100).split()
+    worker.kill()
+    worker.wait()
+    for pid in told:
+        until_gone(int(pid))
+
+
+def test_places_take_plain_words() -> None:
+    program = parse_program(f"{SHELL} -c 'echo {{what}}' --db={{db}} {{what}}")
+    assert program.places == ("what", "db")
+    filled = program.filled({"what": "a.b", "db": "nr-1"})
+    assert filled == [SHELL, "-c", "echo a.b", "--db=nr-1", "a.b"]
+    good = {"what": "x", "db": "y"}
+    for words in ({}, {"what": "x"}, good | {"more": "x"}, good | {"db": 5}):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            program.filled(words)
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=200)
+    | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n"])
+)
+def test_no_word_is_an_option_a_path_or_a_shells(word) -> None:
+    try:
+        filled = Program(command=("/x", "{w}")).filled({"w": word})[1]
+    except OpFailed as error:
+        assert error.code == "EINVAL"  # noqa: PT017 - either way is right
+    else:
+        assert filled == word
+        assert not word.startswith("-")
+        assert not set(word) & set(" \t\n/;&|<>$`'\"\\*?(){}[]~#!%\0")
+
+
+@pytest.mark.parametrize("text", ["", "sh", "bin/sh", "/nothing/here", "/etc/passwd", "/bin", "'"])
+def test_what_is_no_program_is_refused(text) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_program(text)
+
+
+def test_the_operation() -> None:
+    listed = Context(programs={"count": parse_program(f"{SHELL} -c 'wc -c; echo {{word}}'")})
+    exec_ = Exec()
+    call = {"program": "count", "words": {"word": "done"}}
+    values, outputs = exec_.run(listed, call, [memoryview(b"12345")])
+    assert values == {"status": 0}
+    assert b"".join(outputs).split() == [b"5", b"done"]
+    for args, code in (
+        ({"program": "sh"}, "ENOENT"), ({}, "EINVAL"), ({"program": "count"}, "EINVAL"),
+        (call | {"words": 5}, "EINVAL"), (call | {"timeout_s": 0}, "EINVAL"),
+        (call | {"env": {}}, "EINVAL"),
+    ):  # fmt: skip
+        with pytest.raises(OpFailed, match=code):
+            exec_.run(listed, args, [])
+    with pytest.raises(OpFailed, match="it has none"):
+        exec_.run(Context(), call, [])

@@ -1,0 +1,178 @@
+"""Sessions of operations: what is registered is loaded once, counted, and freed with the last."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from remote_gpu.client import Local, OpCode, Operations, OpFailed
+from remote_gpu.client.resources import read_source
+from remote_gpu.wire.errors import ERRNO
+from remote_gpu.wire.graphs import content_id
+from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.resources import Resources
+
+DATA = b"0123456789"
+
+
+@pytest.fixture
+def device():
+    with Local() as local:
+        yield local
+
+
+def test_what_two_sessions_registered_is_freed_with_the_second(device) -> None:
+    one, other = Operations(device), Operations(device)
+    first, second = one.resource("data", DATA), other.resource("data", DATA)
+    assert first == second
+    assert first.content == content_id(memoryview(DATA))
+    assert bytes(one.run("noop", first).buffers[0]) == DATA
+    one.close()
+    one.close()
+    assert bytes(other.run("noop", b"", second).buffers[1]) == DATA
+    other.close()
+    with pytest.raises(OpFailed) as gone:
+        device.op("noop", second)
+    assert (gone.value.code, gone.value.errno) == ("ENOENT", errno.ENOENT)
+
+
+def test_a_closed_session_runs_nothing(device) -> None:
+    operations = Operations(device)
+    number = operations.id
+    operations.close()
+    for call in (
+        lambda: operations.run("noop"),
+        lambda: operations.resource("data", DATA),
+        lambda: operations.generic(["noop"]),
+    ):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            call()
+    for name in ("session.free", "resource.register", "resource.release"):
+        with pytest.raises(OpFailed, match="ENOENT"):
+            device.op(name, session=number)
+        with pytest.raises(OpFailed, match="EINVAL"):
+            device.op(name)
+
+
+def test_references_are_counted(device) -> None:
+    with Operations(device) as operations:
+        for _ in range(2):
+            resource = operations.resource("data", DATA)
+        operations.release(resource)
+        operations.run("noop", resource)
+        operations.release(resource)
+        with pytest.raises(OpFailed, match="ENOENT"):
+            operations.release(resource)
+        with pytest.raises(OpFailed, match="ENOENT"):
+            operations.run("noop", resource)
+
+
+def test_a_content_has_one_type(device) -> None:
+    with Operations(device) as operations:
+        operations.resource("data", DATA)
+        with pytest.raises(OpFailed, match="EINVAL"):
+            operations.resource("model", DATA)
+        with pytest.raises(OpFailed, match="EINVAL"):
+            operations.resource("library", DATA)
+
+
+def test_loading_is_done_once_and_counted_until_the_last_reference() -> None:
+    resources, quota, loads = Resources(), Quota(100), []
+
+    def load(data: memoryview) -> list[bytes]:
+        loads.append(bytes(data))
+        return loads
+
+    name = content_id(memoryview(DATA))
+    sessions = [resources.new_session() for _ in range(2)]
+    for session in sessions:
+        resources.register(session, "data", name, memoryview(DATA))
+    for _ in range(3):
+        assert resources.loaded(name, quota, load) is loads
+    assert (len(loads), quota.used_bytes) == (1, len(DATA))
+    resources.end_session(sessions[0])
+    assert quota.used_bytes == len(DATA)
+    resources.end_session(sessions[1])
+    assert quota.used_bytes == 0
+    with pytest.raises(OpFailed, match="ENOENT"):
+        resources.loaded(name, quota, load)
+
+
+def test_what_does_not_load_holds_no_memory() -> None:
+    resources, quota = Resources(), Quota(100)
+    name, session = content_id(memoryview(DATA)), resources.new_session()
+    resources.register(session, "model", name, memoryview(DATA))
+
+    def load(data: memoryview) -> None:
+        raise OpFailed(OpCode.EINVAL, "not a model")
+
+    for _ in range(2):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            resources.loaded(name, quota, load)
+        assert quota.used_bytes == 0
+    with pytest.raises(OpFailed, match="ENOMEM"):
+        resources.loaded(name, Quota(1), bytes)
+
+
+def test_where_a_resource_comes_from(tmp_path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+
+    def fetch(bucket: str, key: str) -> bytes:
+        return f"{bucket}|{key}".encode()
+
+    assert bytes(read_source(bytearray(DATA))) == DATA
+    assert bytes(read_source(path)) == bytes(read_source(str(path))) == DATA
+    assert bytes(read_source("s3://bucket/a/b.onnx", fetch)) == b"bucket|a/b.onnx"
+    path.write_bytes(b"")
+    for source, code in (
+        ("s3://bucket/key", "EINVAL"), ("s3://bucket", "EINVAL"), (path, "EINVAL"),
+        (tmp_path / "none", "ENOENT"), (b"", "EINVAL"), ("http://127.0.0.1:1/x", "ENOENT"),
+    ):  # fmt: skip
+        with pytest.raises(OpFailed, match=code):
+            read_source(source)
+
+
+def test_a_device_describes_what_it_can_do(device) -> None:
+    with Operations(device) as operations:
+        found = operations.describe()
+        assert {info.name for info in found} == set(device.operations())
+        sgemm = next(info for info in found if info.name == "sgemm")
+    assert sgemm.id == "numpy"
+    assert [argument["name"] for argument in sgemm.arguments] == ["m", "n", "k"]
+    assert (sgemm.inputs[0]["dtype"], sgemm.inputs[0]["shape"]) == ("float32", "m×k")
+    assert sgemm.limits["inputs_max"] == 2
+    assert all(info.values or info.outputs for info in found)
+
+
+def test_a_generic_call_is_a_list(device) -> None:
+    identity = bytes(memoryview(b"\0\0\x80?"))  # 1.0
+    with Operations(device, hints=("nonsense", "numpy")) as operations:
+        assert bytes(operations.generic(["sgemm", 1, 1, 1, identity, identity], 1)[0]) == identity
+        assert operations.generic(["burn", 0]) == []
+        for call, code in (
+            ([], "EINVAL"), ([5], "EINVAL"), (["nonsense"], "ENOTSUP"), (["burn"], "EINVAL"),
+            (["burn", 0, 0], "EINVAL"), (["burn", 0, b"x"], "EINVAL"),
+        ):  # fmt: skip
+            with pytest.raises(OpFailed, match=code):
+                operations.generic(call)
+        with pytest.raises(OpFailed, match="EINVAL"):
+            operations.generic(["noop", b"x"], results=2)
+
+
+def test_an_implementation_can_be_demanded(device) -> None:
+    assert device.op("burn", ms=0, implementation="python").implementation == "python"
+    for wanted in ("fortran", 5, ""):
+        with pytest.raises(OpFailed) as failed:
+            device.op("burn", ms=0, implementation=wanted)
+        assert failed.value.errno == errno.ENOTSUP
+        assert "python" in failed.value.message
+
+
+def test_every_code_has_its_number() -> None:
+    assert set(ERRNO) == set(OpCode)
+    assert all(
+        errno.errorcode[number] in (code, "ENOTSUP", "EOPNOTSUPP") for code, number in ERRNO.items()
+    )
+    assert OpFailed("ENEW", "of a later version").errno == errno.EIO
