@@ -2,14 +2,17 @@
 
     session = Session.open(connection, cap_s=120.0)      # the runner: this claims the attempt
     environment |= session.environment()                 # the user's program …
-    device = connect()                                   # … opens a lane on that session
+    device = connect()                                   # … opens a lane on that session;
+                                                         # device[1] is the lease's second device
     result = device.op("sgemm", a, b, m=64, n=64, k=64)  # values and buffers
     session.give_back(); session.close()
 
-`Local()` has the interface of a device and no lease at all.
+`Local()` has the interface of a device and no lease at all; `remote_gpu.client.aio` is the same for
+asyncio.
 """
 
 from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
+from remote_gpu.client.devices import Devices
 from remote_gpu.client.entry import connect
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
@@ -20,6 +23,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteErr
 __all__ = [
     "Device",
     "DeviceBuffer",
+    "Devices",
     "Graph",
     "GraphResult",
     "Lane",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
@@ -129,12 +129,10 @@ class Lane:
         stream: Carrier,
         channel: Channel,
         info: DeviceInfo,
-        on_close: Callable[[], None] | None = None,
     ) -> None:
         self.info = info
         self._stream = stream
         self._channel = channel
-        self._on_close = on_close
         self._lock = threading.Lock()
         self._call = 0
         self._bodies: dict[str, bytes] = {}  # of calls without arguments
@@ -144,9 +142,7 @@ class Lane:
         self._may_share = isinstance(stream, socket.socket) and stream.family == socket.AF_UNIX
 
     @classmethod
-    def open(
-        cls, access: Access, index: int = 0, on_close: Callable[[], None] | None = None
-    ) -> Lane:
+    def open(cls, access: Access, index: int = 0) -> Lane:
         """Open a lane to device number `index` of the lease. Raises Refused."""
         devices = access.devices
         if not 0 <= index < len(devices):
@@ -164,7 +160,7 @@ class Lane:
         )
         stream.settimeout(None)  # operations take as long as they take; the session watches
         channel.limits = Limits()
-        return cls(stream, channel, info, on_close)
+        return cls(stream, channel, info)
 
     def op(
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
@@ -218,9 +214,6 @@ class Lane:
         self._stream.close()
         if self._memory is not None:
             self._memory.close()
-        if self._on_close is not None:
-            on_close, self._on_close = self._on_close, None
-            on_close()
 
     def __enter__(self) -> Lane:
         return self

@@ -1,11 +1,11 @@
-"""`connect()`: from the environment to a device."""
+"""`connect()`: from the environment to the devices of a lease."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-from remote_gpu.client.device import Lane
+from remote_gpu.client.devices import Devices
 from remote_gpu.client.session import Session
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import Refusal, Refused, WireError
@@ -14,25 +14,23 @@ from remote_gpu.wire.errors import Refusal, Refused, WireError
 DEFAULT_CAP_S = 930.0
 
 
-def connect(
-    environ: Mapping[str, str] | None = None, *, index: int = 0, cap_s: float = DEFAULT_CAP_S
-) -> Lane:
-    """A lane to device number `index` of the lease that the environment names.
+def connect(environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_CAP_S) -> Devices:
+    """The devices of the lease that the environment names; used as one, they are the first.
 
-    With a runner (`ORCHGPU_SESSION`) it is a lane on the runner's session. Without one
-    (`ORCHGPU_CONNECTION`) it opens the session itself, capped at `cap_s`, and closing the lane
+    With a runner (`ORCHGPU_SESSION`) their lanes are on the runner's session. Without one
+    (`ORCHGPU_CONNECTION`) it opens the session itself, capped at `cap_s`, and closing the devices
     closes it. Raises Refused: NOT_INSTALLED when the environment names no lease.
     """
     variables = os.environ if environ is None else environ
     if text := variables.get(SESSION_VARIABLE):
         try:
-            return Lane.open(parse_access(text), index)
+            return Devices(parse_access(text))
         except WireError as error:
             raise Refused(Refusal.PROTOCOL, f"{SESSION_VARIABLE}: {error}") from None
     if text := variables.get(CONNECTION_VARIABLE):
         session = Session.open(text, cap_s)
         try:
-            return Lane.open(session.view(), index, on_close=session.close)
+            return Devices(session.view(), on_close=session.close)
         except BaseException:
             session.close()
             raise

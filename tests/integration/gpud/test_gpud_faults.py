@@ -125,7 +125,7 @@ def test_a_program_that_stops_in_the_middle_of_a_call(shared_gpud, nothing_left)
         broken = connect(session.environment())
         meta = b'{"op":"noop","in":[1000000]}'
         head = struct.pack("!HBBIIQ", MAGIC, VERSION, 0, 1, len(meta), 1_000_000)
-        broken._stream.sendall(head + meta + b"only a part")
+        broken[0]._stream.sendall(head + meta + b"only a part")
         broken.close()
         with connect(session.environment()) as device:
             device.op("noop")
@@ -136,8 +136,8 @@ def test_bytes_out_of_place_end_their_lane_only(shared_gpud, nothing_left) -> No
     with shared_gpud.open(install) as session, connect(session.environment()) as neighbour:
         for garbage in (b"x" * 100, pack({"op": 5}), pack({"op": "noop", "in": [5]})):
             broken = connect(session.environment())
-            broken._stream.sendall(garbage)
-            assert b"EPROTO" in answer(broken._stream)
+            broken[0]._stream.sendall(garbage)
+            assert b"EPROTO" in answer(broken[0]._stream)
             broken.close()
         assert neighbour.op("noop").values == {}
         assert session.alive

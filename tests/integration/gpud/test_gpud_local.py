@@ -30,7 +30,7 @@ def test_a_program_of_this_machine_gets_the_unix_socket(shared_gpud, nothing_lef
             (environment_over_tcp(session), socket.AF_INET),
         ):
             with connect(environment) as device:
-                assert device._stream.family == family
+                assert device[0]._stream.family == family
                 assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"
 
 
@@ -73,10 +73,10 @@ def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud, nothing_
             with connect(environment) as device:
                 buffer = device.buffer(len(data))
                 buffer.write(data[:10])
-                assert device._memory is None  # small ones do not need it
+                assert device[0]._memory is None  # small ones do not need it
                 buffer.write(data)
                 assert bytes(buffer.read()) == data
-                assert (device._memory is not None) == shared
+                assert (device[0]._memory is not None) == shared
                 device.post("noop", data)
                 device.post("buffer.write", data, buffer=99)  # refused after its payload
                 with pytest.raises(OpFailed, match="no buffer 99"):
@@ -90,7 +90,7 @@ def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud, nothing_
             held = device.buffer(1 << 20)
             for _ in range(3):
                 held.read()
-            assert device._memory is not None
+            assert device[0]._memory is not None
 
 
 def test_a_client_that_dies_in_shared_memory_leaves_a_worker_that_serves(shared_gpud) -> None:
@@ -100,7 +100,7 @@ def test_a_client_that_dies_in_shared_memory_leaves_a_worker_that_serves(shared_
             head = pack(
                 {"op": "noop", "in": [1 << 30]}, call=9, flags=SHARED, payload_bytes=1 << 30
             )
-            device._stream.sendall(head)
-            device._memory.segment.put([memoryview(bytes(3 << 20))])  # and no more
+            device[0]._stream.sendall(head)
+            device[0]._memory.segment.put([memoryview(bytes(3 << 20))])  # and no more
         with connect(session.environment()) as device:
             assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"

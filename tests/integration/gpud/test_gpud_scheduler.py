@@ -180,7 +180,7 @@ async def test_one_session_on_the_devices_of_two_hosts(system: System) -> None:
         with Session.open(connection, 30) as session:
             found = []
             for index in range(2):
-                with connect(session.environment(), index=index) as device:
+                with connect(session.environment())[index] as device:
                     found.append(bytes(device.op("noop", bytes([index])).buffers[0]))
             session.give_back()
             assert session.alive

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from remote_gpu.client import Graph, Local, Operations, OpFailed, Refused, connect
+from tests.integration.gpud.conftest import environment_over_tcp
 
 
 @pytest.fixture
@@ -284,7 +285,7 @@ def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
     cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
     guarantees = [75 // cores] * cores + [25 // cores] * cores
     sessions = [shared_gpud.open(shared_gpud.install(guarantee_pct=pct)) for pct in guarantees]
-    lanes = [connect(session.environment()) for session in sessions]
+    lanes = [connect(environment_over_tcp(session)) for session in sessions]
     pids = [worker_of(shared_gpud, lane) for lane in lanes]
     threads = [endless(session) for session in sessions]
     deadline_s = time.monotonic() + 60
@@ -306,7 +307,7 @@ def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
 def worker_of(gpud, lane) -> int:
     """The pid of the process in which a lane ends."""
     ours, theirs = (
-        f":{end[1]:04X}" for end in (lane._stream.getsockname(), lane._stream.getpeername())
+        f":{end[1]:04X}" for end in (lane[0]._stream.getsockname(), lane[0]._stream.getpeername())
     )
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inode = next(
@@ -329,7 +330,7 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
         shared_gpud.open(other) as neighbour,
         connect(neighbour.environment()) as untouched,
     ):
-        device = connect(session.environment())
+        device = connect(environment_over_tcp(session))
         kept = untouched.buffer(4)
         kept.write(b"safe")
         os.kill(worker_of(shared_gpud, device), signal.SIGSEGV)
@@ -337,7 +338,7 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
             device.op("burn", ms=60_000)  # the signal may need a moment
         device.close()
         assert bytes(kept.read()) == b"safe"
-        with connect(session.environment()) as again:  # a new worker, the same lease
+        with connect(environment_over_tcp(session)) as again:  # a new worker, the same lease
             assert again.op("noop").values == {}
         assert session.alive
         assert neighbour.alive
@@ -345,13 +346,13 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
 
 def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
-        with connect(session.environment()) as device:
+        with connect(environment_over_tcp(session)) as device:
             dying = worker_of(shared_gpud, device)
         os.kill(dying, signal.SIGSTOP)  # it holds its sockets, and takes nothing any more
         answers: list[object] = []
 
         def ask() -> None:
-            with connect(session.environment()) as lane:
+            with connect(environment_over_tcp(session)) as lane:
                 answers.append(lane.op("noop").values)
 
         thread = threading.Thread(target=ask)
@@ -365,7 +366,7 @@ def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left
 def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
     """A worker has a limit of its own on private memory, not far above the lease's."""
     install = shared_gpud.install(memory_mib=128)
-    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+    with shared_gpud.open(install) as session, connect(environment_over_tcp(session)) as device:
         limits = Path(f"/proc/{worker_of(shared_gpud, device)}/limits").read_text()
         line = next(line for line in limits.splitlines() if line.startswith("Max data size"))
         assert int(line.split()[3]) < 4 << 30

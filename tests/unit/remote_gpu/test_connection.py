@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from corekit.budget import Budget
-from remote_gpu.client import Refusal, Refused, Session, connect, timing
+from remote_gpu.client import Lane, Refusal, Refused, Session, connect, timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables
@@ -83,7 +83,7 @@ def test_a_broken_environment_names_its_variable() -> None:
 
 def test_a_device_the_lease_does_not_have() -> None:
     with pytest.raises(Refused, match="no number 3"):
-        connect({SESSION_VARIABLE: json.dumps(GOOD)}, index=3)
+        Lane.open(parse_access(GOOD), 3)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,168 @@
+"""The client for asyncio: the same devices, with calls to await.
+
+    from remote_gpu.client import aio
+
+    async with await aio.connect() as devices:
+        c = await devices.op("sgemm", a, b, m=64, n=64, k=64)
+        await asyncio.gather(devices[0].run(graph, x=x), devices[1].run(graph, x=y))
+
+Every device has one thread, in which its blocking calls run in the order in which they were made.
+Not `loop.sock_*`: a round trip takes twice as long there, and TLS, shared memory and the proof
+would exist twice. A thread that waits, sends or receives holds no lock of the interpreter.
+
+A call whose task is cancelled goes on in its thread: its result is dropped, and the device's next
+call waits for it. What must end at once is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from remote_gpu.client import device as blocking
+from remote_gpu.client.devices import Devices as BlockingDevices
+from remote_gpu.client.entry import DEFAULT_CAP_S
+from remote_gpu.client.entry import connect as connect_blocking
+from remote_gpu.client.graph import Graph, GraphResult
+from remote_gpu.client.local import Local as BlockingLocal
+from remote_gpu.wire.errors import Refusal, Refused
+
+T = TypeVar("T")
+
+
+class Device:
+    """A device with its thread; the same calls as `remote_gpu.client.Device`, to be awaited."""
+
+    def __init__(self, opened: Callable[[], blocking.Device]) -> None:
+        """`opened` gives the blocking device; called in the thread, at each use."""
+        self._opened = opened
+        self._closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+
+    async def do(self, work: Callable[[blocking.Device], T]) -> T:
+        """Anything with the blocking device, in its thread: `device.do(lambda d: Operations(d))`.
+
+        Raises what `work` raises, Refused(ENDED) once the device is closed.
+        """
+        if self._closed:
+            raise Refused(Refusal.ENDED, "the device was closed")
+        run = partial(self._do, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    async def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> blocking.OpResult:
+        """See `remote_gpu.client.Device.op`."""
+        given = _blocking(buffers)
+        return await self.do(lambda device: device.op(name, *given, out=out, **args))
+
+    async def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+        """See `remote_gpu.client.Device.run`."""
+        return await self.do(lambda device: device.run(graph, iterations=iterations, **inputs))
+
+    async def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+        """See `remote_gpu.client.Device.post`."""
+        given = _blocking(buffers)
+        await self.do(lambda device: device.post(name, *given, **args))
+
+    async def sync(self) -> None:
+        """See `remote_gpu.client.Device.sync`."""
+        await self.do(lambda device: device.sync())
+
+    async def buffer(self, size: int) -> Buffer:
+        """See `remote_gpu.client.Device.buffer`."""
+        return Buffer(self, await self.do(lambda device: device.buffer(size)))
+
+    async def operations(self) -> tuple[str, ...]:
+        """See `remote_gpu.client.Device.operations`."""
+        return await self.do(lambda device: device.operations())
+
+    async def close(self) -> None:
+        """End it; a call that runs there ends with the connection. Safe to repeat."""
+        self._closed = True
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _do(self, work: Callable[[blocking.Device], T]) -> T:
+        return work(self._opened())
+
+    def stop(self) -> None:
+        """Wait for the thread, whose calls have ended; blocking."""
+        self._thread.shutdown()
+
+    def _close(self) -> None:
+        self._opened().close()
+        self.stop()
+
+
+class Buffer:
+    """Memory that stays on the device; an input of its calls."""
+
+    def __init__(self, device: Device, buffer: blocking.DeviceBuffer) -> None:
+        self._device = device
+        self.blocking = buffer  #: for work in the device's thread
+        self.size = buffer.size  #: bytes
+
+    async def write(self, data: Any, offset: int = 0) -> None:
+        """See `remote_gpu.client.DeviceBuffer.write`."""
+        await self._device.do(lambda _: self.blocking.write(data, offset))
+
+    async def read(self, offset: int = 0, size: int | None = None, out: Any = None) -> memoryview:
+        """See `remote_gpu.client.DeviceBuffer.read`."""
+        return await self._device.do(lambda _: self.blocking.read(offset, size, out))
+
+    async def free(self) -> None:
+        """See `remote_gpu.client.DeviceBuffer.free`."""
+        await self._device.do(lambda _: self.blocking.free())
+
+
+class Devices(Device):
+    """All devices of a lease: `devices[1]` is the second, `devices.op(…)` asks the first."""
+
+    def __init__(self, devices: BlockingDevices) -> None:
+        super().__init__(lambda: devices[0])
+        self._devices = devices
+        self._others: dict[int, Device] = {}
+        self.infos = devices.infos  #: what was lent
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __getitem__(self, index: int) -> Device:
+        """Its lane is opened by its first call. Raises IndexError."""
+        number = range(len(self))[index]
+        if number == 0:
+            return self
+        if number not in self._others:
+            self._others[number] = Device(partial(self._devices.__getitem__, number))
+        return self._others[number]
+
+    def _close(self) -> None:
+        self._devices.close()
+        for device in (self, *self._others.values()):
+            device.stop()
+
+
+def _blocking(buffers: Sequence[Any]) -> list[Any]:
+    return [buffer.blocking if isinstance(buffer, Buffer) else buffer for buffer in buffers]
+
+
+async def connect(
+    environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_CAP_S
+) -> Devices:
+    """See `remote_gpu.client.connect`."""
+    return Devices(await asyncio.to_thread(connect_blocking, environ, cap_s=cap_s))
+
+
+def local(**options: Any) -> Device:
+    """This process's own CPU; takes what `remote_gpu.client.Local` takes, and raises the same."""
+    made = BlockingLocal(**options)
+    return Device(lambda: made)

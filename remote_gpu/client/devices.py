@@ -1,0 +1,98 @@
+"""All devices of a lease, as a sequence that is its first device where it is used like one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from remote_gpu.client.device import DeviceBuffer, Lane, OpResult
+from remote_gpu.client.graph import Graph, GraphResult
+from remote_gpu.wire.connection import Access, DeviceInfo
+
+
+class Devices(Sequence[Lane]):
+    """`devices[1]` is the lease's second device; `devices.op(…)` asks the first. Thread-safe.
+
+    Each device is a lane of its own, opened when it is first used: what runs on one does not wait
+    for another.
+    """
+
+    def __init__(self, access: Access, on_close: Callable[[], None] | None = None) -> None:
+        """Opens the first lane. Raises Refused."""
+        self._access = access
+        self._on_close = on_close
+        self._lock = threading.Lock()
+        self._first = Lane.open(access)
+        self._lanes = {0: self._first}
+
+    def __len__(self) -> int:
+        return len(self._access.devices)
+
+    @overload
+    def __getitem__(self, index: int) -> Lane: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Lane]: ...
+
+    def __getitem__(self, index: int | slice) -> Lane | Sequence[Lane]:
+        """Raises IndexError, and Refused when its lane cannot be opened."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        with self._lock:
+            if number not in self._lanes:
+                self._lanes[number] = Lane.open(self._access, number)
+            return self._lanes[number]
+
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """What was lent, without opening anything."""
+        return tuple(info for _, info in self._access.devices)
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Of the first device."""
+        return self._first.info
+
+    def op(
+        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+    ) -> OpResult:
+        """See `Device.op`."""
+        return self._first.op(name, *buffers, out=out, **args)
+
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+        """See `Device.run`."""
+        return self._first.run(graph, iterations=iterations, **inputs)
+
+    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+        """See `Device.post`."""
+        self._first.post(name, *buffers, **args)
+
+    def sync(self) -> None:
+        """See `Device.sync`."""
+        self._first.sync()
+
+    def buffer(self, size: int) -> DeviceBuffer:
+        """See `Device.buffer`."""
+        return self._first.buffer(size)
+
+    def operations(self) -> tuple[str, ...]:
+        """See `Device.operations`."""
+        return self._first.operations()
+
+    def close(self) -> None:
+        """End all lanes, and the session if `connect` opened it. Safe to repeat."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.close()
+        if self._on_close is not None:
+            on_close, self._on_close = self._on_close, None
+            on_close()
+
+    def __enter__(self) -> Devices:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
