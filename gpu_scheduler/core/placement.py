@@ -24,6 +24,7 @@ from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Shape, away, fits, fits_eve
 from gpu_scheduler.core.index import Devices, Group, Index, preference, question_of
 from gpu_scheduler.core.inventory import HostEntry, Inventory
 from gpu_scheduler.model import Placement, Request, Sharing
+from gpu_scheduler.warm import keys_of
 
 PARTS = 8  #: of a device: the smallest part that is a slot
 #: A gang is arranged among so many devices for each that it needs, so that it finds a good host.
@@ -93,15 +94,22 @@ def place(
     """
     if request.count > 1:
         return _gang(request, inventory, attempt)
-    warm = inventory.warm(request.warm_key) if request.warm_key else None
+    warm = _warm(request, inventory)
     for groups in inventory.index.ranked(request):
         best = None
-        if warm is not None:
-            best = _best(request, inventory, _same_rank(request, warm, groups[0]), attempt)
+        for index in warm:
+            known = _same_rank(request, index, groups[0])
+            best = best or _best(request, inventory, known, attempt)
         best = best or _best(request, inventory, groups, attempt)
         if best is not None:
             return (best[1],)
     return None
+
+
+def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
+    """Devices that hold what the request names: for all tenants, for its own."""
+    keys = keys_of(request.tenant, request.warm_key)
+    return tuple(index for key in keys if (index := inventory.warm(key)) is not None)
 
 
 def _same_rank(request: Request, warm: Index, group: Group) -> Iterable[Group]:
@@ -261,13 +269,13 @@ def _fitting(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> Iterator[Iterator[DeviceId]]:
     """The devices that fit, preference by preference; warm ones first, then as they come."""
-    warm = inventory.warm(request.warm_key) if request.warm_key else None
+    warm = _warm(request, inventory)
     for groups in inventory.index.ranked(request):
         cold = (d for group in groups for d in _of_group(request, inventory, group, attempt))
-        if warm is None:
+        if not warm:
             yield cold
         else:
-            known = _same_rank(request, warm, groups[0])
+            known = [one for index in warm for one in _same_rank(request, index, groups[0])]
             hot = (d for group in known for d in _of_group(request, inventory, group, attempt))
             yield iter(dict.fromkeys(chain(islice(hot, request.count), cold)))
 

@@ -18,6 +18,7 @@ from remote_gpu.host.doors import Doors
 from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.pool import WorkerPool
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.tls import HostTls
@@ -57,6 +58,7 @@ class RunningHost:
 
     daemon: HostDaemon
     cpu: CpuProbe
+    offer: Offer  #: what it adds to its devices
     gateway: str  #: "address:port"
     nursery: Nursery
 
@@ -83,8 +85,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         stack.push_async_callback(pool.close)
         await pool.open()
         probe = CpuProbe(settings.cpu, lambda: pool.pids)
-        probe.operations = tuple(pool.ready.operations.get("cpu", ()))
-        probe.resident = tuple(pool.ready.resident)
+        offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
         table = LeaseTable(
             {probe.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
         )
@@ -102,7 +103,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
         nursery.start_eternal(pool.watch(), "spawner")
         stack.push_async_callback(daemon.close)
-        yield RunningHost(daemon=daemon, cpu=probe, gateway=address, nursery=nursery)
+        yield RunningHost(daemon=daemon, cpu=probe, offer=offer, gateway=address, nursery=nursery)
 
 
 def _log(folder: Path) -> LeaseLog:

@@ -146,7 +146,9 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_host(settings) as host:
         probe = HostProbe(
-            [host.cpu, *(await _nvml(settings) if nvml else ())], settings.budget.host_lost_s
+            [host.cpu, *(await _nvml(settings) if nvml else ())],
+            settings.budget.host_lost_s,
+            host.offer,
         )
         try:
             async with HostLink(

@@ -15,6 +15,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Usage
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.watch import LastSeen
+from remote_gpu.host.offer import Offer
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,6 @@ class CpuProbe:
         self._model = _cpu_model()
         self._busy_s: dict[int, float] = {}
         self._looked_s = time.monotonic()
-        #: what the spawner found; set once it is ready
-        self.operations: tuple[str, ...] = ()
-        self.resident: tuple[str, ...] = ()
 
     @property
     def device_id(self) -> DeviceId:
@@ -65,8 +63,6 @@ class CpuProbe:
             model=self._model,
             memory_mib=self._settings.memory_mib,
             detail=detail,
-            operations=self.operations,
-            resident=self.resident,
         )
 
     async def devices(self) -> tuple[Device, ...]:
@@ -101,7 +97,11 @@ class HostProbe:
     A device keeps the index it got when it was first seen: leases name it by that.
     """
 
-    def __init__(self, probes: Sequence[Probe], bad_after_s: float) -> None:
+    def __init__(
+        self, probes: Sequence[Probe], bad_after_s: float, offer: Offer | None = None
+    ) -> None:
+        """`offer`: what the host's programs add to its devices."""
+        self._offer = offer
         self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
         self._indices: dict[DeviceId, int] = {}
 
@@ -111,7 +111,8 @@ class HostProbe:
         every = [device for devices in found for device in devices]
         for device in every:
             self._indices.setdefault(device.id, len(self._indices))
-        return tuple(replace(device, index=self._indices[device.id]) for device in every)
+        numbered = tuple(replace(device, index=self._indices[device.id]) for device in every)
+        return numbered if self._offer is None else await self._offer.added_to(numbered)
 
     async def usage(self) -> tuple[Usage, ...]:
         """The figures of all that answer."""

@@ -8,7 +8,6 @@ harms nobody. The oldest make room when the tenant's files grow over their limit
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
 import secrets
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 from stat import S_ISREG
 
+from gpu_scheduler.warm import tenant_folder
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import CONTENT_PREFIX, content_id
 
@@ -37,7 +37,7 @@ class Contents:
         """The contents of a tenant below a host's folder."""
         if root is None:
             return cls()
-        return cls(root / hashlib.sha256(tenant.encode()).hexdigest()[:32])
+        return cls(root / tenant_folder(tenant))
 
     @property
     def compiled(self) -> Path | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from remote_gpu.client.tls import server_context
 from remote_gpu.worker import control
+from remote_gpu.worker.backends.choice import KINDS, kinds_with_kernels
 from remote_gpu.worker.operation import Context, Registry, load_registry
 from remote_gpu.worker.process import Lanes, run_worker
 from remote_gpu.worker.programs import Program
@@ -57,13 +58,21 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
         stream,
         {
             "ready": {
-                "operations": {context.kind: registry.names(context.kind)},
+                "operations": _offered(registry),
                 "failures": registry.failures,
                 "resident": context.warm.keys(),
                 "threads": len(list(Path("/proc/self/task").iterdir())),
             }
         },
     )
+
+
+def _offered(registry: Registry) -> dict[str, tuple[str, ...]]:
+    """By kind of device: operations, and `graph` where kernels run."""
+    offered = {kind: registry.names(kind) for kind in KINDS}
+    for kind in kinds_with_kernels():
+        offered[kind] = tuple(sorted((*offered[kind], "graph")))
+    return {kind: names for kind, names in offered.items() if names}
 
 
 def _serve(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
-from gpu_scheduler.monitor.names import opencl_name
 
+from gpu_scheduler.monitor.names import opencl_name
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program

@@ -181,8 +181,8 @@ class _Names:
             if token.sort is Sort.WORD:
                 called = code.text(at + 1) == "("
                 self._check(token.text, token.line, called=called)
-                if called and (macro := self._macros.get(token.text)) is not None:
-                    self._check_expanded(macro, code.text(code.behind(at + 1)), token)
+                if called and token.text in self._macros:
+                    self._check_expanded(token, code.text(code.behind(at + 1)))
 
     def _check(self, word: str, line: int, *, called: bool) -> None:
         check_word(word, line)
@@ -193,8 +193,9 @@ class _Names:
         if called and not named and word.isidentifier():
             raise wrong(line, f"{word!r} is neither defined here nor a function of the subset")
 
-    def _check_expanded(self, macro: _Macro, behind: str, use: Token) -> None:
+    def _check_expanded(self, use: Token, behind: str) -> None:
         """What a macro leaves behind must not become the name of a foreign function."""
+        macro = self._macros[use.text]
         last = macro.body[-1].text if macro.body else ""
         is_function = last in self._functions or last in BUILTINS
         if behind == "(" if macro.takes else not is_function:

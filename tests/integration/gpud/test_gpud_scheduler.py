@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -18,9 +19,10 @@ import pytest
 from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, Hold, LeaseState, Request
-from remote_gpu.client import Refused, Session, connect
+from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
+from remote_gpu.worker.backends.choice import kinds_with_kernels
 
 SCALE = 0.05
 MEMORY_MIB = 1024
@@ -172,8 +174,55 @@ async def test_a_session_lives_through_a_scheduler_that_is_killed(system: System
         await until_leases(scheduler)
 
 
+def work_with_weights(connection: dict[str, Any], weights: bytes) -> str:
+    """A program whose graph has a constant; returns its warm key."""
+    graph = Graph()
+    graph.op("noop", graph.constant("w", weights), out=[graph.output("y", len(weights))])
+    with Session.open(connection, 30) as session, connect(session.environment()) as device:
+        device.run(graph)
+    (key,) = graph.spec.contents
+    return key
+
+
+async def sent_on(scheduler: SchedulerClient, host: str, other: str) -> str:
+    """The warm key of a content that tenant `t` sent to one of two hosts."""
+    await scheduler.drain(other)
+    granted = await reserve(scheduler, f"sent-{host}:1", memory_mib=64, tenant="t")
+    assert granted.lease.shares[0].host == host
+    connection = render("builtin", granted)["connection"]
+    key = await asyncio.to_thread(work_with_weights, connection, host.encode())
+    await until_leases(scheduler)
+    await scheduler.undrain(other)
+    return key
+
+
+async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
+    """A tenant's next job, with the warm key of what an earlier one sent."""
+    keys = {
+        "gpu-a": await sent_on(scheduler, "gpu-a", "gpu-b"),
+        "gpu-b": await sent_on(scheduler, "gpu-b", "gpu-a"),
+    }
+    numbers = itertools.count(1)
+
+    async def chosen(host: str) -> bool:
+        wanted = {"memory_mib": 1, "warm_key": keys[host], "tenant": "t"}
+        granted = await reserve(scheduler, f"warm:{next(numbers)}", **wanted)
+        await scheduler.release(granted.lease.id, "RELEASED")
+        await until_leases(scheduler)
+        return granted.lease.shares[0].host == host
+
+    async with asyncio.timeout(60):  # until both hosts have told of it
+        for pause_s in itertools.repeat(0.05):
+            if all([await chosen(host) for host in sorted(keys)]):
+                break
+            await asyncio.sleep(pause_s)
+    assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
+    told = (await scheduler.inventory()).hosts[0].devices[0].device
+    assert ("graph" in told.operations) == ("cpu" in kinds_with_kernels())
+
+
 @pytest.mark.asyncio
-async def test_one_session_on_the_devices_of_two_hosts(system: System) -> None:
+async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: System) -> None:
     await asyncio.to_thread(system.add_host, "gpu-b")
 
     def work_on_both(connection: dict[str, Any]) -> list[bytes]:
@@ -195,3 +244,4 @@ async def test_one_session_on_the_devices_of_two_hosts(system: System) -> None:
         for name in system.hosts:
             log = (system.folder / name / "leases.jsonl").read_text()
             assert '"event":"cut"' in log
+        await goes_where_its_contents_are(scheduler)

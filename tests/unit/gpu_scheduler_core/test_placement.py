@@ -6,6 +6,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.explain import explain
 from gpu_scheduler.core.placement import slots
 from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
+from gpu_scheduler.warm import kept_key, tenant_folder
 
 
 def devices_of(answer):
@@ -62,6 +63,16 @@ def test_a_warm_device_comes_first(world, device):
     assert place(world, "2", memory_mib=10, warm_key="model-2") == ["b"]  # cold: packs
     world.report("h", device("a", resident=("model-2",)), device("b", index=1))
     assert place(world, "3", memory_mib=10, warm_key="model-2") == ["a"]
+
+
+def test_what_a_tenant_left_there_is_warm_for_that_tenant_alone(world, device):
+    kept = kept_key(tenant_folder("t"), "sha256:1")
+    world.host("h", device("a"), device("b", index=1, resident=(kept,)))
+    assert place(world, "1", memory_mib=10, warm_key="sha256:1", tenant="u") == ["a"]
+    assert place(world, "2", memory_mib=10, warm_key="sha256:1", tenant="t") == ["b"]
+    assert "sha256:1" not in kept
+    gang = {"count": 2, "memory_mib": 10, "warm_key": "sha256:1", "tenant": "t"}
+    assert place(world, "3", **gang)[0] == "b"
 
 
 def test_what_is_no_longer_resident_is_not_warm(world, device):

@@ -1,0 +1,81 @@
+"""What this host's own programs add to what drivers say of its devices: operations, warm keys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from gpu_scheduler.model import Device
+from gpu_scheduler.warm import kept_key
+from remote_gpu.host.pool import Ready
+from remote_gpu.wire.graphs import CONTENT_PREFIX
+
+#: Contents published of one host, the newest; what is older is still found by who comes.
+KEPT_KEYS_MAX = 512
+#: Warm keys of data for all, and names of operations: a device has `RESIDENT_MAX` words in all.
+_OTHER_WORDS_MAX = 256
+
+
+class Finds(Protocol):
+    """Who knows what the spawner found; a new spawner may find something else."""
+
+    @property
+    def ready(self) -> Ready: ...
+
+
+class KeptContents:
+    """The contents that tenants have sent, by the keys under which a host publishes them."""
+
+    def __init__(self, root: Path) -> None:
+        """`root`: the folder with one folder for each tenant."""
+        self._root = root
+        self._seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
+
+    def keys(self) -> tuple[str, ...]:
+        """The newest first. Reads only folders in which files came or went."""
+        seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self._root):
+                with contextlib.suppress(OSError):  # it was removed in this moment
+                    changed_ns = entry.stat().st_mtime_ns
+                    known = self._seen.get(entry.name)
+                    if known is None or known[0] != changed_ns:
+                        known = (changed_ns, self._of_tenant(entry.name))
+                    seen[entry.name] = known
+        self._seen = seen
+        found = sorted((one for _, files in seen.values() for one in files), reverse=True)
+        return tuple(key for _, key in found[:KEPT_KEYS_MAX])
+
+    def _of_tenant(self, folder: str) -> list[tuple[int, str]]:
+        files: list[tuple[int, str]] = []
+        for entry in os.scandir(self._root / folder):
+            if len(entry.name) == 64 and entry.is_file(follow_symlinks=False):
+                key = kept_key(folder, CONTENT_PREFIX + entry.name)
+                files.append((entry.stat().st_mtime_ns, key))
+        return sorted(files, reverse=True)[:KEPT_KEYS_MAX]
+
+
+class Offer:
+    """Of one host; all its devices of a kind can do the same, and reach the same contents."""
+
+    def __init__(self, finds: Finds, kept: KeptContents) -> None:
+        self._finds = finds
+        self._kept = kept
+
+    async def added_to(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        """The devices, with operations and warm keys."""
+        kept, ready = await asyncio.to_thread(self._kept.keys), self._finds.ready
+        resident = (*tuple(ready.resident)[:_OTHER_WORDS_MAX], *kept)
+        return tuple(self._added_to(device, ready, resident) for device in devices)
+
+    def _added_to(self, device: Device, ready: Ready, resident: tuple[str, ...]) -> Device:
+        operations = ready.operations.get(device.kind)
+        if operations is None:  # nothing of this program runs there
+            return device
+        names = tuple(operations)[:_OTHER_WORDS_MAX]
+        return replace(device, operations=names, resident=resident)
