@@ -79,7 +79,9 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._queue: deque[EventT] = deque()
         self._decided: list[Decision[ChangeT, ActionT]] = []  # not given to the journal yet
         self._syncing = False
-        self._wake: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._failure: asyncio.Future[None] | None = None
+        self._due = False  # a turn is on its way: all events of one turn of the loop are one group
         self._idle = asyncio.Event()
         self._idle.set()
         self._running = 0
@@ -90,27 +92,42 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
             raise asyncio.QueueFull
         self._idle.clear()
         self._queue.append(event)
-        self._wake_up()
+        self._go_on()
 
     async def run(self) -> None:
-        """Take events for ever. Raises what the journal raises."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if self._queue and len(self._decided) < self._group_max:
-                self._decide()
-                if not self._syncing:
-                    self._commit()
-            else:
-                self._wake = loop.create_future()
-                await self._wake
+        """Take events for ever. Raises what the core or the journal raises."""
+        self._loop = asyncio.get_running_loop()
+        self._failure = self._loop.create_future()
+        self._go_on()
+        try:
+            await self._failure
+        finally:
+            self._loop = None
 
     async def drained(self) -> None:
         """Wait until no event is queued and no action runs."""
         await self._idle.wait()
 
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    def _go_on(self) -> None:
+        """Decide at the loop's next turn, if there is anything to decide."""
+        if self._queue and not self._due and self._loop is not None:
+            self._due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """One group; others may have the loop before the next one."""
+        self._due = False
+        if self._loop is None or self._failure is None or self._failure.done():
+            return
+        try:
+            self._decide()
+            if not self._syncing:
+                self._commit()
+        except Exception as error:
+            self._failure.set_exception(error)
+            return
+        if len(self._decided) < self._group_max:
+            self._go_on()
 
     def _decide(self) -> None:
         while self._queue and len(self._decided) < self._group_max:
@@ -135,7 +152,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._act(group)
         if self._decided:
             self._commit()
-        self._wake_up()
+        self._go_on()
 
     def _act(self, group: Sequence[Decision[ChangeT, ActionT]]) -> None:
         for decision in group:

@@ -123,10 +123,10 @@ def test_the_next_group_is_decided_while_one_is_synced_and_acts_only_after_its_o
             driver = Driver(machine, journal, perform, nursery)
             nursery.start_eternal(driver.run(), "driver")
             driver.submit(1)
-            await asyncio.sleep(0)  # 1 is being synced
+            await asyncio.sleep(0.0001)  # 1 is being synced
             driver.submit(2)
             driver.submit(3)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.0001)
             assert (machine.applied, acted) == ([1, 2, 3], [])
             await driver.drained()
 
@@ -151,7 +151,7 @@ def test_after_a_failed_sync_nothing_is_answered_or_written_any_more(
             driver = Driver(Doubler(), FullJournal(), acted.append, nursery)
             nursery.start_eternal(driver.run(), "driver")
             driver.submit(1)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.0001)  # it is being synced
             driver.submit(2)
             with pytest.raises(AppError, match="no room"):
                 await nursery.failed()
