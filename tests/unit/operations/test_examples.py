@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
 from fdl.parse import parse
+from remote_gpu.client import Local, OpFailed
+from remote_gpu.wire.errors import OpCode
 from remote_gpu.worker.alignment.fasta import parse_fasta
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,3 +65,30 @@ def test_every_protein_is_listed_with_its_accession() -> None:
     }
     assert entries == listed
     assert len(listed) <= 200
+
+
+def test_edges_are_found_where_shades_change() -> None:
+    example = runpy.run_path(str(ROOT / "fdl/examples/edge-detection/edges.py"))
+    image = bytes(200 if x >= 10 else 50 for _ in range(12) for x in range(20))
+    assert example["read_pgm"](b"P5\n# drawn\n20 12\n255\n" + image) == (20, 12, image)
+    with Local() as device:
+        try:
+            found = device.run(example["edge_graph"](20, 12), image=image)
+        except OpFailed as missing:
+            if missing.code is not OpCode.ENOTSUP:
+                raise
+            pytest.skip(missing.message)
+    rows = {bytes(found["edges"][20 * y : 20 * y + 20]) for y in range(12)}
+    (row,) = rows
+    assert [x for x in range(20) if row[x]] == [8, 9, 10, 11]
+
+
+def test_the_nearest_vector_is_the_most_parallel() -> None:
+    folder = ROOT / "fdl/examples/nearest-vectors"
+    example = runpy.run_path(str(folder / "nearest.py"))
+    names, vectors = example["read_vectors"](folder / "input/colours.csv")
+    with Local() as device:
+        cosines, _ = example["likeness"](device, vectors)
+    by_hand = [sum(a * b for a, b in zip(v, w, strict=True)) for v in vectors for w in vectors]
+    assert list(cosines) == pytest.approx(by_hand, abs=1e-6)
+    assert len(names) ** 2 == len(cosines)
