@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -15,23 +16,34 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, Hold, Request
 from remote_gpu.client import Session
 from remote_gpu.middleware import render
+from remote_gpu.wire.connection import Access
 
 _START_S = 60.0
 _CAP_S = 600.0
 
 
+def from_elsewhere(session: Session) -> Access:
+    """A session's view as a function on another machine has it: TCP, nothing shared."""
+    view = session.view()
+    hosts = tuple(dataclasses.replace(host, unix="") for host in view.hosts)
+    return dataclasses.replace(view, hosts=hosts)
+
+
 class Host:
     """Real daemons until the stack closes."""
 
-    def __init__(self, stack: contextlib.ExitStack, folder: Path, core: int) -> None:
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, core: int, *options: str) -> None:
+        """`options`: more of gpud's."""
         self._stack = stack
         self._folder = folder
+        folder.mkdir(exist_ok=True)
         self._attempts = itertools.count(1)
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
         self._scheduler = str(scheduler["socket"])
         self._daemon(
             "remote_gpu.host", "--host-id", "bench", "--scheduler", self._scheduler,
             "--state", str(folder / "h"), "--cpus", str(core), "--memory-mib", "1024", "--no-nvml",
+            *options,
         )  # fmt: skip
 
     def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:

@@ -28,9 +28,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.remote_gpu.host import Host
+from benchmarks.remote_gpu.host import Host, from_elsewhere
 from benchmarks.remote_gpu.transport import BULK_BYTES, median_s
-from remote_gpu.client import Device, connect
+from remote_gpu.client import Device, Lane
 
 CALLS = 500
 BULKS = 5
@@ -230,7 +230,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
         host = Host(stack, folder, cores[0])
-        device = stack.enter_context(connect(host.session(guarantee_pct=0).environment()))
+        device = stack.enter_context(Lane.open(from_elsewhere(host.session(guarantee_pct=0))))
         os.sched_setaffinity(0, {cores[-1]})
         figures = measure(device, options.python, cores[0], options.rounds)
         os.sched_setaffinity(0, cores)
