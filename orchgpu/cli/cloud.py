@@ -216,12 +216,14 @@ class JobCloud:
                 **condition,
             )  # fmt: skip
 
-    def report(self, function: Function, job: str, attempt: int) -> Report | None:
-        """Why an attempt failed, as the function saw it; None when it left no report."""
+    def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
+        """Why an attempt failed and when that was stored; None when it left no report."""
+        bucket, key = function.intermediate_bucket, report_key(job, attempt)
         try:
-            return Report.from_json(
-                self._read(function.intermediate_bucket, report_key(job, attempt))
-            )
+            with self._translated(f"s3:GetObject {bucket}/{key}"):
+                answer = self.s3.get_object(Bucket=bucket, Key=key)
+                body: bytes = answer["Body"].read()
+            return Report.from_json(body), answer["LastModified"].timestamp()
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
@@ -252,6 +254,15 @@ class JobCloud:
         with self._translated(f"sqs:GetQueueAttributes {queue_url}"):
             answer = self.sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_COUNTS))
         return sum(int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
+
+    def not_received(self, function: Function) -> int:
+        """Messages of jobs that no orchestrator has taken yet."""
+        name = "ApproximateNumberOfMessages"
+        with self._translated(f"sqs:GetQueueAttributes {function.queue_url}"):
+            answer = self.sqs.get_queue_attributes(
+                QueueUrl=function.queue_url, AttributeNames=[name]
+            )
+        return int(answer["Attributes"].get(name, 0))
 
     def identity(self) -> tuple[str, float | None]:
         """As whom we are known, and by how much the cloud's clock is ahead, to a second.

@@ -20,6 +20,7 @@ from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
+from orchgpu.cli.waiting import reason_of_wait, waits
 
 #: Looked at least this often; a push about a followed job makes it at once.
 LOOK_EVERY_S = 0.3
@@ -100,7 +101,10 @@ class Follower:
             job.record, job.job_id = record, record.holder
             job.state = record.outcome or record.step.value
             job.reason = reason_of(record)
-            job.sentence = await self._sentence(record)
+            why = await waits(self.scheduler, record) if self.scheduler is not None else None
+            job.sentence = why.sentence if why is not None else ""
+            if why is not None and job.reason == Reason.NONE:
+                job.reason = reason_of_wait(why).value
         if record is None or record.step is Step.ENDED:
             await self._look_at_result(job)
         if before != (job.state, job.reason, job.sentence):
@@ -127,16 +131,6 @@ class Follower:
             if record is not None:
                 return record
         return None
-
-    async def _sentence(self, record: Record) -> str:
-        if self.scheduler is None or record.step is not Step.WAITING:
-            return ""
-        try:
-            return (await self.scheduler.explain(holder=record.holder)).explanation.sentence
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return ""  # it was granted between the two questions
 
 
 def reason_of(record: Record) -> str:

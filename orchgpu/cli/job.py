@@ -76,6 +76,7 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
         **(described(known.record) if known.record else {}),
         "state": known.state,
         "waits": encode(scheduled.waits) if scheduled and scheduled.waits else None,
+        "in_the_way": encode(scheduled.others) if scheduled else [],
         "lease_now": encode(scheduled.lease) if scheduled and scheduled.lease else None,
         "lease_ends_in_s": scheduled.ends_in_s if scheduled else None,
         "result": asdict(known.standing) if known.standing else None,
@@ -86,6 +87,10 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
 
 
 def _say_head(known: Known) -> None:
+    import time
+
+    from orchgpu.cli.waiting import told_pause, told_waiting
+
     function = known.function.name if known.function else "function unknown"
     used, most = known.attempt - known.first_attempt + 1, ""
     if known.function is not None and used > 0:
@@ -93,7 +98,9 @@ def _say_head(known: Known) -> None:
     click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {known.attempt}{most}")
     scheduled = known.scheduled
     if scheduled and scheduled.waits:
-        click.echo(scheduled.waits.sentence)
+        click.echo(told_waiting(scheduled.waits, scheduled.others))
+    elif scheduled and (pause := told_pause(scheduled.record, time.time())):
+        click.echo(pause)
     if scheduled and scheduled.ends_in_s is not None:
         click.echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
     click.echo()

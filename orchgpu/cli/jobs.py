@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from corekit.errors import AppError
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
 from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
 
@@ -25,14 +26,19 @@ EXPLAINED_MAX = 50
 @scheduler_option
 @json_option
 def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
-    """Jobs with their states, newest first; of those that wait, why, their place and how long.
+    """Jobs with their states, newest first; of all that wait, for what and how long still.
+
+    Of a device: the place in the queue, what is short, which leases are in the way and when those
+    end. Of all else: the pause before the next attempt, a function that starts, a message that
+    nobody has received.
 
     \b
     Example:  orchgpu jobs --json
     """
-    found = with_notes(ask(scheduler_address(scheduler), lambda c: _jobs(c, limit)))
+    found = ask(scheduler_address(scheduler), lambda client: _jobs(client, limit))
+    found, queued = with_notes(found)
     if as_json:
-        say_json({"jobs": found})
+        say_json({"jobs": found, "not_received": queued})
         return
     rows = [
         (
@@ -44,14 +50,20 @@ def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
     head = ("JOB", "FUNCTION", "STATE", "REASON", "ATTEMPT", "SINCE", "INPUT")
     say_table(head, rows, empty="no jobs in the last hour")
     for entry in found:
-        if entry["waits"]:
-            click.echo(f"{entry['job_id']} waits: {entry['waits']['sentence']}")
+        if entry["why"]:
+            click.echo(f"{entry['job_id']} waits: {entry['why']}")
+    for function, count in queued.items():
+        click.echo(f"{function}: {count} more in its queue, not received yet")
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
         click.echo(f"{function}: {note}")
 
 
-def with_notes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The jobs as `described`, each with `note`: what its function's record adds, else None."""
+def with_notes(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The jobs as `described`, each with `note`: what its function's record adds, else None.
+
+    With them, by function, how many messages wait that nobody has received; none where the cloud
+    cannot be asked: the scheduler's word stands by itself.
+    """
     from contextlib import closing
 
     from orchgpu.cli.cloud import JobCloud
@@ -59,7 +71,12 @@ def with_notes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = dict.fromkeys(entry["function"] for entry in found if entry["function"])
     with closing(JobCloud()) as cloud:
         images = {name: cloud.unused_image(name) for name in names}
-    return [{**entry, "note": _note(images.get(entry["function"]))} for entry in found]
+        try:
+            counts = {one.name: cloud.not_received(one) for one in cloud.functions()}
+        except AppError:
+            counts = {}
+    noted = [{**entry, "note": _note(images.get(entry["function"]))} for entry in found]
+    return noted, {name: count for name, count in counts.items() if count}
 
 
 def _note(image: str | None) -> str | None:
@@ -71,15 +88,28 @@ def _note(image: str | None) -> str | None:
 async def _jobs(client: SchedulerClient, limit: int) -> list[dict[str, Any]]:
     from corekit.decode import encode
     from gpu_scheduler.model import Step
-    from orchgpu.cli.known import waits
+    from orchgpu.cli.waiting import in_the_way, reason_of_wait, told_pause, told_waiting, waits
 
     records = await client.records(limit=limit)
     waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
-    told = {record.holder: await waits(client, record) for record in waiting}
+    live = await client.live_leases() if waiting else None
+    told: dict[str, dict[str, Any]] = {}
+    for record in waiting:
+        why = await waits(client, record)
+        if why is not None and live is not None:
+            others = in_the_way(why, live)
+            told[record.holder] = {
+                "reason": reason_of_wait(why).value,
+                "why": told_waiting(why, others), "waits": encode(why), "in_the_way": encode(others)
+            }  # fmt: skip
+    now_s = time.time()
     return [
-        {**described(r), "waits": encode(why) if (why := told.get(r.holder)) else None}
+        {
+            **described(r), "why": told_pause(r, now_s), "waits": None, "in_the_way": [],
+            **told.get(r.holder, {}),
+        }
         for r in records
-    ]
+    ]  # fmt: skip
 
 
 def described(record: Record) -> dict[str, Any]:

@@ -7,7 +7,7 @@ code, NEnd result seen, REnd finished.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.leases import LEASE_ENDED
 from gpu_scheduler.model import RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.waiting import InTheWay, in_the_way, waits
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_block
 
@@ -32,6 +33,7 @@ class Scheduled:
 
     record: Record
     waits: Explanation | None = None  #: why, while it waits
+    others: tuple[InTheWay, ...] = ()  #: whose leases it waits for
     lease: Lease | None = None  #: what it holds now
     ends_in_s: float | None = None  #: at most, of that lease
 
@@ -45,6 +47,8 @@ class Known:
     scheduled: Scheduled | None  #: None: never received, or over for more than an hour
     result: Result | None
     reports: Mapping[int, Report]  #: of the attempts that failed, by number
+    #: When each was stored: those that Lambda wrote know nothing of the time.
+    reported_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def record(self) -> Record | None:
@@ -94,27 +98,17 @@ async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
     record = await client.record(job)
     if record is None:
         return None
-    live = await client.live_leases() if record.lease is not None else None
+    why = await waits(client, record)
+    live = await client.live_leases() if record.lease is not None or why is not None else None
     leases = {lease.id: lease for lease in live.leases} if live else {}
     lease = leases.get(record.lease) if record.lease is not None else None
     return Scheduled(
         record=record,
-        waits=await waits(client, record),
+        waits=why,
+        others=tuple(in_the_way(why, live)) if why is not None and live is not None else (),
         lease=lease,
         ends_in_s=live.ends_in_s.get(lease.id) if live and lease else None,
     )
-
-
-async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
-    """Why a job waits, its place and when it is expected to go on; None when it does not wait."""
-    if record.step is not Step.WAITING:
-        return None
-    try:
-        return (await client.explain(holder=record.holder)).explanation
-    except AppError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            raise
-        return None  # granted between the two questions
 
 
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
@@ -129,7 +123,12 @@ def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
     found = Known(job=job, function=function, scheduled=known, result=result, reports={})
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
     read = {n: cloud.report(function, job, n) for n in newest} if function else {}
-    return replace(found, reports={n: report for n, report in read.items() if report is not None})
+    stored = {n: one for n, one in read.items() if one is not None}
+    return replace(
+        found,
+        reports={n: report for n, (report, _) in stored.items()},
+        reported_s={n: at_s for n, (_, at_s) in stored.items()},
+    )
 
 
 def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | None:
@@ -211,9 +210,15 @@ def _of_function(known: Known) -> Iterator[Moment]:
     for n, report in known.reports.items():
         if standing is None or standing.attempt != n:
             yield from _of_code(report.times, f" (attempt {n})", named=False)
-        if "EEnd" in report.times:
-            what = f"attempt {n} failed: {report.reason}, {report.detail}"
-            yield Moment(at_s=report.times["EEnd"], where="function", what=what)
+        at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
+        why = f"attempt {n} failed: {report.reason}, {report.detail}"
+        yield Moment(at_s=at_s, where="function", what=why)
+
+
+def _last_s(known: Known) -> float:
+    """The newest time that is known of a job: what happened without a date was before."""
+    record, result = known.record, known.result
+    return record.updated_s if record is not None else result.ended_at_s if result else 0.0
 
 
 def _of_code(times: Mapping[str, float], which: str, *, named: bool) -> Iterator[Moment]:

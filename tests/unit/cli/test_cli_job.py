@@ -80,6 +80,14 @@ def test_failed_attempts_are_told_and_do_not_count_as_the_jobs_code() -> None:
     assert latencies(told)["ELat"] == 2.0
 
 
+def test_a_failed_attempt_whose_report_knows_no_times_is_told_when_it_was_stored() -> None:
+    report = dataclasses.replace(failed_attempt(1), times={}, reason="FUNCTION_CRASHED")
+    what = "attempt 1 failed: FUNCTION_CRASHED, exited 3"
+    stored = moments(known(reports={1: report}, reported_s={1: 100.65}))
+    assert [m.at_s for m in stored if m.what == what] == [100.65]
+    assert what in [m.what for m in moments(known(reports={1: report}))]
+
+
 def test_a_failure_that_is_run_again_is_not_the_jobs_result() -> None:
     running = Scheduled(record=record(step=Step.RUNNING, outcome=None, times={"RECEIVED": 100.5}))
     job = known(scheduled=running, result=result(state="FAILED"))

@@ -1,0 +1,100 @@
+"""Why a job waits: its reason of the closed set, whose leases are in its way, pauses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contract.states import Reason
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from gpu_scheduler.model import (
+    DeviceKind,
+    DeviceVerdict,
+    Explanation,
+    Lease,
+    LeaseState,
+    NoFit,
+    Record,
+    Share,
+    Step,
+)
+from gpu_scheduler.protocol.answers import LeasesAnswer
+from orchgpu.cli.waiting import in_the_way, reason_of_wait, told_pause, told_waiting
+
+
+def verdict(device: str, reason: NoFit) -> DeviceVerdict:
+    return DeviceVerdict(
+        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="x",
+        reason=reason, free_mib=0, free_pct=0,
+    )  # fmt: skip
+
+
+def explanation(**fields: Any) -> Explanation:
+    given: dict[str, Any] = {
+        "devices_known": 2, "devices_fitting": 0, "counts": {NoFit.MEMORY.value: 2}, "position": 1,
+        "largest_fit": "", "sentence": "number 1 in the queue",
+        "devices": (verdict("d1", NoFit.MEMORY), verdict("d2", NoFit.KIND)),
+    }  # fmt: skip
+    return Explanation(**{**given, **fields})
+
+
+def lease(name: str, device: str) -> Lease:
+    share = Share(
+        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="x",
+        memory_mib=512, compute_guarantee_pct=50, compute_limit_pct=100, exclusive=False,
+    )  # fmt: skip
+    return Lease(
+        id=LeaseId(name), attempt=f"j-{name}:1", holder=JobId(f"j-{name}"), fence=1,
+        state=LeaseState.ACTIVE, shares=(share,),
+    )  # fmt: skip
+
+
+LIVE = LeasesAnswer(
+    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={"b": 40.0}
+)
+
+
+def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first() -> None:
+    found = in_the_way(explanation(), LIVE)
+    assert [(one.lease, one.ends_in_s) for one in found] == [("b", 40.0), ("a", None)]
+    said = told_waiting(explanation(), found)
+    assert said.startswith("number 1 in the queue. In its way: b of j-b:1 on gpu-a/0 (512 MiB")
+    assert "ends in 40 s at the latest" in said
+    assert told_waiting(explanation(), []) == "number 1 in the queue"
+    assert told_waiting(explanation(), found * 3).endswith("and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, Reason.BUSY),
+        ({"position": 2}, Reason.QUEUED_BEHIND),
+        ({"devices_fitting": 1}, Reason.QUEUED_BEHIND),
+        ({"counts": {NoFit.HOST_LOST.value: 2}}, Reason.HOST_UNREACHABLE),
+        ({"counts": {NoFit.HOST_LOST.value: 1, NoFit.MEMORY.value: 1}}, Reason.BUSY),
+    ],
+)
+def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: Reason) -> None:
+    assert reason_of_wait(explanation(**fields)) is reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, ""),
+        ({"times": {"RETRY_AT": 107.0}, "reason": "KILLED"},
+         "attempt 1 failed (KILLED); the next one is due in 7 s"),
+        ({"owner": None}, "its message comes again"),
+        ({"owner": None, "step": Step.RUNNING}, "its function goes on"),
+        ({"step": Step.STAGED}, "has not opened its session"),
+        ({"step": Step.ENDED, "owner": None}, ""),
+    ],
+)  # fmt: skip
+def test_every_other_pause_is_told(fields: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {
+        "holder": JobId("j1"), "revision": 1, "owner": "o", "attempt": 1, "step": Step.RECEIVED,
+        "strikes": 0, "waiting_since_s": None, "handle": "",
+    }  # fmt: skip
+    told = told_pause(Record(**{**given, **fields}), 100.0)
+    assert said in told if said else told == ""
