@@ -29,6 +29,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),
     "remote_gpu.transport": ("--rounds", "3"),
+    "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "10"),
     "remote_gpu.sequence_search": (),
 }

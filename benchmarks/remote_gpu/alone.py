@@ -1,0 +1,50 @@
+"""The operations of `benchmarks.remote_gpu.operations` without any host: the same code, called.
+
+A program of its own, because libraries fix their number of threads by the cores that a process may
+use when they are loaded. It is told by lines of JSON and answers each by a line: median seconds.
+
+    python -m benchmarks.remote_gpu.alone CORE
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    os.sched_setaffinity(0, {int(sys.argv[1])})
+    from benchmarks.remote_gpu.transport import median_s  # and all that it loads
+    from remote_gpu.client import Local, Operations
+    from remote_gpu.worker.operation import Context, load_registry
+
+    registry, context = load_registry(["sgemm"]), Context()
+    registry.prepare(context)
+    there = [one["implementation"].split()[0] for one in registry.described("cpu")]
+    print(json.dumps(there), flush=True)
+    operations: Operations | None = None
+    model: Any = None
+    call: Any
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "n" in asked:
+            n, wanted = asked["n"], asked["implementation"]
+            args = {"m": n, "n": n, "k": n}
+            operation = registry.find("sgemm", "cpu", wanted)
+            views = [memoryview(bytearray(4 * n * n)) for _ in range(2)]
+            call = functools.partial(operation.run, context, args, views)
+        else:
+            if operations is None:
+                operations = Operations(Local())
+                model = operations.resource("model", asked["model"])
+            image = Path(asked["image"]).read_bytes()
+            call = functools.partial(operations.run, "image_classification", image, model=model)
+        print(median_s(call, asked["count"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
