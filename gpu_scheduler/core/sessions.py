@@ -6,6 +6,8 @@ waiting reservations end with it. Leases live on: they have deadlines of their o
 
 from __future__ import annotations
 
+from itertools import islice
+
 from corekit.errors import ErrorCode
 from corekit.ids import SessionId
 from corekit.values import replace
@@ -21,6 +23,10 @@ from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import EndReason, Hold, Request
+
+#: Records and requests of a session that is gone which one event deals with: some 10 ms of work.
+GONE_AT_ONCE = 500
+GO_ON_S = 0.01  #: until the next of them
 
 
 def heard(turn: Turn, session: SessionId) -> None:
@@ -47,9 +53,7 @@ def hello(turn: Turn, event: on.SessionHello) -> None:
 def silence(turn: Turn, session: SessionId) -> None:
     """Its timer fired: gone, or heard since and timed anew."""
     heard_s = turn.state.sessions.get(session)
-    if heard_s is None:
-        return
-    gone_s = heard_s + turn.budget.client_gone_s
+    gone_s = turn.at_s if heard_s is None else heard_s + turn.budget.client_gone_s
     if turn.at_s < gone_s:
         turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
     else:
@@ -57,14 +61,19 @@ def silence(turn: Turn, session: SessionId) -> None:
 
 
 def _gone(turn: Turn, session: SessionId) -> None:
+    """What it leaves is dealt with in parts, so that others are answered in between."""
     state = turn.state
-    del state.sessions[session]
+    state.sessions.pop(session, None)
     state.watchers.pop(session, None)
-    for holder in tuple(state.owned.get(session, ())):
+    holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
+    for holder in holders:
         disown(turn, state.records[holder])
         turn.push(session, do.DisownedPush(holder=holder))
-    for attempt in tuple(state.queue.of_session.get(session, ())):
+    left = GONE_AT_ONCE - len(holders)  # of jobs nothing waits for it any more if there is any
+    for attempt in tuple(islice(state.queue.of_session.get(session, ()), left)):
         dispatch.drop(turn, attempt)
+    if session in state.owned or session in state.queue.of_session:
+        state.timers.arm(TimerKind.SESSION, session, turn.at_s + GO_ON_S)
 
 
 def watch(turn: Turn, event: on.WatchAsked) -> None:

@@ -2,7 +2,9 @@
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core import sessions
 from gpu_scheduler.model import EndReason, LeaseState
 
 
@@ -45,3 +47,22 @@ def test_nobody_withdraws_for_another(new_world, device, whole):
         assert world.answer().code is ErrorCode.CONFLICT
     assert [lease.attempt for lease in world.leases] == ["a"]
     assert list(world.machine.state.queue.entries) == ["b"]
+
+
+def test_what_a_gone_session_leaves_is_dealt_with_in_parts(new_world, device, whole, monkeypatch):
+    monkeypatch.setattr(sessions, "GONE_AT_ONCE", 5)
+    world = new_world()
+    world.host("h", device("a"))
+    world.reserve("a", whole, session="s1")
+    for number in range(6):
+        world.attempt(f"job{number}", request=whole, session="gone")
+        world.reserve(f"w{number}", whole, session="gone", wait=True)
+    before = len(world.journal)
+    world.advance(world.budget.client_gone_s + 1)
+    theirs = (to.RecordWritten, to.RequestDropped)
+    parts = [sum(isinstance(p, theirs) for p in e.parts) for e in world.journal[before:]]
+    assert [count for count in parts if count] == [5, 5, 2]
+    state = world.machine.state
+    assert (len(state.orphans), len(state.queue.entries)) == (6, 6)  # jobs wait, parked
+    assert not state.owned
+    assert not state.queue.of_session
