@@ -298,7 +298,7 @@ class WorkerPool:
             raise AppError(ErrorCode.TIMEOUT, f"no answer within {wait_s:g} s") from None
         finally:
             loop.remove_reader(stream)
-        received = control.receive(stream)
+        received = control.receive(stream, control.READY_BYTES_MAX)
         if received is None:
             raise AppError(ErrorCode.UNAVAILABLE, "the spawner ended")
         return received

@@ -1,41 +1,58 @@
 """Whose turn it is on a device, as a pure table: guarantees, elastic limits, idle time lent.
 
-A *turn* is one operation, or one run of a graph. Turns are given by start-time fair queueing
-(Goyal, Vin, Cheng 1996; with depth: Jin, Chase, Kaur 2004): the virtual time of a lease advances by
-its use over its guarantee, and the least goes next; so what one lease leaves idle goes to the rest
-in proportion to their guarantees, and comes back with its next call. A turn longer than a slice is
-paused (its process is stopped) when somebody else should go first, and resumed in its turn. No work
-waits while the device is idle, but for two cases:
+A lease is given *tokens*, one for each operation that it may run at a time, and keeps them from
+call to call: for as long as nobody else wants the device, else until a moment of the monotonic
+clock, the end of its *slice*. Between these it computes without a message
+(`remote_gpu.worker.turns`). Tokens are given by start-time fair queueing (Goyal, Vin, Cheng 1996;
+with depth: Jin, Chase, Kaur 2004): the virtual time of a lease advances by the time that it holds
+them over its guarantee, and the least goes next. What a lease holds too long in one slice it pays
+for in the next ones, and what it leaves idle goes to the rest in proportion to their guarantees.
 
-* A caller over the network needs a moment between two calls. When the lease whose turn it would be
-  has just been served and its calls follow each other quickly, the device waits for it
-  (`ANTICIPATE_S` at most) in place of lending that moment for a whole foreign slice: without this a
-  90 % guarantee is worth half a device. The wait counts as used by the one it was for.
+* A slice lasts `SLICE_S`, and longer for as long as its lease is behind the one that waits: beside
+  a tenth, nine tenths run 90 ms in one piece.
+* A lease that comes back from idleness goes first at once: the holder is asked to give back after
+  its present launch. Idleness is no credit beyond one slice.
+* Who does not give back in `GRACE_S` is paused (its process is stopped), and goes on in its turn.
 * A lease with a limit below 100 % pauses after each slice for as long as the limit says.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from corekit.ids import LeaseId
 
-#: A round trip and some work of the caller's; 2 of 100 ms of utilisation at 10 turns a second.
-ANTICIPATE_S = 0.002
-#: How long a turn goes on when others wait; stopping and continuing a process costs 0.02 ms.
+#: Of one holder while others wait. To hand over takes 0.2 ms (two processes and gpud wake up):
+#: 2 % of this; eight tenants go round in 80 ms.
 SLICE_S = 0.010
+#: For the launch that runs at a slice's end; what takes longer is stopped, which costs 0.02 ms.
+GRACE_S = 0.002
+#: Whoever gave back at its slice's end is back with its next call within this, or has gone idle.
+BACK_S = 0.002
+#: Ends that differ by less are the same: what this slice is off the next ones make good.
+TOLERANCE_S = 0.002
 #: Leases without a guarantee share what is left: together they weigh little beside any guarantee.
 BEST_EFFORT_PCT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A lease may compute now, once."""
+    """A lease has one token more."""
 
     lease: LeaseId
     ticket: int  #: as it was asked for
+    until_s: float | None  #: all its tokens are due then; None: when they are asked back
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The tokens of a lease are due at another moment; one that has passed means at once."""
+
+    lease: LeaseId
+    until_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,7 @@ class Resume:
     lease: LeaseId
 
 
-Change: TypeAlias = "Begin | Pause | Resume"
+Change: TypeAlias = "Begin | Until | Pause | Resume"
 
 
 @dataclass(slots=True)
@@ -62,13 +79,13 @@ class _Lease:
     virtual_s: float = 0.0
     waiting: deque[int] = field(default_factory=deque)
     running: dict[int, float] = field(default_factory=dict)  #: ticket → charged up to this moment
-    paused: list[int] = field(default_factory=list)  #: tickets; all or none of a lease's turns are
+    paused: list[int] = field(default_factory=list)  #: tickets; all or none of a lease's are
     slice_s: float = 0.0  #: when its present slice began
-    pause_s: float = 0.0  #: between its calls, smoothed
-    idle_since_s: float | None = None  #: None: it waits, runs, or was not expected back in time
-    awaited_since_s: float | None = None  #: the device is idle for its sake
+    slice_virtual_s: float = 0.0  #: its virtual time then
+    until_s: float | None = None  #: as it was told
+    eager: bool = False  #: came back from idleness, with less behind it than whoever runs
+    back_by_s: float = 0.0  #: expected back until then
     allowed_s: float = 0.0  #: its limit lets nothing begin or go on before
-    used_s: float = 0.0
 
     @property
     def wants(self) -> bool:
@@ -79,19 +96,18 @@ class _Lease:
 class TimeSlices:
     """See the module. `now_s` is monotonic and never goes back."""
 
-    def __init__(self, width: int = 1, anticipate_s: float = ANTICIPATE_S) -> None:
-        """`width`: turns at the same time, as many as the device has cores or queues."""
-        self._width = width
-        self._anticipate_s = anticipate_s
+    def __init__(self, width: int = 1) -> None:
+        """`width`: tokens at the same time, as many as the device has cores or queues."""
+        self.width = width
         self._leases: dict[LeaseId, _Lease] = {}
         self._running = 0
-        self._virtual_s = 0.0  # of the turn that began last: idle time is no credit
+        self._virtual_s = 0.0  # of the slice that began last: idle time is no credit
         self._wake_s: float | None = None
 
     def join(self, lease: LeaseId, guarantee_pct: int, limit_pct: int) -> None:
-        """A lease may ask from now on. Repeating it changes its share."""
+        """A lease may ask from now on. Repeating it changes its share; then `wake` is due."""
         weight = max(float(guarantee_pct), BEST_EFFORT_PCT)
-        rate = self._width * limit_pct / 100
+        rate = self.width * limit_pct / 100
         known = self._leases.get(lease)
         if known is None:
             self._leases[lease] = _Lease(weight, rate, self._virtual_s)
@@ -99,47 +115,42 @@ class TimeSlices:
             known.weight, known.rate = weight, rate
 
     def leave(self, lease: LeaseId, now_s: float) -> list[Change]:
-        """Its process ended, and its turns with it. Safe to repeat."""
+        """Its process ended, and its tokens with it. Safe to repeat."""
         gone = self._leases.pop(lease, None)
         if gone is not None:
             self._running -= len(gone.running)
         return self._dispatch(now_s)
 
     def ask(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A call wants to compute; returns what changes now, maybe its own turn's begin."""
+        """A call wants to compute; returns what changes now, maybe its own begin."""
+        self._advance(now_s)
         entry = self._leases[lease]
-        self._welcome_back(entry, now_s)
+        if not (entry.waiting or entry.running or entry.paused):
+            entry.eager = entry.virtual_s < self._virtual_s
+            credit_s = SLICE_S / entry.weight  # a moment's absence does not cost what it is owed
+            entry.virtual_s = max(entry.virtual_s, self._virtual_s - credit_s)
+            entry.back_by_s = 0.0
         entry.waiting.append(ticket)
         return self._dispatch(now_s)
 
-    def began(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A turn runs that began when nobody else was there; it may be paused like any other."""
-        entry = self._leases[lease]
-        self._welcome_back(entry, now_s)
-        if not entry.running:
-            entry.slice_s = now_s
-        entry.running[ticket] = now_s
-        self._running += 1
-        return self._dispatch(now_s)
-
     def done(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A turn is over, or its asker has given up. Unknown tickets change nothing."""
+        """A token is back, or its asker has given up. Unknown tickets change nothing."""
         entry = self._leases.get(lease)
         if entry is None:
             return []
         changes: list[Change] = []
         if ticket in entry.running:
-            self._charge_turn(entry, ticket, now_s)
+            self._charge(entry, now_s)
             del entry.running[ticket]
             self._running -= 1
+            if entry.until_s is not None and now_s >= entry.until_s:
+                entry.back_by_s = now_s + BACK_S
         elif ticket in entry.paused:  # it was faster than the pause
             entry.paused.remove(ticket)
             if not entry.paused:
                 changes.append(Resume(lease))
         elif ticket in entry.waiting:
             entry.waiting.remove(ticket)
-        if not (entry.waiting or entry.running or entry.paused):
-            entry.idle_since_s = now_s
         return changes + self._dispatch(now_s)
 
     def wake(self, now_s: float) -> list[Change]:
@@ -150,138 +161,144 @@ class TimeSlices:
         """When something may change without any call."""
         return self._wake_s
 
-    def is_limited(self, lease: LeaseId) -> bool:
-        """It must ask even when it is alone."""
-        return self._leases[lease].rate < self._width
+    def _advance(self, now_s: float) -> None:
+        """Accounts as of now. Who holds the device unasked has had its slice already."""
+        for entry in self._leases.values():
+            self._charge(entry, now_s)
+            if entry.running and entry.until_s is None and now_s >= entry.slice_s + SLICE_S:
+                entry.slice_s, entry.slice_virtual_s = now_s - SLICE_S, entry.virtual_s
+                self._virtual_s = max(self._virtual_s, entry.virtual_s)
 
-    def used_s(self, lease: LeaseId) -> float:
-        """Device time of a lease that has not left."""
-        return self._leases[lease].used_s
-
-    def _charge_turn(self, entry: _Lease, ticket: int, now_s: float) -> None:
-        """Bring a running turn's account up to now, and the pause that its limit asks for."""
-        since_s = entry.running[ticket]
-        entry.running[ticket] = now_s
-        self._charge(entry, now_s - since_s)
-        if entry.rate < self._width:
-            entry.allowed_s = max(entry.allowed_s, since_s) + (now_s - since_s) / entry.rate
-
-    def _charge(self, entry: _Lease, seconds: float) -> None:
-        entry.used_s += seconds
-        entry.virtual_s += seconds / entry.weight
-
-    def _welcome_back(self, entry: _Lease, now_s: float) -> None:
-        if entry.waiting or entry.running or entry.paused:
-            return
-        self._expire(entry, now_s)
-        if entry.idle_since_s is None:
-            entry.pause_s /= 2  # it is trusted again after some quick calls
-        else:
-            entry.pause_s = (entry.pause_s + now_s - entry.idle_since_s) / 2
-            self._end_wait(entry, now_s)
-            entry.idle_since_s = None
-        entry.virtual_s = max(entry.virtual_s, self._virtual_s)
-
-    def _expire(self, entry: _Lease, now_s: float) -> None:
-        """Nobody waits longer than `anticipate_s` for a caller."""
-        idle_s = entry.idle_since_s
-        if idle_s is not None and now_s >= idle_s + self._anticipate_s:
-            self._end_wait(entry, idle_s + self._anticipate_s)
-            entry.idle_since_s = None
-            entry.pause_s = (entry.pause_s + 4 * self._anticipate_s) / 2
-
-    def _end_wait(self, entry: _Lease, now_s: float) -> None:
-        if entry.awaited_since_s is not None:
-            self._charge(entry, max(0.0, now_s - entry.awaited_since_s))
-            entry.awaited_since_s = None
+    def _charge(self, entry: _Lease, now_s: float) -> None:
+        """Bring an account up to now, and the pause that its limit asks for."""
+        for ticket, since_s in entry.running.items():
+            entry.running[ticket] = now_s
+            entry.virtual_s += (now_s - since_s) / entry.weight
+            if entry.rate < self.width:
+                entry.allowed_s = max(entry.allowed_s, since_s) + (now_s - since_s) / entry.rate
 
     def _dispatch(self, now_s: float) -> list[Change]:
-        changes: list[Change] = []
-        for entry in self._leases.values():
-            self._expire(entry, now_s)
-        changes += self._pause(now_s)
-        while self._running < self._width:
-            lease = self._next(now_s)
-            if lease is None:
-                break
-            changes.append(self._begin(lease, now_s))
+        self._advance(now_s)
+        changes = self._pause(now_s)
+        begun: list[tuple[LeaseId, int | None]] = []
+        while self._running < self.width and (lease := self._next(now_s)) is not None:
+            begun.append((lease, self._begin(self._leases[lease], now_s)))
+        for lease in dict.fromkeys(lease for lease, _ in begun):
+            self._leases[lease].until_s = self._first_end_s(self._leases[lease], now_s)
+        changed = self._move_ends(now_s)
+        for lease, ticket in begun:
+            until_s = self._leases[lease].until_s
+            if ticket is None:
+                changes += [Until(lease, until_s), Resume(lease)]
+            else:
+                changes.append(Begin(lease, ticket, until_s))
+        fresh = {lease for lease, _ in begun}
+        changes += [change for change in changed if change.lease not in fresh]
         self._wake_s = self._next_change_s(now_s)
         return changes
 
-    def _begin(self, lease: LeaseId, now_s: float) -> Change:
-        """Resume what was paused, else the oldest call. All turns of a lease go on together."""
-        entry = self._leases[lease]
-        self._virtual_s = max(self._virtual_s, entry.virtual_s)
+    def _begin(self, entry: _Lease, now_s: float) -> int | None:
+        """Resume what was paused (None), else the oldest call. All of a lease go on together."""
         if not entry.running:
-            entry.slice_s = now_s
+            entry.slice_s, entry.slice_virtual_s = now_s, entry.virtual_s
+            self._virtual_s = max(self._virtual_s, entry.virtual_s)
+            entry.eager = False
         if entry.paused:
             entry.running = dict.fromkeys(entry.paused, now_s)
             entry.paused = []
             self._running += len(entry.running)
-            return Resume(lease)
+            return None
         ticket = entry.waiting.popleft()
         entry.running[ticket] = now_s
         self._running += 1
-        return Begin(lease, ticket)
+        return ticket
+
+    def _first_end_s(self, entry: _Lease, now_s: float) -> float | None:
+        """Of a slice that begins: None when nobody else is here or about to be."""
+        others = (other for other in self._leases.values() if other is not entry)
+        if any(other.back_by_s > now_s or other.allowed_s > now_s for other in others):
+            return entry.slice_s + SLICE_S
+        return None
+
+    def _move_ends(self, now_s: float) -> list[Until]:
+        """Slices end earlier or later by who waits now; told ends that still fit stay."""
+        moved: list[Until] = []
+        for lease, entry, end_s in self._ends(now_s):
+            told_s = entry.until_s
+            if told_s is None:
+                differs = True
+            elif told_s <= now_s:  # it is asked back already
+                differs = end_s > now_s + TOLERANCE_S
+            else:
+                differs = abs(end_s - told_s) > TOLERANCE_S
+            if differs:
+                entry.until_s = end_s
+                moved.append(Until(lease, end_s))
+        return moved
+
+    def _ends(self, now_s: float) -> Iterator[tuple[LeaseId, _Lease, float]]:
+        """When each holder that must give back has to: the one that is furthest ahead first."""
+        holders = [(lease, entry) for lease, entry in self._leases.items() if entry.running]
+        holders.sort(key=lambda holder: -holder[1].virtual_s)
+        waiters = sorted(
+            (entry for entry in self._ready(now_s) if not entry.running),
+            key=lambda entry: (entry.virtual_s, not entry.eager),
+        )
+        for number, (lease, entry) in enumerate(holders):
+            ends_s = [_end_s(entry, waiter, now_s) for waiter in waiters[number : number + 1]]
+            if entry.rate < self.width:
+                ends_s.append(entry.slice_s + SLICE_S)
+            if ends_s:
+                yield lease, entry, min(ends_s)
 
     def _pause(self, now_s: float) -> list[Change]:
-        """Stop whoever has used its slice and is over its limit, or has others before it."""
+        """Stop whoever did not give back in time, when its limit or somebody else asks for it."""
         changes: list[Change] = []
         for lease, entry in self._leases.items():
-            if entry.running and now_s >= entry.slice_s + SLICE_S:
-                for ticket in entry.running:
-                    self._charge_turn(entry, ticket, now_s)
-                if entry.allowed_s > now_s or self._should_yield(entry, now_s):
-                    self._running -= len(entry.running)
-                    entry.paused = list(entry.running)
-                    entry.running = {}
-                    changes.append(Pause(lease))
-                else:
-                    entry.slice_s = now_s
+            if not entry.running or entry.until_s is None or now_s < entry.until_s + GRACE_S:
+                continue
+            if entry.allowed_s > now_s or self._should_yield(entry, now_s):
+                self._running -= len(entry.running)
+                entry.paused = list(entry.running)
+                entry.running = {}
+                changes.append(Pause(lease))
         return changes
 
     def _should_yield(self, entry: _Lease, now_s: float) -> bool:
-        if self._running < self._width:
+        if self._running < self.width:
             return False
         return any(
-            other.virtual_s < entry.virtual_s
-            for other in self._leases.values()
-            if other.wants and not other.running and other.allowed_s <= now_s
+            other.virtual_s < entry.virtual_s for other in self._ready(now_s) if not other.running
         )
 
+    def _ready(self, now_s: float) -> list[_Lease]:
+        return [e for e in self._leases.values() if e.wants and e.allowed_s <= now_s]
+
     def _next(self, now_s: float) -> LeaseId | None:
-        """The lease whose turn it is; None when nobody's, or somebody is awaited."""
+        """The lease whose turn it is; None when nobody wants one."""
         ready = [
-            lease
-            for lease, entry in self._leases.items()
+            (entry.virtual_s, not entry.eager, number, lease)
+            for number, (lease, entry) in enumerate(self._leases.items())
             if entry.wants and entry.allowed_s <= now_s
         ]
-        if not ready:
-            return None
-        best = min(ready, key=lambda lease: self._leases[lease].virtual_s)
-        before_s = self._leases[best].virtual_s
-        awaited = [entry for entry in self._leases.values() if self._is_awaited(entry, before_s)]
-        if self._running + len(awaited) < self._width:
-            return best
-        for entry in awaited:
-            if entry.awaited_since_s is None:
-                entry.awaited_since_s = now_s
-        return None
-
-    def _is_awaited(self, entry: _Lease, before_s: float) -> bool:
-        """It would go first, and is likely to be here in a moment."""
-        quick = entry.idle_since_s is not None and entry.pause_s <= self._anticipate_s / 2
-        return quick and entry.virtual_s < before_s and entry.rate >= self._width
+        return min(ready)[3] if ready else None
 
     def _next_change_s(self, now_s: float) -> float | None:
         entries = self._leases.values()
-        moments = [e.slice_s + SLICE_S for e in entries if e.running and e.rate < self._width]
-        if any(entry.wants for entry in entries):
-            moments += [e.slice_s + SLICE_S for e in entries if e.running]
-            moments += [e.allowed_s for e in entries if e.wants and e.allowed_s > now_s]
-            moments += [
-                e.idle_since_s + self._anticipate_s
-                for e in entries
-                if e.awaited_since_s is not None and e.idle_since_s is not None
-            ]
+        waited_for = any(not entry.running for entry in self._ready(now_s))
+        moments = [
+            max(entry.until_s + GRACE_S, now_s + TOLERANCE_S)
+            for entry in entries
+            if entry.running and entry.until_s is not None
+            if waited_for or entry.rate < self.width
+        ]
+        moments += [e.allowed_s for e in entries if e.wants and e.allowed_s > now_s]
         return min(moments, default=None)
+
+
+def _end_s(holder: _Lease, waiter: _Lease, now_s: float) -> float:
+    """When the holder is ahead of the waiter, but not before its slice is over."""
+    ahead_s = now_s + (waiter.virtual_s - holder.virtual_s) * holder.weight / len(holder.running)
+    if waiter.eager and waiter.virtual_s <= holder.slice_virtual_s:
+        return max(now_s, ahead_s)
+    return max(holder.slice_s + SLICE_S, ahead_s)

@@ -1,4 +1,4 @@
-"""Turns of this host's devices, carried out: workers ask, begin, are stopped and go on."""
+"""Turns of this host's devices, carried out: workers ask, hold tokens, are stopped and go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import Share
-from remote_gpu.host.slices import Begin, Change, Pause, Resume, TimeSlices
+from remote_gpu.host.slices import Begin, Change, Pause, Resume, TimeSlices, Until
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +51,11 @@ class Turns:
             device.leave(lease, worker)
 
     def heard(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
-        """A worker asks for a turn, is done with one, or began one when nobody else was there."""
-        for word in ("ask", "done", "began"):
+        """A worker asks for a token, or gives one back."""
+        for word in ("ask", "done"):
             if word in meta:
                 index, ticket = meta[word]
                 self._devices[index].heard(lease, word, ticket)
-
-    def used_s(self) -> Mapping[LeaseId, float]:
-        """Device time of each lease that had to share, since it joined."""
-        return {lease: s for device in self._devices.values() for lease, s in device.used_s()}
 
     def close(self) -> None:
         """Stop the timers."""
@@ -72,54 +68,42 @@ class _Device:
         self._index = index
         self._slices = TimeSlices(width)
         self._members: dict[LeaseId, tuple[Share, Computing]] = {}
-        self._open: dict[LeaseId, bool] = {}  # what each worker was told last; at first it is open
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def join(self, lease: LeaseId, share: Share, worker: Computing) -> None:
         self._members[lease] = share, worker
-        self._open[lease] = True
         self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
-        self._tell_gates()
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
         if (known := self._members.get(lease)) is not None:
             self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
-            self._tell_gates()
+            self._carry_out(self._slices.wake(self._loop.time()))
 
     def leave(self, lease: LeaseId, worker: Computing) -> None:
         known = self._members.get(lease)
         if known is not None and known[1] is worker:
-            del self._members[lease], self._open[lease]
+            del self._members[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
-            self._tell_gates()
 
     def heard(self, lease: LeaseId, word: str, ticket: int) -> None:
         if lease in self._members:
-            table = self._slices
-            step = {"ask": table.ask, "done": table.done, "began": table.began}[word]
+            step = self._slices.ask if word == "ask" else self._slices.done
             self._carry_out(step(lease, ticket, self._loop.time()))
-
-    def used_s(self) -> list[tuple[LeaseId, float]]:
-        return [(lease, self._slices.used_s(lease)) for lease in self._members]
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def _tell_gates(self) -> None:
-        for lease, (_, worker) in self._members.items():
-            is_open = len(self._members) == 1 and not self._slices.is_limited(lease)
-            if self._open[lease] != is_open:
-                self._open[lease] = is_open
-                worker.tell({"gate_open": [self._index, is_open]})
 
     def _carry_out(self, changes: Sequence[Change]) -> None:
         for change in changes:
             _, worker = self._members[change.lease]
             match change:
                 case Begin():
-                    worker.tell({"turn": [self._index, change.ticket]})
+                    width = self._slices.width
+                    worker.tell({"turn": [self._index, change.ticket, change.until_s, width]})
+                case Until():
+                    worker.tell({"due": [self._index, change.until_s]})
                 case Pause():
                     worker.pause()
                 case Resume():

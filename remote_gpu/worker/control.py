@@ -7,9 +7,9 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
     gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …, "key": hex}}
                      + its socket; with a key it goes on in TLS, and is bound by that key;
                      {"cap_s": seconds from now}, when its lease is to last longer or shorter;
-                     {"gate_open": [device, bool]}: nobody else is on it; {"turn": [device, ticket]}
-    worker → gpud    {"ask": [device, ticket]}, {"done": [device, ticket]} while the gate is closed;
-                     {"began": [device, ticket]} for what runs when it closes;
+                     {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
+                     of the monotonic clock; {"due": [device, until_s | null]}: another moment
+    worker → gpud    {"ask": [device, ticket]} for a token, {"done": [device, ticket]}: it is back;
                      {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
 """
 
@@ -25,8 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: One packet; a spawner's ready message lists operations and warm keys.
-PACKET_BYTES_MAX = 1 << 17
+#: One packet between gpud and a worker, of which each turn takes some.
+PACKET_BYTES_MAX = 1 << 14
+#: A spawner's ready message lists operations and warm keys.
+READY_BYTES_MAX = 1 << 17
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,10 +51,12 @@ def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None 
         socket.send_fds(stream, [body], [descriptor])
 
 
-def receive(stream: socket.socket) -> tuple[dict[str, Any], int | None] | None:
+def receive(
+    stream: socket.socket, bytes_max: int = PACKET_BYTES_MAX
+) -> tuple[dict[str, Any], int | None] | None:
     """The next packet and its descriptor; None when the other side is gone."""
     size = array.array("i").itemsize
-    body, ancillary, _, _ = stream.recvmsg(PACKET_BYTES_MAX, socket.CMSG_LEN(size))
+    body, ancillary, _, _ = stream.recvmsg(bytes_max, socket.CMSG_LEN(size))
     if not body:
         return None
     descriptors = array.array("i")

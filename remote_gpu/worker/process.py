@@ -6,16 +6,17 @@ import contextlib
 import dataclasses
 import os
 import resource
+import select
 import signal
 import socket
 import ssl
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from remote_gpu.client.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
@@ -83,7 +84,7 @@ def _serve(
         compiled=contents.compiled,
     )
     gates: dict[int, Gate] = {}
-    while (received := control.receive(stream)) is not None:
+    while (received := _receive(stream, gates)) is not None:
         meta, descriptor = received
         if descriptor is not None:
             lane = socket.socket(fileno=descriptor)
@@ -95,9 +96,19 @@ def _serve(
         elif (cap_s := meta.get("cap_s")) is not None:
             _end_in(cap_s)
         elif (turn := meta.get("turn")) is not None:
-            _gate(gates, turn[0], stream).granted(turn[1])
-        elif (gate_open := meta.get("gate_open")) is not None:
-            _gate(gates, gate_open[0], stream).set_open(gate_open[1])
+            _gate(gates, turn[0], stream).granted(*turn[1:])
+        elif (due := meta.get("due")) is not None:
+            _gate(gates, due[0], stream).due(due[1])
+
+
+def _receive(
+    stream: socket.socket, gates: Mapping[int, Gate]
+) -> tuple[dict[str, Any], int | None] | None:
+    """The next packet; meanwhile tokens that nobody uses are given back in time."""
+    while True:
+        looks_s = [look_s for gate in gates.values() if (look_s := gate.look()) is not None]
+        if not looks_s or select.select([stream], [], [], min(looks_s))[0]:
+            return control.receive(stream)
 
 
 def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
