@@ -1,0 +1,37 @@
+"""docs/remote-gpu.md is true: its blocks of Python are run in their order against a real host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from fdl.parse import parse
+
+PAGE = (Path(__file__).parents[3] / "docs" / "remote-gpu.md").read_text()
+BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE)
+
+
+def test_the_pages_script_runs_on_a_lent_device(shared_gpud, nothing_left, tmp_path: Path) -> None:
+    assert len(BLOCKS) >= 8
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(BLOCKS))
+    with shared_gpud.open(shared_gpud.install()) as session:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(script)],
+            env={**os.environ, **session.environment()},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout + done.stderr == ""
+
+
+def test_the_pages_definition_is_one(tmp_path: Path) -> None:
+    (block,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", PAGE)
+    (function,) = parse(block.encode(), "fdl.yaml").functions.aws
+    assert function.name == "product"
+    assert yaml.safe_load(block)["functions"]["aws"][0]["lambda"]["init_script"] == "product.py"
