@@ -5,6 +5,7 @@ Layout of a function's intermediate bucket (below an optional prefix of the user
     staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n (or .tar.gz); its creation
                                                    starts Lambda
     attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
+    attempts/<job_id>/<n>/before.json              what a foreign function's object was like before
     results/<job_id>.json                          the one terminal record of a job
 """
 
@@ -41,6 +42,10 @@ def staging_key(function: str, job: str, n: int, fence: int, form: str = "zip") 
 
 def report_key(job: str, n: int) -> str:
     return f"attempts/{job}/{n}/report.json"
+
+
+def before_key(job: str, n: int) -> str:
+    return f"attempts/{job}/{n}/before.json"
 
 
 def result_key(job: str) -> str:

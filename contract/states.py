@@ -59,6 +59,7 @@ class Reason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: the GPU host fell silent
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"  #: granted, but nobody staged in time
+    NO_OBJECT = "NO_OBJECT"  #: a foreign function did not write its object while the lease lasted
     STAGING_ERROR = "STAGING_ERROR"  #: its envelope could not be stored
     # why a job ended without success
     REQUEST_REFUSED = "REQUEST_REFUSED"  #: the scheduler says the request is wrong

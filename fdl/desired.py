@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -98,6 +99,7 @@ def buckets_of(function: Function) -> tuple[str, ...]:
     names = [storage.path.bucket for storage in function.user_input]
     names += [function.intermediate.bucket] if function.lends else []
     names += [storage.path.bucket for storage in function.function.output]
+    names += _told_of(function)[1:]
     return tuple(dict.fromkeys(names))
 
 
@@ -128,7 +130,9 @@ def variables_of(function: Function) -> dict[str, str]:
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     if declared.init_script is not None:
         variables["ORCHGPU_SCRIPT"] = "script/" + declared.init_script.rsplit("/", 1)[-1]
-    if declared.handler is not None:
+    if function.foreign:
+        variables |= _foreign_variables(function)
+    elif declared.handler is not None:
         variables["ORCHGPU_HANDLER"] = declared.handler
     if function.steps:
         variables["ORCHGPU_STEPS"] = STEPS_FILE
@@ -136,6 +140,32 @@ def variables_of(function: Function) -> dict[str, str]:
         variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
         variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
     return dict(sorted(variables.items()))
+
+
+def _foreign_variables(function: Function) -> dict[str, str]:
+    """The user's own, and for an image what SCAR's supervisor reads: no credentials are in it."""
+    declared = function.function
+    variables = dict(declared.container.variables)
+    if _is_image(function):
+        staged = f"{function.intermediate.bucket}/staging/{function.name}"
+        settings = {
+            "name": function.name,
+            "log_level": declared.log_level,
+            "execution_mode": "lambda",
+            "container": {"timeout_threshold": declared.container.timeout_threshold_s},
+            "input": [{"storage_provider": "s3", "path": staged}],
+            "output": [_scar_output(storage) for storage in declared.output],
+            "storage_providers": {},
+        }
+        # the supervisor reads YAML, which JSON is
+        variables["FDL"] = base64.b64encode(_compact(settings).encode()).decode()
+    return variables
+
+
+def _scar_output(storage: Storage) -> dict[str, Any]:
+    output: dict[str, Any] = {"storage_provider": "s3", "path": str(storage.path)}
+    filters = {"suffix": list(storage.suffixes), "prefix": list(storage.prefixes)}
+    return output | {key: value for key, value in filters.items() if value}
 
 
 def _compact(value: Any) -> str:
@@ -184,7 +214,7 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
         memory_mib=declared.memory_mib,
         timeout_s=declared.timeout_s,
         runtime="" if image else declared.runtime,
-        handler=HANDLER if package else "",
+        handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
         package="" if image else package,
         image=(declared.container.image or "") if image else "",
         code_at=(stored.bucket, stored.object_key) if by_bucket and not image else (),
@@ -234,9 +264,7 @@ def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
-        policy=_policy(
-            _from_s3(place, done, function.intermediate.bucket), _from_role(place, done, role)
-        ),
+        policy=_policy(_from_s3(place, done, *_told_of(function)), _from_role(place, done, role)),
     )
     return [dead_letter, job_queue, completion]
 
@@ -245,7 +273,15 @@ def _policy(*statements: Mapping[str, Any]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _from_s3(place: Place, queue: str, bucket: str) -> dict[str, Any]:
+def _told_of(function: Function) -> tuple[str, ...]:
+    """Buckets whose events go to the completion queue."""
+    target = function.job.object if function.job is not None else None
+    names = (function.intermediate.bucket, *((target.bucket,) if target is not None else ()))
+    return tuple(dict.fromkeys(names))
+
+
+def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, Any]:
+    arns = [place.bucket_arn(bucket) for bucket in buckets]
     return {
         "Sid": "events",
         "Effect": "Allow",
@@ -253,7 +289,7 @@ def _from_s3(place: Place, queue: str, bucket: str) -> dict[str, Any]:
         "Action": "sqs:SendMessage",
         "Resource": place.queue_arn(queue),
         "Condition": {
-            "ArnEquals": {"aws:SourceArn": place.bucket_arn(bucket)},
+            "ArnEquals": {"aws:SourceArn": arns[0] if len(arns) == 1 else arns},
             "StringEquals": {"aws:SourceAccount": place.account},
         },
     }
@@ -315,6 +351,23 @@ def notifications_of(function: Function, place: Place) -> list[Notification]:
             prefix="results/",
             suffix=".json",
         ),
+        *_object_rule(function, place.queue_arn(done)),
+    ]
+
+
+def _object_rule(function: Function, target: str) -> list[Notification]:
+    """What lies around the words of the pattern is all that S3 can filter by."""
+    path = function.job.object if function.job is not None else None
+    if path is None:
+        return []
+    return [
+        Notification(
+            bucket=path.bucket,
+            id=f"orchgpu-{function.name}-object",
+            target_arn=target,
+            prefix=path.prefix.partition("{")[0],
+            suffix=path.prefix.rpartition("}")[2],
+        )
     ]
 
 
@@ -361,6 +414,8 @@ def _record(function: Function, place: Place, budget: Budget, revision: str) -> 
         "attempts_max": job.attempts_max,
         "concurrency_max": job.concurrency_max,
         "envelope": job.envelope,
+        "object_bucket": job.object.bucket if job.object is not None else "",
+        "object_key": job.object.prefix if job.object is not None else "",
         "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",
         "variables": dict(function.function.container.variables),
         "image": function.image,

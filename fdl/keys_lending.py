@@ -170,14 +170,17 @@ JOB = Block(
             about="Jobs in flight in one orchestrator.",
         ),
         "completion": Key(
-            reader=Choice(
-                ("result",),
-                refused={
-                    "object": "a job is over when our runner committed its result;"
-                    " let the function run `init_script` under the runner"
-                },
-            ),
-            about="What ends a job: the result that the runner commits.",
+            reader=Choice(("result", "object")),
+            about="What ends a job: the `result` that our runner commits, or, for code that is not"
+            " run by it (an image with SCAR's supervisor, a `handler` of Lambda's own form), that"
+            " one `object` has changed. Weaker: a failure is seen by Lambda's record or the end of"
+            " the lease, and the lease lasts for its whole length unless the object comes.",
+        ),
+        "object": Key(
+            reader=STORAGE_KEYS["path"].reader,
+            about="With `completion: object`: the key that ends a job, as `bucket/key` with `{key}`"
+            " (of the input, below its prefix), `{name}` (its last part), `{stem}` (that without"
+            " its last suffix) or `{job}` (the job's id) in it.",
         ),
         "envelope": Key(
             reader=Choice(("zip", "tar.gz", "reference")),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from fdl.desired import RETENTION, variables_of
 from fdl.groups import check, deployed
 from fdl.lint_flow import apart, between
+from fdl.lint_foreign import foreign
 from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function
 from fdl.notes import FileFacts, Finding, Note, Severity
 from fdl.resources import Place
@@ -42,6 +43,7 @@ def lint(
         findings += _one_place(function)
         findings += _times(function)
         findings += _middleware(function)
+        findings += foreign(function, document.functions.aws)
         findings += _storages(function)
         findings += _variables(function)
         findings += _code(function, place)
@@ -175,7 +177,12 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
         yield _E, f"{path}.runtime", "'image' needs container.image"
     if declared.init_script is not None and declared.handler is not None:
         yield _E, f"{path}.handler", "init_script says what runs too; keep one"
-    if function.runs is None and function.lends:
+    image_runs = function.foreign and function.image is not None
+    if function.runs is None and image_runs:
+        if place is not None and place.local:
+            message = "no container is started here, so an image's own command is not run"
+            yield _E, f"{path}.container.image", message
+    elif function.runs is None and function.lends:
         message = "no script: nothing says what a job runs; add init_script or handler"
         yield _E, f"{path}.init_script", message
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):

@@ -189,7 +189,8 @@ class Job:
     queue: Queue = field(default_factory=Queue)
     attempts_max: int = 3
     concurrency_max: int = 1000
-    completion: str = "result"
+    completion: str = "result"  #: result, or object for code that commits no result
+    object: Path | None = None  #: with `completion: object`: the one key, with words in braces
     envelope: str = "zip"  #: zip, tar.gz or reference
 
 
@@ -253,6 +254,11 @@ class Function:
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group that `fdl.groups` put together, first one first
     path: str = ""  #: `functions.aws[0]`
+
+    @property
+    def foreign(self) -> bool:
+        """True: its code is not run by our runner, and one object ends a job."""
+        return self.job is not None and self.job.completion == "object"
 
     @property
     def module(self) -> str | None:

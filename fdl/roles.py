@@ -68,7 +68,7 @@ def _of_jobs(function: Function, place: Place) -> list[Statement]:
     staged = (f"{bucket}/staging/{function.name}/*", f"{bucket}/results/*")
     return [
         _allow("Envelopes", ("s3:GetObject",), staged),
-        _allow("Results", ("s3:PutObject",), results),
+        _allow("Results", ("s3:PutObject",), () if function.foreign else results),
         _allow("Failures", ("sqs:SendMessage",), (place.queue_arn(function.queues[2]),)),
     ]
 

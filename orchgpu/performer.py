@@ -14,6 +14,7 @@ from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import GrantedLease, Record, Step
+from orchgpu import foreign
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
@@ -148,6 +149,15 @@ class Performer:
 
     async def _read_result(self, action: do.ReadResult) -> on.Event:
         result, etag = await self._result(action.bucket, action.job)
+        absent = result is None or (etag and etag == action.replace_etag)
+        if absent and action.target is not None and action.attempt:
+            made = await foreign.committed(self._store, action, self._clock.wall_s())
+            if made is not None:
+                write = do.WriteResult(
+                    job=action.job, bucket=action.bucket, result=made,
+                    replace_etag=action.replace_etag,
+                )  # fmt: skip
+                result, etag = (await self._write_result(write)).result, ""
         return on.ResultRead(**self._about(action), result=result, etag=etag)
 
     async def _result(self, bucket: str, job: str) -> tuple[Result | None, str]:
@@ -199,7 +209,7 @@ class Performer:
         try:
             answer = await self._scheduler.attempt(
                 action.job, action.attempt, action.revision, action.handle, action.block,
-                action.request, self._since(action.received_at_s),
+                action.request, self._since(action.received_at_s), hold=action.hold,
             )  # fmt: skip
         except AppError as error:
             return self._conflict(action, error)
@@ -288,6 +298,8 @@ class Performer:
                 stored = await self._get_input(action.input, inline=inline)
             except AppError as error:
                 return self._input_lost(action, error)
+        if action.target is not None:
+            await foreign.note(self._store, action)
         body = await self._pack(action, stored)
         function, fence = action.function, action.granted.lease.fence
         key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
@@ -324,7 +336,7 @@ class Performer:
             await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
-    async def _write_result(self, action: do.WriteResult) -> on.Event:
+    async def _write_result(self, action: do.WriteResult) -> on.ResultWritten:
         key = result_key(action.job)
         try:
             await self._store.put(

@@ -14,6 +14,7 @@ from gpu_scheduler.model import (
     EndReason,
     Explanation,
     GrantedLease,
+    Hold,
     LeaseState,
     Record,
     Request,
@@ -95,6 +96,10 @@ class ObjectStore(Protocol):
         """Atomic. Raises CONFLICT when the condition does not hold."""
         ...
 
+    async def head(self, bucket: str, key: str) -> StoredObject:
+        """Of the newest version, without its body. Raises NOT_FOUND."""
+        ...
+
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         """All keys below a prefix, and which write is newest; for the small registry only."""
         ...
@@ -174,7 +179,7 @@ class Scheduler(Protocol):
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float,
+        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
     ) -> AttemptOutcome: ...  # fmt: skip
 
     async def adopt(

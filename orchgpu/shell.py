@@ -21,7 +21,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.completion import InvocationFailed, read_completion
+from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
@@ -212,6 +212,11 @@ class Replica:
         for notice in read_completion(message.body):
             if isinstance(notice, InvocationFailed):
                 failures.append(notice)
+                continue
+            if isinstance(notice, ObjectWasWritten):
+                self._driver.submit(
+                    on.ObjectNoticed(**self._now(), bucket=notice.bucket, key=notice.key)
+                )
                 continue
             event = on.ResultNoticed(**self._now(), job=notice.job)
             self._note_end(event)

@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.core import actions as sched
 from gpu_scheduler.core import events as ask
-from gpu_scheduler.model import EndReason, GrantedLease, Record, Request
+from gpu_scheduler.model import EndReason, GrantedLease, Hold, Record, Request
 from orchgpu import ports
 from simulator.scheduler import SimScheduler
 
@@ -91,11 +91,11 @@ class SimRequester:
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float,
+        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
     ) -> ports.AttemptOutcome:  # fmt: skip
         answer = await self._ask(
             ask.AttemptAsked, holder=JobId(holder), n=n, revision=revision, handle=handle,
-            block=block, request=request, wait=True, received_ago_s=received_ago_s,
+            block=block, request=request, wait=True, received_ago_s=received_ago_s, hold=hold,
         )  # fmt: skip
         return ports.AttemptOutcome(
             outcome=answer.outcome.value, granted=_granted(answer.granted),

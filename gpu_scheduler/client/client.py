@@ -107,12 +107,13 @@ class SchedulerClient:
         handle: str = "",
         block: Mapping[str, Any] | None = None,
         wait: bool = True,
+        hold: Hold = Hold.SESSION,
         received_ago_s: float = 0.0,
     ) -> answers.AttemptOutcome:
         """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
         op = requester.Attempt(
             holder=JobId(holder), n=n, revision=revision, request=request, handle=handle,
-            block=block or {}, wait=wait, received_ago_s=received_ago_s,
+            block=block or {}, wait=wait, hold=hold, received_ago_s=received_ago_s,
         )  # fmt: skip
         return await self._ask(op, answers.AttemptOutcome)
 

@@ -88,6 +88,7 @@ class AttemptAsked(Asked):
     block: Mapping[str, Any]
     request: Request
     wait: bool
+    hold: Hold = Hold.SESSION  #: DEADLINE needs `request.lease_s`
     received_ago_s: float = 0.0  #: since its message was received; for a new record
 
 

@@ -21,7 +21,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Record, Step
+from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Hold, Record, Step
 
 # ---------------------------------------------------------------------- attempts
 
@@ -34,6 +34,9 @@ def attempt(turn: Turn, event: on.AttemptAsked) -> None:
         turn.conflict(event.reply_to, record, problem)
         return
     if _too_large(turn, event.reply_to, event.block):
+        return
+    if event.hold is Hold.DEADLINE and event.request.lease_s is None:
+        turn.refuse(event.reply_to, ErrorCode.INVALID, "hold deadline needs a length: lease_s")
         return
     if event.n < 1:
         turn.refuse(event.reply_to, ErrorCode.INVALID, f"n is {event.n} and starts at 1")
@@ -135,7 +138,7 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
     assert record.waiting_since_s is not None, "an opened attempt has its place in the queue"
     waiting = to.Waiting(
         attempt=attempt_key(record), holder=record.holder, request=event.request,
-        session=event.session, waiting_since_s=record.waiting_since_s,
+        session=event.session, waiting_since_s=record.waiting_since_s, hold=event.hold,
         lease_s=event.request.lease_s,
     )  # fmt: skip
     outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)

@@ -69,6 +69,7 @@ class Attempt:
     handle: str = ""
     block: Mapping[str, Any] = field(default_factory=dict)
     wait: bool = True
+    hold: Hold = Hold.SESSION  #: DEADLINE: for code without our session; needs `request.lease_s`
     received_ago_s: float = 0.0  #: since the job came into the caller's hands; for a new record
 
     def __post_init__(self) -> None:
@@ -76,6 +77,8 @@ class Attempt:
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
         if not (1 <= self.n <= NUMBER_MAX and 0 <= self.revision <= NUMBER_MAX):
             raise invalid(f"n must lie in 1…{NUMBER_MAX}, revision in 0…{NUMBER_MAX}")
+        if self.hold is Hold.DEADLINE and self.request.lease_s is None:
+            raise invalid("hold 'deadline' needs request.lease_s, the seconds until the lease ends")
         _past("received_ago_s", self.received_ago_s)
 
 

@@ -158,7 +158,7 @@ def _decompressed(file: IO[bytes]) -> IO[bytes]:
     try:
         file.seek(0)
         size = 0
-        with gzip.GzipFile(fileobj=file) as unpacked:
+        with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
             while chunk := unpacked.read(CHUNK_BYTES):
                 size += plain.write(chunk)
                 if size > UNPACKED_BYTES_MAX:

@@ -99,6 +99,7 @@ def run_attempt(
     """
     bucket, key = place
     who = {"job_id": staging.job, "attempt": staging.n}
+    LOG.info("%s, attempt %d", staging.job, staging.n)  # by it `orchgpu logs` finds the invocation
     try:
         opened = envelope.fetch(s3, bucket, key, staging.form)
     except StorageError as error:

@@ -180,6 +180,9 @@ class MemoryStore:
 
         return await self._faults.around(call)
 
+    async def head(self, bucket: str, key: str) -> StoredObject:
+        return await self.get(bucket, key, bytes_max=-1)
+
     async def put(
         self,
         bucket: str,

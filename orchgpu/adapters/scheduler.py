@@ -11,7 +11,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import Connected, PushWord, SchedulerClient
 from gpu_scheduler.client.client import new_session
-from gpu_scheduler.model import EndReason, GrantedLease, Record, Request
+from gpu_scheduler.model import EndReason, GrantedLease, Hold, Record, Request
 from gpu_scheduler.protocol import answers
 from orchgpu import ports
 
@@ -53,11 +53,11 @@ class SchedulerAdapter:
 
     async def attempt(
         self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float,
+        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
     ) -> ports.AttemptOutcome:  # fmt: skip
         answer = await self._client.attempt(
             holder, n, revision, request, handle=handle, block=block, wait=True,
-            received_ago_s=received_ago_s,
+            received_ago_s=received_ago_s, hold=hold,
         )  # fmt: skip
         return ports.AttemptOutcome(
             outcome=answer.outcome.value, granted=answer.granted, explanation=answer.explanation,

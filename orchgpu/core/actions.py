@@ -8,9 +8,10 @@ from typing import Any
 
 from contract.result import Result
 from contract.states import Reason
-from gpu_scheduler.model import GrantedLease, Request
+from gpu_scheduler.model import GrantedLease, Hold, Request
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
+from orchgpu.core.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +32,12 @@ class ReadInput(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(Action):
-    """→ ResultRead"""
+    """→ ResultRead. With a `target` an object that changed becomes the result first."""
 
     bucket: str
+    attempt: int = 0  #: whose note of the target counts
+    target: Target | None = None
+    replace_etag: str | None = None  #: of the failed result that counts as none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class OpenAttempt(Action):
     handle: str
     block: Mapping[str, Any]
     request: Request
+    hold: Hold
     received_at_s: float  #: monotonic
 
 
@@ -104,6 +109,7 @@ class StageEnvelope(Action):
     input: InputEvent
     granted: GrantedLease
     replace_etag: str | None
+    target: Target | None = None  #: noted as it is, before the envelope is stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def open_next(job: Job) -> Iterable[do.Action]:
     return [
         do.OpenAttempt(
             job=job.id, attempt=job.attempt + 1, revision=job.revision, block=job.block(),
-            handle=job.newest_handle, request=job.request,
+            handle=job.newest_handle, request=job.request, hold=job.function.hold,
             received_at_s=job.received_at_s,
         )
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def stage(job: Job, budget: Budget) -> list[do.Action]:
     return [
         do.StageEnvelope(
             job=job.id, attempt=job.attempt, function=job.function, input=job.input,
-            granted=job.granted, replace_etag=job.replace_etag,
+            granted=job.granted, replace_etag=job.replace_etag, target=job.target,
         ),
         do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
     ]  # fmt: skip
@@ -141,7 +141,12 @@ def read_result(job: Job) -> list[do.Action]:
         job.look_again = True
         return []
     job.looking, job.look_again = True, False
-    return [do.ReadResult(job=job.id, bucket=job.function.intermediate_bucket)]
+    return [
+        do.ReadResult(
+            job=job.id, bucket=job.function.intermediate_bucket, attempt=job.attempt,
+            target=job.target, replace_etag=job.replace_etag,
+        )
+    ]  # fmt: skip
 
 
 def recheck(job: Job) -> Iterable[do.Action]:

@@ -1,4 +1,4 @@
-"""What a message of a completion queue says: a result was written, or Lambda gave an event up."""
+"""What a message of a completion queue says: an object was written, or Lambda gave an event up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ class InvocationFailed:
     detail: str
 
 
-Notice = ResultWasWritten | InvocationFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWasWritten:
+    """Some other object: it may be the one that a foreign function's job ends with."""
+
+    bucket: str
+    key: str
+
+
+Notice = ResultWasWritten | ObjectWasWritten | InvocationFailed
 
 
 def read_completion(body: str) -> list[Notice]:
@@ -42,13 +50,19 @@ def read_completion(body: str) -> list[Notice]:
         return []
     if "requestPayload" in value:
         return _failures(value)
-    keys = _object_keys(value)
-    return [ResultWasWritten(job=job) for job in map(parse_result_key, keys) if job is not None]
+    return [notice for place in _objects(value) for notice in _written(*place)]
+
+
+def _written(bucket: str, key: str) -> list[Notice]:
+    job = parse_result_key(key)
+    if job is not None:
+        return [ResultWasWritten(job=job)]
+    return [ObjectWasWritten(bucket=bucket, key=key)] if bucket else []
 
 
 def _failures(value: Mapping[str, Any]) -> list[Notice]:
     reason, detail = _why(value)
-    staged = [parse_staging_key(key) for key in _object_keys(value["requestPayload"])]
+    staged = [parse_staging_key(key) for _, key in _objects(value["requestPayload"])]
     return [
         InvocationFailed(job=key.job, attempt=key.n, reason=reason, detail=detail)
         for key in staged
@@ -74,16 +88,18 @@ def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
     return Reason.FUNCTION_ERROR, detail or "Lambda reports a failure without a reason"
 
 
-def _object_keys(value: Any) -> list[str]:
+def _objects(value: Any) -> list[tuple[str, str]]:
+    """Bucket ("" where it is not said) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):
         return []
-    keys = []
+    found = []
     for record in records:
         try:
-            key = record["s3"]["object"]["key"]
-        except (TypeError, KeyError):
+            s3 = record["s3"]
+            key, bucket = s3["object"]["key"], s3.get("bucket", {}).get("name", "")
+        except (TypeError, KeyError, AttributeError):
             continue
-        if isinstance(key, str):
-            keys.append(unquote_plus(key))
-    return keys
+        if isinstance(bucket, str) and isinstance(key, str):
+            found.append((bucket, unquote_plus(key)))
+    return found

@@ -103,6 +103,9 @@ def _failure(job: Job, report: Report | None) -> Failure:
         )  # fmt: skip
     if job.end_reason is None:
         return Failure(reason=Reason.RESERVATION_EXPIRED, detail=job.end_detail)
+    if job.end_reason is EndReason.EXPIRED and job.target is not None:
+        detail = f"{job.target} was not written while the lease lasted"
+        return Failure(reason=Reason.NO_OBJECT, detail=detail)
     reason = _REASON_OF_END.get(job.end_reason, Reason.SESSION_LOST)
     return Failure(reason=reason, detail=job.end_detail)
 

@@ -155,6 +155,14 @@ class ResultNoticed(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectNoticed(Event):
+    """The completion queue says that an object was written that is no result of ours."""
+
+    bucket: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionFailureRecorded(JobEvent):
     """Lambda's own failure record is stored as the attempt's report."""
 

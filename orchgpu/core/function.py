@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import Hold, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,18 @@ class Function:
     on_unavailable: str = "fail"
     #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never holds one.
     envelope: str = "zip"
+    #: `completion: object`: the bucket and the pattern of the key that ends a job (core/target.py);
+    #: "" = our runner commits results.
+    object_bucket: str = ""
+    object_key: str = ""
     concurrency_max: int = 1000  #: jobs of this function in flight in one orchestrator
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
+
+    @property
+    def hold(self) -> Hold:
+        """What keeps a job's lease: our runner's session, or for foreign code only its length."""
+        return Hold.DEADLINE if self.object_bucket else Hold.SESSION
 
     @property
     def inline(self) -> bool:

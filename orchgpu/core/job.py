@@ -13,6 +13,7 @@ from contract.states import JobState, Reason
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
+from orchgpu.core.target import Target, target_key
 
 #: Handles of one job are at most the duplicates of its event plus redeliveries; the newest count.
 HANDLES_MAX = 8
@@ -95,6 +96,17 @@ class Job:
     def lease(self) -> str:
         assert self.granted is not None, f"{self.id} has no lease in phase {self.phase}"
         return self.granted.lease.id
+
+    @property
+    def target(self) -> Target | None:
+        """The object that ends the job; None where our runner commits its result."""
+        function = self.function
+        if not function.object_bucket:
+            return None
+        key = target_key(
+            function.object_key, job=self.id, key=self.input.key, prefix=function.input_prefix
+        )
+        return Target(bucket=function.object_bucket, key=key)
 
     @property
     def request(self) -> Request:

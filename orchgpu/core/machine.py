@@ -36,6 +36,7 @@ from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
+from orchgpu.core.target import Target
 
 BEAT = "beat"  #: extends the visibility of the messages in our hands
 RETRY = "retry:"  #: + action name: repeats a failed call
@@ -87,6 +88,8 @@ class OrchestratorMachine:
                 return self._drain()
             case on.SchedulerReturned():
                 return self._resynchronise()
+            case on.ObjectNoticed():
+                return self._object(event)
             case on.Orphaned():
                 return self._orphan(event)
             case on.JobEvent():
@@ -276,6 +279,12 @@ class OrchestratorMachine:
             return [do.ReopenRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
         job.phase = Phase.DELETING
         return ending.delete(job)
+
+    def _object(self, event: on.ObjectNoticed) -> list[do.Action]:
+        """Whose it is, its key says; of a job in other hands its owner's own checks tell."""
+        target = Target(bucket=event.bucket, key=event.key)
+        waiting = [j for j in self.jobs.values() if j.phase is Phase.RUNNING]
+        return [a for j in waiting if j.target == target for a in attempt.look_for_result(j)]
 
     def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
         function = self._functions.get(event.function)

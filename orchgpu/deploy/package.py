@@ -122,25 +122,32 @@ def _users(function: Function, folder: Path) -> Iterator[_Member]:
 
 
 def _programs(function: Function, folder: Path) -> Iterator[_Member]:
-    if not function.steps:
+    if function.foreign and function.module is not None:
+        yield _Member(function.module, _found(function, folder), _FILE)  # Lambda imports it
+    elif function.steps:
+        yield _Member(STEPS_FILE, folder, _FILE, steps_json(function))
+        for step in function.steps:
+            yield from _program(step, folder, f"{SCRIPT_FOLDER}/{step.name}")
+    else:
         yield from _program(function, folder, SCRIPT_FOLDER)
-        return
-    yield _Member(STEPS_FILE, folder, _FILE, steps_json(function))
-    for step in function.steps:
-        yield from _program(step, folder, f"{SCRIPT_FOLDER}/{step.name}")
 
 
 def _program(function: Function, folder: Path, into: str) -> Iterator[_Member]:
     """The script by its name alone; a handler's module where its dots say."""
     if function.runs is None:
         return
-    path = folder / function.runs
-    if not path.is_file():
-        raise invalid(f"{'handler' if function.module else 'init_script'}: {path} does not exist")
+    path = _found(function, folder)
     if function.module is not None:
         yield _Member(f"{into}/{function.module}", path, _FILE)
     else:
         yield _Member(f"{into}/{path.name}", path, _PROGRAM)
+
+
+def _found(function: Function, folder: Path) -> Path:
+    path = folder / (function.runs or "")
+    if not path.is_file():
+        raise invalid(f"{'handler' if function.module else 'init_script'}: {path} does not exist")
+    return path
 
 
 def _zip(members: list[_Member]) -> bytes:

@@ -140,6 +140,19 @@ async def only_the_first_conditional_write_wins(w: World) -> None:
     assert caught.value.code is ErrorCode.CONFLICT
 
 
+async def a_head_is_of_what_was_written_last(w: World) -> None:
+    for body in (b"first", b"second one"):
+        await w.store.put(w.bucket, "headed", body)
+        found, got = (
+            await w.store.head(w.bucket, "headed"),
+            await w.store.get(w.bucket, "headed", bytes_max=20),
+        )
+        assert (found.etag, found.size, found.body) == (got.etag, len(body), None)
+    with pytest.raises(AppError) as caught:
+        await w.store.head(w.bucket, "never")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
 async def keys_are_listed_by_prefix_with_what_was_written(w: World) -> None:
     for name in ("p/b", "p/a", "q/c"):
         await w.store.put(w.bucket, name, b"")
@@ -191,7 +204,8 @@ CASES = [
     put_and_get, large_bodies_stay_where_they_are, versions_are_pinned,
     what_is_not_there_is_not_found, an_etag_condition_that_fails_is_a_conflict,
     only_the_first_conditional_write_wins, keys_are_listed_by_prefix_with_what_was_written,
-    messages_travel_and_are_deleted, visibility_zero_gives_back, a_long_poll_wakes_at_once,
+    a_head_is_of_what_was_written_last, messages_travel_and_are_deleted,
+    visibility_zero_gives_back, a_long_poll_wakes_at_once,
     an_unknown_queue_is_not_found,
 ]  # fmt: skip
 

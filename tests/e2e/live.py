@@ -207,6 +207,15 @@ class Live:
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": entries}}))
         self.orchgpu("deploy", str(folder / "fdl.yaml"))
 
+    def deploy_text(self, name: str, text: str, files: Mapping[str, str]) -> None:
+        """One definition as it is written, with the files beside it."""
+        folder = self.path / name
+        folder.mkdir()
+        for file, content in files.items():
+            (folder / file).write_text(content)
+        (folder / "fdl.yaml").write_text(text)
+        self.orchgpu("deploy", str(folder / "fdl.yaml"))
+
     # ------------------------------------------------------------------ jobs
 
     def upload(self, function: str, key: str = "a.txt", body: bytes = b"hello\n") -> str:

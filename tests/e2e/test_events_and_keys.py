@@ -186,3 +186,80 @@ def test_a_workflow_goes_on_by_itself_on_a_cpu_where_no_gpu_is_known(live: Live)
     assert (first.state, first.device["kind"]) == ("SUCCEEDED", "cpu")
     until("the last output", lambda: get(s3, "flow-out", "a b.txt") == b"to the end")
     live.quiet("flow-first", "flow-second")
+
+
+GROUP = """
+functions:
+  aws:
+  - group: film
+    lambda: {name: cut, init_script: cut.sh, input: [{path: film-in}], output: [{path: film-mid/parts}]}
+    gpu: {memory: 128, kinds: [cpu]}
+    job: {envelope: tar.gz}
+  - group: film
+    lambda: {name: count, handler: count.words, input: [{path: film-mid/parts}], output: [{path: film-out}]}
+    gpu: {memory: 128, kinds: [cpu]}
+"""  # noqa: E501 - as users write it
+CUT = """#!/bin/sh
+head -1 "$INPUT_FILE_PATH" > $TMP_OUTPUT_DIR/first
+tail -1 "$INPUT_FILE_PATH" > $TMP_OUTPUT_DIR/last
+"""
+COUNT = """
+from lambda_functions.work import Work
+
+def words(work: Work) -> None:
+    (work.output_folder / work.input.name).write_text(str(len(work.input.read_text().split())))
+"""
+
+
+def test_a_group_is_one_job_on_one_lease_from_a_tar_to_its_last_steps_files(live: Live) -> None:
+    live.deploy_text("group", GROUP, {"cut.sh": CUT, "count.py": COUNT})
+    job = live.upload("film", body=b"one two three\n\nlast line\n")
+    result = live.result("film", job)
+    assert result.state == "SUCCEEDED", result
+    s3 = live.client("s3")
+    found = {f["key"]: get(s3, "film-out", f["key"]) for f in result.files}
+    assert found == {"first": b"3", "last": b"2"}
+    assert {b["Name"] for b in s3.list_buckets()["Buckets"]} >= {"film-in", "film-out"}
+    assert "film-mid" not in {b["Name"] for b in s3.list_buckets()["Buckets"]}
+    live.quiet("film")
+
+
+FOREIGN = """
+functions:
+  aws:
+  - lambda: {name: foreign, handler: mine.entry, output: [{path: foreign-out/up}]}
+    gpu: {memory: 128, kinds: [cpu]}
+    job: {input: {path: foreign-in}, attempts: 1, completion: object, object: "foreign-out/up/{stem}"}
+"""  # noqa: E501 - as users write it
+#: Code that knows nothing of us but what lies in the envelope.
+MINE = """
+import io, json, zipfile
+import boto3
+
+def entry(event, context):
+    place = event["Records"][0]["s3"]
+    s3 = boto3.client("s3")
+    body = s3.get_object(Bucket=place["bucket"]["name"], Key=place["object"]["key"])["Body"].read()
+    with zipfile.ZipFile(io.BytesIO(body)) as envelope:
+        job = json.loads(envelope.read("job.json"))
+        (name,) = [n for n in envelope.namelist() if n.startswith("input/")]
+        text = envelope.read(name)
+    if text == b"fail":
+        raise ValueError("no good input")
+    s3.put_object(Bucket="foreign-out", Key="up/" + name[6:].split(".")[0], Body=text.upper())
+"""
+
+
+def test_a_foreign_functions_job_ends_with_its_object_or_with_lambdas_word(live: Live) -> None:
+    live.deploy_text("foreign", FOREIGN, {"mine.py": MINE})
+    s3 = live.client("s3")
+    s3.put_object(Bucket="foreign-out", Key="up/a", Body=b"of an earlier job")
+    result = live.result("foreign", live.upload("foreign", "a.txt", b"hello"))
+    assert (result.state, result.nonce) == ("SUCCEEDED", "")
+    (file,) = result.files
+    assert get(s3, file["bucket"], file["key"]) == b"HELLO"
+    live.quiet("foreign")
+    failed = live.result("foreign", live.upload("foreign", "b.txt", b"fail"))
+    assert (failed.state, failed.reason) == ("FAILED", "FUNCTION_ERROR")
+    assert "no good input" in failed.detail
+    live.quiet("foreign")

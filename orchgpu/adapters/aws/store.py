@@ -36,14 +36,12 @@ class S3Store:
                 body = await stream.read() if size <= bytes_max else None
                 if body is None:
                     stream.close()  # the rest of a large object stays where it is
-        version = answer.get("VersionId")
-        return StoredObject(
-            body=body,
-            etag=answer["ETag"].strip('"'),
-            version_id=version if version not in (None, "null") else None,
-            last_modified=answer["LastModified"].isoformat(),
-            size=size,
-        )
+        return _stored(answer, body)
+
+    async def head(self, bucket: str, key: str) -> StoredObject:
+        with translated(f"s3:HeadObject {bucket}/{key}"):
+            answer = await self._client.head_object(Bucket=bucket, Key=key)
+        return _stored(answer, None)
 
     async def put(
         self,
@@ -69,3 +67,14 @@ class S3Store:
             async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
                 found.update((entry["Key"], entry["ETag"]) for entry in page.get("Contents", ()))
         return found
+
+
+def _stored(answer: Mapping[str, Any], body: bytes | None) -> StoredObject:
+    version = answer.get("VersionId")
+    return StoredObject(
+        body=body,
+        etag=answer["ETag"].strip('"'),
+        version_id=version if version not in (None, "null") else None,
+        last_modified=answer["LastModified"].isoformat(),
+        size=int(answer["ContentLength"]),
+    )

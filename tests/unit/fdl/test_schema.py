@@ -36,7 +36,7 @@ def test_good_files_pass(validator: Any, path: Path) -> None:
     [
         "lambda: {name: f, memmory: 1}", "lambda: {name: f, memory: 99999}", "lambda: {name: a b}",
         "lambda: {name: f}, gpu: {count: 0}", "lambda: {name: f}, gpu: {kinds: [gpu]}",
-        "lambda: {name: f}, job: {completion: object}", "lambda: {name: f}, gpus: {}", "gpu: {}",
+        "lambda: {name: f}, job: {completion: files}", "lambda: {name: f}, gpus: {}", "gpu: {}",
         "lambda: {name: f, output: [{suffix: [.a]}]}", "lambda: {name: f}, job: {attempts: many}",
     ],
 )  # fmt: skip

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lambda_functions.gpu_runner import archive
+from lambda_functions.gpu_runner import archive, envelope
 from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
-from tests.unit.gpu_runner.test_gpu_runner_envelope import GOOD, JOB
+from tests.unit.gpu_runner.test_gpu_runner_envelope import GOOD, JOB, Answers
 
 Entry = tuple[tarfile.TarInfo, bytes]
 
@@ -40,6 +40,11 @@ def test_a_good_one(tmp_path: Path) -> None:
         assert found.grant.variables == {"A": "1"}
         assert found.save_input(tmp_path / "x") == 3
     assert (tmp_path / "x").read_bytes() == b"abc"
+
+
+def test_a_good_one_as_it_comes_from_the_store() -> None:
+    with envelope.fetch(Answers(io.BytesIO(packed())), "b", "k", "tar.gz") as found:
+        assert found.job == JOB
 
 
 @pytest.mark.parametrize(

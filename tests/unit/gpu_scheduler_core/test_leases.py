@@ -222,3 +222,16 @@ def test_watchers_see_the_leases_of_others(one):
     one.advance(one.budget.client_gone_s)
     take(one, "c")
     assert one.pushes(do.LeasePush, "w") == []
+
+
+def test_a_job_of_foreign_code_holds_its_lease_for_a_time(one):
+    refused = one.attempt(hold=Hold.DEADLINE)
+    assert "lease_s" in refused.message
+    lease = one.attempt(request=Request(lease_s=90.0), hold=Hold.DEADLINE).granted.lease
+    assert (lease.hold, lease.state) == (Hold.DEADLINE, LeaseState.ACTIVE)
+    assert one.record().step is Step.RESERVED
+    one.ask(on.StagedTold, holder="job", lease=lease.id, connect_by_s=5.0)
+    assert one.record().step is Step.STAGED
+    one.advance(91.0)
+    record = one.record()  # its owner looks for the object, and goes on
+    assert (record.step, record.reason) == (Step.STAGED, EndReason.EXPIRED)

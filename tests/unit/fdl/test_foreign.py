@@ -1,0 +1,133 @@
+"""`completion: object`: what a deploy makes for code that our runner does not run, and what not."""
+# ruff: noqa: E501  (one line per message, as people see it)
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from corekit.budget import Budget
+from corekit.decode import decode
+from fdl.desired import Code, desired
+from fdl.lint import lint
+from fdl.notes import Severity
+from fdl.parse import parse
+from fdl.resources import FunctionResource, Notification, Place, QueueResource, Record
+from fdl.roles import role_of
+from gpu_scheduler.model import Hold
+from orchgpu.core.function import Function
+
+AWS = Place(account="123456789012", region="eu-west-1")
+LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
+SUPERVISOR = f"""\
+functions:
+  aws:
+  - lambda:
+      name: blast
+      runtime: image
+      container: {{image: {IMAGE}, create_image: false, environment: {{Variables: {{DB: swissprot}}}}}}
+      output: [{{path: answers/tsv, suffix: [.tsv]}}]
+      vpc: {{SubnetIds: [subnet-1]}}
+    iam: {{create: true}}
+    gpu: {{middleware: rcuda, count: 1}}
+    job:
+      input: {{path: queries/in}}
+      envelope: tar.gz
+      completion: object
+      object: answers/tsv/{{stem}}.tsv
+storage_providers: {{s3: {{mine: {{access_key: AKIAIOSFODNN7EXAMPLE, secret_key: hidden}}}}}}
+"""
+
+
+def made(text: str, place: Place = AWS) -> list[Any]:
+    (function,) = parse(text).functions.aws
+    return list(desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources)
+
+
+def only(kind: type, resources: list[Any]) -> Any:
+    (found,) = [r for r in resources if isinstance(r, kind)]
+    return found
+
+
+def errors(text: str, place: Place = AWS) -> list[str]:
+    notes = lint(parse(text, "f"), place=place)
+    return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
+
+
+def test_an_image_with_scars_supervisor_gets_its_file_and_no_credentials() -> None:
+    assert errors(SUPERVISOR) == []
+    function: FunctionResource = only(FunctionResource, made(SUPERVISOR))
+    assert (function.image, function.handler, function.package) == (IMAGE, "", "")
+    assert function.variables["DB"] == "swissprot"
+    settings = json.loads(base64.b64decode(function.variables["FDL"]))
+    assert settings["output"] == [
+        {"storage_provider": "s3", "path": "answers/tsv", "suffix": [".tsv"]}
+    ]
+    assert settings["storage_providers"] == {}
+    assert "hidden" not in json.dumps(dict(function.variables)) + json.dumps(settings)
+
+
+def test_its_object_is_told_to_the_completion_queue() -> None:
+    resources = made(SUPERVISOR)
+    rules = [r for r in resources if isinstance(r, Notification) and r.bucket == "answers"]
+    assert [(r.id, r.prefix, r.suffix) for r in rules] == [("orchgpu-blast-object", "tsv/", ".tsv")]
+    (queue,) = [r for r in resources if isinstance(r, QueueResource) and r.name == "blast-done"]
+    sources = queue.policy["Statement"][0]["Condition"]["ArnEquals"]["aws:SourceArn"]
+    assert sources == ["arn:aws:s3:::blast-intermediate", "arn:aws:s3:::answers"]
+    staging = next(r for r in resources if isinstance(r, Notification) and "staging" in r.id)
+    assert staging.suffix == ".tar.gz"
+
+
+def test_the_orchestrator_is_told_of_the_object_and_holds_by_time() -> None:
+    record: Record = only(Record, made(SUPERVISOR))
+    urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
+    served = decode(Function, record.resolved(urls).body)
+    assert (served.object_bucket, served.object_key) == ("answers", "tsv/{stem}.tsv")
+    assert served.hold is Hold.DEADLINE
+    assert served.request.lease_s
+
+
+def test_its_role_commits_no_results() -> None:
+    (function,) = parse(SUPERVISOR).functions.aws
+    names = [statement["Sid"] for statement in role_of(function, AWS).policy["Statement"]]
+    assert "Results" not in names
+    assert "Envelopes" in names
+
+
+def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
+    text = SUPERVISOR.replace("runtime: image", "handler: mine.entry").replace(
+        f"image: {IMAGE}, create_image: false, ", ""
+    )
+    assert errors(text, LOCAL) == []
+    function: FunctionResource = only(FunctionResource, made(text, LOCAL))
+    assert function.handler == "mine.entry"
+    assert "FDL" not in function.variables
+    assert function.variables["DB"] == "swissprot"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("      object: answers/tsv/{stem}.tsv\n", "", "functions.aws[0].job.completion: needs job.object: the one key whose change ends a job"),
+        ("completion: object", "completion: result", "functions.aws[0].job.object: is without effect unless you write completion: object"),
+        ("{stem}.tsv", "all.tsv", "functions.aws[0].job.object: every job would end with the same object: put one of {job}, {key}, {name}, {stem} into it"),
+        ("{stem}.tsv", "{file}.tsv", "functions.aws[0].job.object: {file} is none of {job}, {key}, {name}, {stem}"),
+        ("runtime: image", "init_script: a.sh", "functions.aws[0].job.completion: our runner runs init_script and commits a result: write completion: result"),
+        ("storage_providers:", "  - lambda: {name: next, init_script: b.sh, input: [{path: answers/tsv}]}\nstorage_providers:", "functions.aws[0].job.object: objects there start next; S3 tells of one only to one: change a key"),
+    ],
+)  # fmt: skip
+def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
+    text = SUPERVISOR.replace(old, new, 1)
+    assert text != SUPERVISOR
+    if "init_script: a.sh" in text:
+        text = text.replace(f"image: {IMAGE}, create_image: false, ", "")
+    assert said in errors(text)
+
+
+def test_off_aws_nobody_starts_the_image() -> None:
+    assert errors(SUPERVISOR, LOCAL) == [
+        "functions.aws[0].lambda.container.image: no container is started here, so an image's own command is not run"
+    ]
