@@ -7,6 +7,7 @@ stays until `graph.free` or the lane's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from remote_gpu.wire.errors import OpCode, OpFailed
@@ -126,6 +127,7 @@ class _Graph:
         self._spec = spec
         self._backend = backend
         self._context = context
+        self._inside = replace(context, within_turn=True)  # of steps: the run has one turn
         self._memories: dict[str, DeviceMemory] = {}
         self._pending = False  #: kernels are enqueued that nobody waited for
         self._inputs = [b.name for b in spec.with_role(Role.INPUT, Role.INOUT)]
@@ -218,7 +220,7 @@ class _Graph:
         def call() -> None:
             self._wait()
             inputs = [self._memories[name].read() for name in step.inputs]
-            _, results = operation.run(self._context, step.arguments, inputs)
+            _, results = operation.run(self._inside, step.arguments, inputs)
             self._store(step, flat_views(results))
 
         return call

@@ -100,6 +100,7 @@ class Context:
     programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: nobody else is on it
+    within_turn: bool = False  #: its caller holds the turn: none is taken, nobody is waited for
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
 
     def data_path(self, name: str) -> Path:
@@ -114,7 +115,8 @@ class Context:
 
     def turn(self) -> AbstractContextManager[None]:
         """To compute within; without a gate it is always one's own turn."""
-        return contextlib.nullcontext() if self.gate is None else self.gate.turn()
+        free = self.gate is None or self.within_turn
+        return contextlib.nullcontext() if free else self.gate.turn()
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
         """Around a run of an operation: nothing for one that takes turns by itself."""

@@ -8,7 +8,11 @@ import threading
 import numpy as np
 import pytest
 
+from remote_gpu.client import Graph
+from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.inference.batching import Batcher
+from remote_gpu.worker.lane import Runner
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Registry
 from remote_gpu.worker.quota import Quota
 
 WAIT_S = 60.0
@@ -143,3 +147,39 @@ def test_a_turn_that_is_refused_is_everybodys_answer() -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="gone"):
             batcher.run({"x": items(1)}, ["y"], refused, Quota().held, 0)
+
+
+class OneTurn:
+    """A gate whose turn cannot be had twice."""
+
+    def __init__(self) -> None:
+        self.held = False
+
+    @contextlib.contextmanager
+    def turn(self):
+        assert not self.held
+        self.held = True
+        yield
+        self.held = False
+
+
+class TakesTurns(CpuOperation):
+    name, implementation, own_turns = "takes_turns", "none", True
+    limits, signature = Limits(), Signature()
+
+    def run(self, context, args, inputs):
+        with context.turn():
+            return {}, [b"done"]
+
+
+def test_a_step_of_a_graph_has_the_turn_of_its_run() -> None:
+    registry, gate = Registry(), OneTurn()
+    registry.add(TakesTurns())
+    runner = Runner(registry, Context(gate=gate))
+    graph = Graph()
+    graph.op("takes_turns", out=[graph.output("said", 4)])
+    made, _, _ = runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
+    _, said, _ = runner.run("graph.run", {"graph": made["graph"]}, [])
+    assert bytes(said[0]) == b"done"
+    assert runner.run("takes_turns", {}, [])[1:] == ([b"done"], "none")
+    assert not gate.held
