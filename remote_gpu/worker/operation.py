@@ -115,8 +115,9 @@ class Context:
 
     def turn(self) -> AbstractContextManager[None]:
         """To compute within; without a gate it is always one's own turn."""
-        free = self.gate is None or self.within_turn
-        return contextlib.nullcontext() if free else self.gate.turn()
+        if self.gate is None or self.within_turn:
+            return contextlib.nullcontext()
+        return self.gate.turn()
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
         """Around a run of an operation: nothing for one that takes turns by itself."""
