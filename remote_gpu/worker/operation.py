@@ -229,13 +229,13 @@ class Registry:
         """What a device of `kind` can do, sorted."""
         return tuple(sorted(name for name, k in self._operations if k == kind))
 
+    def all(self, name: str, kind: str) -> tuple[Operation, ...]:
+        """The implementations of an operation for `kind`, best first; none: ()."""
+        return tuple(self._operations.get((name, kind), ()))
+
     def described(self, kind: str) -> list[dict[str, Any]]:
         """Every implementation for `kind`, by name, best first: what a caller has to know."""
-        return [
-            _described(operation)
-            for name in self.names(kind)
-            for operation in self._operations[name, kind]
-        ]
+        return [_described(one) for name in self.names(kind) for one in self.all(name, kind)]
 
     def prepare(self, context: Context) -> None:
         """Warm every operation of the context's kind; one that fails is taken out, with why."""

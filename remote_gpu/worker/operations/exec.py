@@ -11,10 +11,14 @@ from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.programs import OUTPUT_BYTES_MAX, run_program
 
 _STDIN_BYTES_MAX = 256 << 20
+_AT_MOST = f"at most {OUTPUT_BYTES_MAX >> 20} MiB"
 
 
 class Exec(CpuOperation):
-    """Runs one to its end; nothing of a caller's is ever a program, a path or an option."""
+    """Runs a program of the operator's list to its end.
+
+    Nothing of a caller's is ever a program, a path or an option.
+    """
 
     name = "exec"
     kinds = ("cpu", "opencl", "cuda")
@@ -35,8 +39,8 @@ class Exec(CpuOperation):
         ),
         inputs=(Port(name="stdin", dtype="bytes", shape="", meaning="absent: nothing"),),
         outputs=(
-            Port(name="stdout", dtype="bytes", shape="", meaning=f"≤ {OUTPUT_BYTES_MAX} bytes"),
-            Port(name="stderr", dtype="bytes", shape="", meaning=f"≤ {OUTPUT_BYTES_MAX} bytes"),
+            Port(name="stdout", dtype="bytes", shape="", meaning=_AT_MOST),
+            Port(name="stderr", dtype="bytes", shape="", meaning=_AT_MOST),
         ),
         values="`status`: its exit status, −n when signal n ended it",
     )

@@ -20,7 +20,10 @@ _THREE = "a list of three numbers, red first"
 
 
 class ImageClassification(CpuOperation):
-    """Decodes, scales and classifies on the host. Concurrent calls of one model may be joined."""
+    """Decodes, scales and classifies an image on its host.
+
+    Concurrent calls of one model may be joined.
+    """
 
     name = "image_classification"
     implementation = IMPLEMENTATION

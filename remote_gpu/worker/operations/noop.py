@@ -10,7 +10,7 @@ from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
 class Noop(CpuOperation):
-    """Any inputs → the same, unchanged; values: `{"args": the arguments}` when there were any."""
+    """Gives its inputs back, unchanged: for measuring, and to see that a device is there."""
 
     name = "noop"
     kinds = ("cpu", "opencl", "cuda")

@@ -30,7 +30,11 @@ _SIGNATURE = Signature(
 
 
 class NumpySgemm(CpuOperation):
-    """By BLAS on one thread."""
+    """C = A × B in single precision, row-major.
+
+    On a CPU numpy's BLAS on one thread is the best; the kernels are there to be compared with it,
+    and for devices without a library of their own.
+    """
 
     name = "sgemm"
     implementation = f"numpy {np.__version__}"

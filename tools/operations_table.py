@@ -1,0 +1,87 @@
+"""Writes what every operation takes and gives into docs/operations.md, from the operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from remote_gpu.worker.arguments import REQUIRED, Argument, Port
+from remote_gpu.worker.operation import Limits, Operation, Registry, first_word, load_registry
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
+BEGIN, END = "<!-- operations -->\n", "<!-- end of operations -->"
+_KINDS = ("cpu", "opencl", "cuda")
+
+
+def table() -> str:
+    """A section for each operation, by name."""
+    registry = load_registry()
+    names = sorted({name for kind in _KINDS for name in registry.names(kind)})
+    return "\n".join(line for name in names for line in _section(_all(registry, name)))
+
+
+def renewed(page: str) -> str:
+    """The page with the sections as they must be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}\n{END}{after}"
+
+
+def _all(registry: Registry, name: str) -> list[Operation]:
+    """Its implementations, each once."""
+    every = (one for kind in _KINDS for one in registry.all(name, kind))
+    return list({first_word(one): one for one in every}.values())
+
+
+def _section(implementations: list[Operation]) -> Iterator[str]:
+    first = implementations[0]
+    signature, limits = first.signature, first.limits
+    yield f"\n### `{first.name}`\n"
+    yield " ".join(str(type(first).__doc__).split()) + "\n"
+    yield f"Implementations: {', '.join(_implementation(one) for one in implementations)}."
+    yield _inputs(limits)
+    yield f"Values: {signature.values or 'none'}."
+    if signature.arguments:
+        yield "\n| argument | must be | default | meaning |"
+        yield "| --- | --- | --- | --- |"
+        yield from (_argument(argument) for argument in signature.arguments)
+    ports = [("in", port) for port in signature.inputs]
+    ports += [("out", port) for port in signature.outputs]
+    if ports:
+        yield "\n| buffer | | dtype | shape | meaning |"
+        yield "| --- | --- | --- | --- | --- |"
+        yield from (_port(way, port) for way, port in ports)
+
+
+def _inputs(limits: Limits) -> str:
+    if not limits.inputs_max:
+        return "Inputs: none."
+    count = f"{limits.inputs_min}…{limits.inputs_max}"
+    if limits.inputs_min == limits.inputs_max:
+        count = str(limits.inputs_max)
+    return f"Inputs: {count}, at most {_bytes(limits.input_bytes_max)} in all."
+
+
+def _implementation(operation: Operation) -> str:
+    return f"`{first_word(operation)}` ({', '.join(operation.kinds)})"
+
+
+def _argument(argument: Argument) -> str:
+    default = "" if argument.default is REQUIRED else f"`{argument.default}`"
+    return f"| `{argument.name}` | {argument.rule} | {default} | {argument.meaning} |"
+
+
+def _port(way: str, port: Port) -> str:
+    shape = f"`{port.shape}`" if port.shape and "`" not in port.shape else port.shape
+    return f"| {port.name} | {way} | {port.dtype} | {shape} | {port.meaning} |"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count} bytes"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
