@@ -21,6 +21,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.core.attempt import NEXT_ATTEMPT
 from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
@@ -297,6 +298,8 @@ class Replica:
     def _arm(self, action: do.ArmTimer) -> None:
         key = (action.job, action.timer)
         self._cancel(key)
+        if action.timer == NEXT_ATTEMPT and action.job in self._stories:
+            self._stories[action.job].pause(self._clock.monotonic_s(), action.in_s)
         loop = asyncio.get_running_loop()
         self._timers[key] = loop.call_later(action.in_s, self._fire, key)
 

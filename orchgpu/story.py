@@ -53,19 +53,23 @@ class Story:
     staged_s: dict[int, float] = field(default_factory=dict)  #: attempt → its envelope is there
     ended_s: dict[int, float] = field(default_factory=dict)  #: attempt → its lease's end noticed
     noticed_s: float | None = None  #: the result was noticed
-    aws_calls: list[Interval] = field(default_factory=list)
+    away: list[Interval] = field(default_factory=list)  #: AWS calls, pauses between attempts
 
     def tell(self) -> None:
         """The AWS calls of the running task belong to this story from here on."""
-        _CALLS.set(self.aws_calls)
+        _CALLS.set(self.away)
+
+    def pause(self, begin_s: float, length_s: float) -> None:
+        """The next attempt starts so much later on purpose."""
+        self.away.append((begin_s, begin_s + length_s))
 
     def own_s(self, done_s: float) -> float:
-        """From message to `done_s`, less every AWS call and the time that functions had it.
+        """From message to `done_s`, less AWS calls, pauses and the time that functions had it.
 
         Never more than all of that time: an end may be noticed before we know that it began.
         """
         all_of_it = (self.received_s, done_s)
-        away = _union([*self.aws_calls, *self._runs(done_s)])
+        away = _union([*self.away, *self._runs(done_s)])
         return done_s - self.received_s - sum(_overlap(all_of_it, one) for one in away)
 
     def _runs(self, done_s: float) -> Iterator[Interval]:

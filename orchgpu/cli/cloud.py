@@ -317,7 +317,7 @@ class JobCloud:
 
     def close(self) -> None:
         """Close the connections that were opened."""
-        for name in ("s3", "sqs"):
+        for name in ("s3", "sqs", "logs"):
             if name in self.__dict__:
                 self.__dict__[name].close()
 
@@ -341,6 +341,11 @@ class JobCloud:
     def sqs(self) -> Any:
         """A boto3 client; whoever calls it translates what it raises."""
         return self._client("sqs")
+
+    @cached_property
+    def logs(self) -> Any:
+        """A boto3 client; whoever calls it translates what it raises."""
+        return self._client("logs")
 
     @cached_property
     def _state_bucket(self) -> str:

@@ -88,9 +88,16 @@ def _note(image: str | None) -> str | None:
 async def _jobs(client: SchedulerClient, limit: int) -> list[dict[str, Any]]:
     from corekit.decode import encode
     from gpu_scheduler.model import Step
-    from orchgpu.cli.waiting import in_the_way, reason_of_wait, told_pause, told_waiting, waits
+    from orchgpu.cli.waiting import (
+        in_the_way,
+        newest_records,
+        reason_of_wait,
+        told_pause,
+        told_waiting,
+        waits,
+    )
 
-    records = await client.records(limit=limit)
+    records = await newest_records(client, limit)
     waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
     live = await client.live_leases() if waiting else None
     told: dict[str, dict[str, Any]] = {}

@@ -27,9 +27,9 @@ json_option = click.option(
 )
 
 
-def say_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output, and nothing else there."""
-    click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=2))
+def say_json(value: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """One JSON object on standard output; without `indent` on one line, for one of many."""
+    click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=indent))
 
 
 def coloured(word: str, padded: str | None = None) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import RETRY_AT, Explanation, NoFit, Record, Step
+from gpu_scheduler.protocol.requester import PAGE_MAX
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
@@ -45,6 +46,18 @@ class InTheWay:
         if self.ends_in_s is not None:
             ends = f"ends in {self.ends_in_s:.0f} s at the latest"
         return f"{self.lease} of {self.attempt} on {self.host}/{self.index} ({has}; {ends})"
+
+
+async def newest_records(client: SchedulerClient, limit: int) -> list[Record]:
+    """The newest job records, page by page."""
+    found: list[Record] = []
+    while len(found) < limit:
+        after = found[-1].holder if found else None
+        page = await client.records(limit=min(PAGE_MAX, limit - len(found)), after=after)
+        found += page
+        if not page:
+            break
+    return found
 
 
 async def waits(client: SchedulerClient, record: Record) -> Explanation | None:

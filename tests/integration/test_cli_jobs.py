@@ -16,7 +16,8 @@ import pytest
 from contract.result import Result
 from corekit.decode import encode
 from local_cloud.server.application import Options, running
-from orchgpu.cli import follow, scheduler
+from local_cloud.server.context import Context
+from orchgpu.cli import follow, logs, scheduler
 from orchgpu.cli.main import _status_of
 from orchgpu.core.function import Function
 from orchgpu.local.programs import cloud_environment
@@ -25,14 +26,14 @@ STATE = "orchgpu-state-000000000000-us-east-1"
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     folder: Path = tmp_path_factory.mktemp("cloud")
-    found: list[str] = []
+    found: list[Context] = []
     started, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
         async with running(Options(state=folder / "state")) as context:
-            found.append(context.endpoint)
+            found.append(context)
             started.set()
             await asyncio.to_thread(stop.wait)
 
@@ -45,13 +46,15 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def s3(cloud: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A deployed function `f`, and nobody who serves it."""
-    for name, value in cloud_environment(endpoint).items():
+    for name, value in cloud_environment(cloud.endpoint).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ORCHGPU_SCHEDULER", raising=False)
     monkeypatch.setattr(follow, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(logs, "AFTER_END_S", 0.0)
+    monkeypatch.setattr(logs, "ASK_EVERY_S", 0.01)
     monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 0.05)
     monkeypatch.chdir(tmp_path)
     with closing(boto3.client("s3")) as client:
@@ -145,3 +148,43 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
     assert "uploaded: j" in shown.err
     assert "not received yet" in shown.err
     assert "UPLOADED" not in shown.err
+
+
+def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
+    s3: Any, cloud: Context, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("logged")
+    (job,) = ids(capsys, "a")
+    finished(s3, job, "a.out")
+    mine, other = "a" * 36, "b" * 36
+    for number, text in enumerate([
+        f"START RequestId: {other} Version: $LATEST", "of another job",
+        f"END RequestId: {other}", f"START RequestId: {mine} Version: $LATEST",
+        f"[INFO]\t1970-01-01T00:00:03.000Z\t{mine}\t{job}, attempt 1", "hello", "bye",
+        f"END RequestId: {mine}",
+    ]):  # fmt: skip
+        cloud.logs.append("/aws/lambda/f", "stream", float(number), text)
+    assert _status_of(("logs", job, "--json")) == 0
+    told = [
+        one["text"]
+        for one in json.loads(capsys.readouterr().out)["lines"]
+        if one["where"] == "function"
+    ]
+    assert told == [
+        "user's code starts", "user's code ends", "result committed",
+        f"START RequestId: {mine} Version: $LATEST", f"{job}, attempt 1", "hello", "bye",
+        f"END RequestId: {mine}",
+    ]  # fmt: skip
+    assert _status_of(("logs", job, "--filter", "bye")) == 0
+    assert capsys.readouterr().out.endswith("function      bye\n")
+    assert _status_of(("logs", job, "--tail", "1")) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert _status_of(("logs", job, "--follow", "--filter", "hello", "--json")) == 0  # it is over
+    assert json.loads(capsys.readouterr().out)["text"] == "hello"
+
+
+def test_a_name_without_logs_is_told_with_those_that_have_some(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _status_of(("logs", "nix")) == 3
+    assert "function (f)" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_logs_show_the_last_lines_of_each_program(
     assert status_of("logs") == EXIT_STATUS[ErrorCode.NOT_FOUND]
     (folder / "cloud.log").write_text("a\nb\nc\n")
     (folder / "gpu-a.log").write_bytes(b"\xff\n")
-    assert status_of("logs", "--lines", "2") == 0
+    assert status_of("logs", "--tail", "2") == 0
     assert capsys.readouterr().out == "cloud | b\ncloud | c\ngpu-a | \ufffd\n"
     assert status_of("logs", "gpu-c") == EXIT_STATUS[ErrorCode.NOT_FOUND]
     assert "cloud, gpu-a" in capsys.readouterr().err

@@ -155,7 +155,7 @@ def test_a_packed_tar_is_the_same_for_whoever_packs_it_and_opens() -> None:
 
 def test_own_time_leaves_out_aws_and_the_function() -> None:
     story = Story(received_s=0.0, staged_s={1: 1.0}, ended_s={1: 10.0})
-    story.aws_calls = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
+    story.away = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
     assert story.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))
 
 
@@ -175,7 +175,7 @@ def test_own_time_is_a_part_of_the_time_in_hand(
     calls: list[tuple[float, float]],
 ) -> None:  # fmt: skip
     story = Story(received_s=0.0, staged_s=staged_s, ended_s=ended_s, noticed_s=noticed_s)
-    story.aws_calls = calls
+    story.away = calls
     assert -1e-9 <= story.own_s(101.0) <= 101.0 + 1e-9
 
 
@@ -205,5 +205,5 @@ def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_t
         return stories
 
     for story in run_virtual(main()):
-        assert story.aws_calls == [(3.0, 5.0)]
+        assert story.away == [(3.0, 5.0)]
         assert story.own_s(6.0) == 2.0

@@ -1,0 +1,209 @@
+"""Lines about a job or a function from everywhere they are written, as one stream by time.
+
+The function's lines come from CloudWatch Logs: those of a job's invocations are found by the first
+line of the runner, which names the job. Programs of the local system write JSON lines. What the
+scheduler did stands in the job's record, with its times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from corekit.errors import AppError, ErrorCode
+
+if TYPE_CHECKING:
+    from orchgpu.cli.known import Known
+
+#: Calls to CloudWatch in one look; a page has at most 10,000 lines.
+PAGES_MAX = 20
+#: An envelope's event reaches the function after the job was received, clocks differ a little.
+SLACK_S = 60.0
+#: What the runtime writes before the message: level, time, request.
+_RUNTIME = re.compile(r"\[\w+\]\t[^\t]*\t(?P<request>[0-9a-f-]{36})\t")
+_PLATFORM = re.compile(r"(?P<word>START|END|REPORT) RequestId: (?P<request>[0-9a-f-]{36})")
+#: Of a JSON line: told otherwise, or of no use to people.
+_TOLD = frozenset({"time", "level", "logger", "message", "event", "job", "error"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Line:
+    """One line that somebody wrote."""
+
+    at_s: float  #: wall clock of the writer
+    where: str  #: function, orchestrator, scheduler, queue, device, or a program's name
+    text: str
+
+
+#: Everything that one place has to say by now; asked again and again while following.
+Source: TypeAlias = Callable[[], Iterable[Line]]
+
+
+@dataclass(slots=True)
+class Stream:
+    """What several sources say, each line once, by time."""
+
+    sources: Sequence[Source]
+    keep: Callable[[Line], bool] = lambda _: True
+    _told: Counter[Line] = field(default_factory=Counter)
+
+    def fresh(self) -> list[Line]:
+        """The lines that were not told before."""
+        now = Counter(line for source in self.sources for line in source() if self.keep(line))
+        fresh = sorted((now - self._told).elements())
+        self._told |= now
+        return fresh
+
+
+# ---------------------------------------------------------------------- the job's record
+
+
+def of_record(known: Callable[[], Known]) -> Source:
+    """What queue, scheduler, orchestrator and device did, by the job's record and result."""
+    from orchgpu.cli.known import moments
+
+    def look() -> Iterator[Line]:
+        for moment in moments(known()):
+            yield Line(at_s=moment.at_s, where=moment.where, text=moment.what)
+
+    return look
+
+
+def of_tails(known: Callable[[], Known]) -> list[Line]:
+    """The last lines of the script, kept with results and reports; where no log has them."""
+    job = known()
+    kept = [(job.standing.log_tail, job.standing.times)] if job.standing else []
+    kept += [(report.log_tail, report.times) for report in job.reports.values()]
+    return [
+        Line(at_s=times.get("EEnd", 0.0), where="function", text=line)
+        for tail, times in kept
+        for line in tail.splitlines()
+    ]
+
+
+# ---------------------------------------------------------------------- programs of this machine
+
+
+@dataclass(slots=True)
+class Programs:
+    """Lines of the local system's logs that contain one of the words."""
+
+    logs: Path
+    words: Callable[[], Iterable[str]]
+    _ends: dict[Path, int] = field(default_factory=dict)
+    _lines: list[tuple[Line, str]] = field(default_factory=list)  #: with what was written
+
+    def __call__(self) -> Iterator[Line]:
+        for file in sorted(self.logs.glob("*.log")):
+            self._read(file)
+        words = list(self.words())
+        return (line for line, raw in self._lines if any(word in raw for word in words))
+
+    def _read(self, file: Path) -> None:
+        with file.open(errors="replace") as text:
+            text.seek(self._ends.get(file, 0))
+            while (raw := text.readline()).endswith("\n"):
+                self._ends[file] = text.tell()
+                line = read_line(file.stem, raw)
+                if line is not None:
+                    self._lines.append((line, raw))
+
+
+def read_line(program: str, raw: str) -> Line | None:
+    """A program's JSON line for people; None for anything else, which has no time."""
+    try:
+        value = json.loads(raw)
+        at_s = datetime.fromisoformat(str(value["time"])).timestamp()
+        text = str(value["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    level = value.get("level", "info")
+    loud = "" if level in ("info", "debug") else f"{level}: "
+    more = "".join(f" {name}={word}" for name, word in value.items() if name not in _TOLD)
+    return Line(at_s=at_s, where=program, text=f"{loud}{text}{more}")
+
+
+# ---------------------------------------------------------------------- CloudWatch
+
+
+@dataclass(slots=True)
+class FunctionLog:
+    """The log group of one function. Raises AppError only; a group that is not there is empty."""
+
+    client: Any  #: of boto3, for CloudWatch Logs
+    function: str
+
+    @property
+    def group(self) -> str:
+        return f"/aws/lambda/{self.function}"
+
+    def since(self, start_s: float) -> list[Line]:
+        """Everything written since then."""
+        return [_line(event) for event in self._filtered(start_s, "")]
+
+    def of_job(self, job: str, start_s: float) -> list[Line]:
+        """The lines of those invocations that worked on the job."""
+        found: list[Line] = []
+        for marker in self._filtered(start_s, f'"{job}"'):
+            named = _RUNTIME.match(str(marker["message"]))
+            if named is not None:
+                events = self._stream(str(marker["logStreamName"]), start_s)
+                found += map(_line, invocation(events, named["request"]))
+        return found
+
+    def _filtered(self, start_s: float, pattern: str) -> Iterator[dict[str, Any]]:
+        wanted = {"filterPattern": pattern} if pattern else {}
+        yield from self._pages("filter_log_events", "nextToken", "nextToken", start_s, **wanted)
+
+    def _stream(self, name: str, start_s: float) -> Iterator[dict[str, Any]]:
+        yield from self._pages(
+            "get_log_events", "nextForwardToken", "nextToken", start_s,
+            logStreamName=name, startFromHead=True,
+        )  # fmt: skip
+
+    def _pages(
+        self, call: str, given: str, asked: str, start_s: float, **wanted: Any
+    ) -> Iterator[dict[str, Any]]:
+        from orchgpu.adapters.aws.errors import translated
+
+        token: dict[str, str] = {}
+        for _ in range(PAGES_MAX):
+            try:
+                with translated(f"logs:{call} {self.group}"):
+                    page = getattr(self.client, call)(
+                        logGroupName=self.group, startTime=max(0, int(start_s * 1000)),
+                        **wanted, **token,
+                    )  # fmt: skip
+            except AppError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise
+                return  # nothing was ever written
+            yield from page.get("events", ())
+            new = page.get(given)
+            if not new or new == token.get(asked):
+                return
+            token = {asked: str(new)}
+
+
+def invocation(events: Iterable[dict[str, Any]], request: str) -> Iterator[dict[str, Any]]:
+    """The events of one request in its stream: an environment has one at a time."""
+    inside = False
+    for event in events:
+        told = _PLATFORM.match(str(event["message"]))
+        if told is not None:
+            inside = told["request"] == request
+        if inside:
+            yield event
+        if told is not None and told["word"] != "START":
+            inside = False
+
+
+def _line(event: dict[str, Any]) -> Line:
+    text = _RUNTIME.sub("", str(event["message"])).rstrip("\n")
+    return Line(at_s=event["timestamp"] / 1000, where="function", text=text)
