@@ -1,0 +1,74 @@
+"""The real client of Lupine, unmodified, through forwarder and gateway: it connects, or is refused.
+
+What it then loads belongs to the server; see lupine_server.py for how far that goes here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_gpu.forwarder import Forwarder
+from tests.integration.gpud.conftest import until
+
+PROGRAM = """
+import lupine, lupine._native
+with lupine.connect():
+    print(*sorted(lupine._native.loaded()))
+"""
+
+
+@pytest.fixture(scope="module")
+def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("lupine")
+    folder = tmp_path_factory.mktemp("gpud")
+    server = folder / "lupine_driver_server"
+    source = Path(__file__).with_name("lupine_server.py").read_text()
+    server.write_text(f"#!{sys.executable} -S\n{source}")
+    server.chmod(0o755)
+    found = start_gpud(folder, {}, ("noop",), {"lupine": server})
+    yield found
+    found.check_log()
+    found.close()
+
+
+def client(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
+    """The loader in a program of its own: what it loads stays loaded."""
+    told = {"LUPINE_SERVER": f"127.0.0.1:{port}", "LUPINE_CACHE_DIR": str(folder), "no_proxy": "*"}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, **told},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_real_client_connects_and_is_refused_after_the_lease(gpud, tmp_path: Path) -> None:
+    install = gpud.install()
+    session = gpud.open(install)
+    with Forwarder(session.view(), "lupine") as forwarder:
+        done = client(tmp_path / "first", forwarder.ports[0])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "libcuda.so.1 libnvidia-ml.so.1\n"
+        gpud.scheduler.end(install)
+        until(lambda: gpud.scheduler.is_cut(install.lease))
+        late = client(tmp_path / "late", forwarder.ports[0])
+        assert late.returncode != 0
+        assert "LupineError: Could not resolve the server's LUPINE client" in late.stderr
+    session.close()
+
+
+def test_the_real_client_is_refused_without_the_secret(gpud, tmp_path: Path) -> None:
+    install = gpud.install()
+    with gpud.open(install) as session:
+        view = session.view()
+        forged = tuple(dataclasses.replace(host, secret="ab" * 32) for host in view.hosts)
+        with Forwarder(dataclasses.replace(view, hosts=forged), "lupine") as forwarder:
+            done = client(tmp_path, forwarder.ports[0])
+    assert done.returncode != 0
+    assert "LupineError" in done.stderr
