@@ -94,11 +94,13 @@ class WaitingQueue:
             waiting.session, ()
         )
 
-    def in_order(self) -> list[Waiting]:
-        """Everything: first those that may be served, then the parked."""
+    def in_order(self, limit: int | None = None) -> list[Waiting]:
+        """The first of all: those that may be served, then the parked."""
+        served = [self.entries[place[2]] for place in self._order[:limit]]
+        if limit is not None and len(served) >= limit:
+            return served
         parked = [w for w in self.entries.values() if self.is_parked(w.attempt)]
-        served = (self.entries[place[2]] for place in self._order)
-        return [*served, *sorted(parked, key=self.place_of)]
+        return [*served, *sorted(parked, key=self.place_of)][:limit]
 
     def by_need(self) -> Iterator[tuple[Request, list[Waiting]]]:
         """All entries, parked ones too, line by line."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import accumulate, dropwhile, islice
+from collections.abc import Callable, Iterable
+from itertools import dropwhile, islice
 from typing import TypeVar, assert_never
 
 from corekit.errors import ErrorCode
@@ -67,20 +67,20 @@ def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
 def _inventory(turn: Turn, event: on.InventoryAsked) -> do.InventoryAnswer:
     inventory, after, limit = turn.state.inventory, event.after, event.limit
     by_name = sorted(inventory.hosts.values(), key=lambda host: host.host)
-    wanted = [host for host in by_name if after is None or host.host > after]
-    page = _first(wanted, limit, lambda host: len(host.devices))
+    wanted = (host for host in by_name if after is None or host.host > after)
+    page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else inventory.declared[:limit]
     return do.InventoryAnswer(
         hosts=tuple(_host(turn, host) for host in page), declared=declared,
         declared_left_out=0 if after is not None else len(inventory.declared) - len(declared),
-        more=len(page) < len(wanted),
+        more=more,
     )  # fmt: skip
 
 
 def _leases(turn: Turn, event: on.LeasesAsked) -> do.LeasesAnswer:
     entries = turn.state.leases.values()  # in the order of their fences
-    wanted = [entry for entry in entries if entry.lease.fence > event.after]
-    page = _first(wanted, event.limit, lambda entry: len(entry.lease.shares))
+    wanted = (entry for entry in entries if entry.lease.fence > event.after)
+    page, more = _first(wanted, event.limit, lambda entry: len(entry.lease.shares))
     return do.LeasesAnswer(
         leases=tuple(entry.lease for entry in page),
         ends_in_s={
@@ -88,16 +88,22 @@ def _leases(turn: Turn, event: on.LeasesAsked) -> do.LeasesAnswer:
             for entry in page
             if entry.deadline_s is not None
         },
-        more=len(page) < len(wanted),
+        more=more,
     )
 
 
-def _first(wanted: list[T], limit: int | None, size: Callable[[T], int]) -> list[T]:
-    """Those first that hold `limit` together, and at least one."""
-    if limit is None:
-        return wanted
-    sizes = accumulate(size(one) for one in wanted)
-    return [one for one, total in zip(wanted, sizes, strict=True) if total <= limit] or wanted[:1]
+def _first(
+    wanted: Iterable[T], limit: int | None, size: Callable[[T], int]
+) -> tuple[list[T], bool]:
+    """Those first that hold `limit` together, and at least one; whether there are more."""
+    page: list[T] = []
+    total = 0
+    for one in wanted:
+        total += size(one)
+        if limit is not None and total > limit and page:
+            return page, True
+        page.append(one)
+    return page, False
 
 
 def _host(turn: Turn, host: HostEntry) -> do.HostView:
@@ -118,11 +124,10 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
 
 
 def _queue(state: State, limit: int | None) -> do.QueueAnswer:
-    waiting = state.queue.in_order()
     places = ((None if state.queue.is_parked(w.attempt) else i, w)
-              for i, w in enumerate(waiting[:limit], 1))  # fmt: skip
+              for i, w in enumerate(state.queue.in_order(limit), 1))  # fmt: skip
     queue = tuple(_queued(waiting, place) for place, waiting in places)
-    return do.QueueAnswer(queue=queue, left_out=len(waiting) - len(queue))
+    return do.QueueAnswer(queue=queue, left_out=len(state.queue.entries) - len(queue))
 
 
 def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:

@@ -28,7 +28,8 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
-from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
+from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
@@ -59,10 +60,12 @@ class HttpDoor:
         self._gate = gate
         self._calls: Calls | None = None
         self._hub: Hub | None = None
+        self._scrapes: Scrapes | None = None
 
     def open(self, calls: Calls, hub: Hub) -> None:
         """Recovery is complete."""
         self._calls, self._hub = calls, hub
+        self._scrapes = Scrapes(calls, self._metrics, self._journal)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -95,12 +98,15 @@ class HttpDoor:
     # --- ops
 
     async def _lease(self, request: web.Request) -> web.Response:
-        answer, _ = await self._ask(request, "leases", EMPTY)
-        assert isinstance(answer, do.LeasesAnswer)
-        wanted = request.match_info["lease"]
-        for lease in answer.leases:
-            if lease.id == wanted:
-                return web.Response(body=encode_json(lease), content_type="application/json")
+        wanted, after, more = request.match_info["lease"], 0, True
+        while more:
+            answer, _ = await self._ask(request, "leases", _body({"after": after, "limit": PAGE}))
+            assert isinstance(answer, do.LeasesAnswer)
+            for lease in answer.leases:
+                after = lease.fence
+                if lease.id == wanted:
+                    return web.Response(body=encode_json(lease), content_type="application/json")
+            more = answer.more
         raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown, or over")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
@@ -149,16 +155,11 @@ class HttpDoor:
     # --- figures and events
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
-        answers = [(await self._ask(request, op, EMPTY))[0] for op in ("inventory", "queue")]
-        leases = (await self._ask(request, "leases", EMPTY))[0]
-        inventory, queue = answers
-        assert isinstance(inventory, do.InventoryAnswer)
-        assert isinstance(leases, do.LeasesAnswer)
-        assert isinstance(queue, do.QueueAnswer)
-        standing = Standing(inventory=inventory, leases=leases, queue=queue)
-        text = prometheus_text(self._metrics, self._journal, standing)
+        self._opened()
+        self._gate.may(self._caller(request), "inventory", None)
+        assert self._scrapes is not None, "made when it was opened"
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return web.Response(body=text.encode(), headers={"Content-Type": kind})
+        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         hub, caller = self._opened()[1], self._caller(request)

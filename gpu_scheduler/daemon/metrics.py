@@ -7,8 +7,9 @@ only those figures that the hosts report. What is promised of it has ours.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.journal import Journal
@@ -32,17 +33,17 @@ class Metrics:
 class Standing:
     """What stands now, as the core answered."""
 
-    inventory: do.InventoryAnswer
-    leases: do.LeasesAnswer
-    queue: do.QueueAnswer
+    hosts: tuple[do.HostView, ...]
+    leases: tuple[Lease, ...]
+    waiting: int  #: requests in the queue
 
 
-def prometheus_text(metrics: Metrics, journal: Journal, standing: Standing) -> str:
-    """All figures, each with its help and type."""
-    hosts = standing.inventory.hosts
+def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
+    """All figures, each with its help and type; line by line, for there may be 100,000."""
+    hosts = standing.hosts
     devices = [view for host in hosts for view in host.devices]
     figures = journal.figures
-    lines = [
+    yield from (
         *_family("requests_total", "counter", "Requests by op", "op", metrics.requests.items()),
         *_family("errors_total", "counter", "Errors by code", "code", metrics.errors.items()),
         *_family("outcomes_total", "counter", "Answers to requests for devices", "outcome",
@@ -50,12 +51,12 @@ def prometheus_text(metrics: Metrics, journal: Journal, standing: Standing) -> s
         *_family("lease_ends_total", "counter", "Ended leases by reason", "reason",
                  metrics.lease_ends.items()),
         *_family("leases", "gauge", "Live leases by state", "state",
-                 Counter(lease.state.value for lease in standing.leases.leases).items()),
+                 Counter(lease.state.value for lease in standing.leases).items()),
         *_family("hosts", "gauge", "Hosts by state", "state",
                  Counter(host.state.value for host in hosts).items()),
         *_one("pushes_total", "counter", "Pushes sent", metrics.pushes),
         *_one("connections", "gauge", "Open socket connections", metrics.connections),
-        *_one("waiting_requests", "gauge", "Requests in the queue", len(standing.queue.queue)),
+        *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
         *_one("devices", "gauge", "Known devices", len(devices)),
         *_one("memory_mib", "gauge", "Memory that may be promised",
               sum(view.device.memory_mib for view in devices)),
@@ -68,11 +69,10 @@ def prometheus_text(metrics: Metrics, journal: Journal, standing: Standing) -> s
         *_one("journal_sync_seconds_total", "counter", "Time spent in syncs", figures.sync_s),
         *_one("journal_entries_total", "counter", "Entries written", figures.entries),
         *_one("journal_compactions_total", "counter", "Snapshots taken", figures.compactions),
-    ]  # fmt: skip
-    lines += _devices(hosts)
-    lines += _dcgm(hosts)
-    lines += _leases(standing.leases)
-    return "\n".join(lines) + "\n"
+    )  # fmt: skip
+    yield from _devices(hosts)
+    yield from _dcgm(hosts)
+    yield from _leases(standing.leases[:LEASES_MAX])
 
 
 Labels = Mapping[str, str]
@@ -151,25 +151,21 @@ def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
     }  # fmt: skip
 
 
-def _leases(answer: do.LeasesAnswer) -> Iterator[str]:
+def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
     """What each live lease holds of each device."""
-    shares = [
-        (_of_lease(lease, share), share)
-        for lease in answer.leases[:LEASES_MAX]
-        for share in lease.shares
-    ]
-    yield from _samples(
-        "ssgmd_lease_memory_mib", "Memory promised to the lease",
-        ((labels, share.memory_mib) for labels, share in shares),
-    )  # fmt: skip
-    yield from _samples(
-        "ssgmd_lease_compute_guarantee_pct", "Compute promised to the lease",
-        ((labels, share.compute_guarantee_pct) for labels, share in shares),
-    )  # fmt: skip
-    yield from _samples(
-        "ssgmd_lease_compute_limit_pct", "Compute that the lease may use",
-        ((labels, share.compute_limit_pct) for labels, share in shares),
-    )  # fmt: skip
+    for name, text, figure in _OF_SHARES:
+        shares = ((lease, share) for lease in leases for share in lease.shares)
+        samples = ((_of_lease(lease, share), figure(share)) for lease, share in shares)
+        yield from _samples(name, text, samples)
+
+
+_OF_SHARES: tuple[tuple[str, str, Callable[[Share], int]], ...] = (
+    ("ssgmd_lease_memory_mib", "Memory promised to the lease", attrgetter("memory_mib")),
+    ("ssgmd_lease_compute_guarantee_pct", "Compute promised to the lease",
+     attrgetter("compute_guarantee_pct")),
+    ("ssgmd_lease_compute_limit_pct", "Compute that the lease may use",
+     attrgetter("compute_limit_pct")),
+)  # fmt: skip
 
 
 def _of_lease(lease: Lease, share: Share) -> Labels:
@@ -189,6 +185,8 @@ def _samples(name: str, text: str, samples: Samples) -> Iterator[str]:
 
 
 def _escaped(word: str) -> str:
+    if word.isalnum():  # most are
+        return word
     return word.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

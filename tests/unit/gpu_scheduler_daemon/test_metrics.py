@@ -10,7 +10,7 @@ import pytest
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.journal import Journal
-from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_text
+from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -54,14 +54,11 @@ def text(tmp_path: Path) -> str:
         shares=(share,), tenant="lab",
     )  # fmt: skip
     journal, _ = Journal.open(tmp_path)
-    standing = Standing(
-        inventory=do.InventoryAnswer(hosts=(host,)), leases=do.LeasesAnswer(leases=(lease,)),
-        queue=do.QueueAnswer(queue=()),
-    )  # fmt: skip
+    standing = Standing(hosts=(host,), leases=(lease,), waiting=0)
     metrics = Metrics()
     metrics.requests["beat"] += 2
     journal.close()
-    return prometheus_text(metrics, journal, standing)
+    return "\n".join(prometheus_lines(metrics, journal, standing))
 
 
 def test_every_line_is_a_sample_of_a_family_that_was_described_once(text: str) -> None:
