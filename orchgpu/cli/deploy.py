@@ -126,6 +126,9 @@ def rm(
     """Remove the functions of a FILE, or one by NAME: what deploy made, and no data.
 
     A FILE may be removed again; a NAME that is not deployed ends with 3.
+
+    \b
+    Example:  orchgpu rm fdl.yaml
     """
     names = names_of(target)
     document = (

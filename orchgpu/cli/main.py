@@ -13,6 +13,7 @@ import click
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
+from orchgpu.cli.config import config
 from orchgpu.cli.cost import cost
 from orchgpu.cli.demo import demo
 from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
@@ -57,7 +58,7 @@ def cli(home: Path | None) -> None:
 
 COMMANDS = (
     up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, put, get, ls,
-    gpus, logs, cost, doctor, completion, orchestrate,
+    gpus, logs, cost, doctor, config, completion, orchestrate,
 )  # fmt: skip
 for command in COMMANDS:
     cli.add_command(command)

@@ -17,11 +17,6 @@ from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
-COMMANDS = [
-    "cancel", "completion", "cost", "demo", "deploy", "dlq", "doctor", "down", "fdl", "get", "gpus",
-    "job", "jobs", "logs", "ls", "orchestrate", "plan", "put", "retry", "rm", "run", "status", "up",
-]  # fmt: skip
-
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,25 +25,6 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def status_of(*arguments: str) -> int:
     return _status_of(arguments)
-
-
-def test_every_command_has_help_with_an_example_or_options(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert sorted(cli.commands) == COMMANDS
-    for name in COMMANDS:
-        assert status_of(name, "--help") == 0
-        shown = capsys.readouterr().out
-        assert f"orchgpu {name}" in shown
-        assert "Options:" in shown
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in COMMANDS if name not in ("deploy", "fdl", "plan", "rm", "status")]
-)
-def test_our_commands_show_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status_of(name, "--help")
-    assert f"Example:  orchgpu {name}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""Every command there is, however deep: help with an example, --json where it prints data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from corekit.errors import EXIT_STATUS
+from orchgpu.cli.main import BROKEN_PIPE_STATUS, INTERRUPTED_STATUS, _status_of, cli
+
+#: What these print is itself a text for other programs: a file, a script, a log.
+PRINT_NO_DATA = {
+    "completion", "fdl fmt", "fdl graph", "fdl migrate", "fdl schema", "orchestrate", "package",
+}  # fmt: skip
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+        yield f"{path}{name}", command
+
+
+ALL = dict(commands(cli))
+LEAVES = [name for name, command in ALL.items() if not isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_help_has_an_example_that_can_be_parsed(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _status_of([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Usage: orchgpu {name}" in shown
+    assert f"Example:  orchgpu {name.split()[0]}" in shown
+    assert all(len(line) <= 100 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_what_prints_data_has_json_and_nothing_asks(name: str) -> None:
+    options = {word for one in ALL[name].params for word in one.opts}
+    assert ("--json" in options) is (name not in PRINT_NO_DATA)
+    assert not any(one.prompt for one in ALL[name].params if isinstance(one, click.Option))
+
+
+def test_every_exit_status_is_documented() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "exit-codes.md").read_text()
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert documented == {0, INTERRUPTED_STATUS, BROKEN_PIPE_STATUS, *EXIT_STATUS.values()}
+
+
+def test_every_command_is_told_of_in_the_documents() -> None:
+    files = (Path(__file__).parents[3] / "docs").glob("*.md")
+    told = "\n".join(file.read_text() for file in files)
+    assert [name for name in LEAVES if f"orchgpu {name}" not in told] == []
