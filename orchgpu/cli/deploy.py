@@ -19,13 +19,15 @@ from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.model import Document
 from fdl.notes import Severity
-from fdl.plan import Step
+from fdl.plan import Plan, Step
 from orchgpu.cli.capacity import capacity_notes
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.screen import say_json
 from orchgpu.deploy.deployment import (
+    Drift,
     Prepared,
+    drifts,
     execute,
     names_of,
     prepare,
@@ -44,7 +46,7 @@ CHANGES_STATUS = 2
 WRONG_FILE_STATUS = 1
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
+def cloud_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command that speaks to a cloud."""
     for option in reversed((
         click.option("--endpoint-url", help="Where S3, SQS and Lambda are."),
@@ -58,7 +60,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_options
+@cloud_options
 @scheduler_option
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 @reported
@@ -71,11 +73,11 @@ def deploy(
     \b
     Example:  orchgpu deploy fdl.yaml
     """
-    with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
+    with open_cloud(endpoint_url, region, profile, read_document(file)) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
         prepared = _prepared(file, cloud, scheduler)
         _show_warnings(prepared, str(file))
-        _execute(prepared, cloud, as_json=as_json)
+        execute_shown(prepared, cloud, as_json=as_json)
         for notice in warm_up(prepared, cloud.aws):
             click.echo(f"note: {notice}", err=True)
         if not as_json:
@@ -85,21 +87,24 @@ def deploy(
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_options
+@cloud_options
 @scheduler_option
+@click.option("--refresh", is_flag=True, help="Also show what was changed since the last deploy.")
 @reported
 def plan(
     file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
-    scheduler: str | None, as_json: bool,
+    scheduler: str | None, as_json: bool, refresh: bool,
 ) -> None:  # fmt: skip
     """Show what `deploy FILE` would do. Ends with 2 when there is something to do, else 0.
 
     \b
-    Example:  orchgpu plan fdl.yaml
+    Example:  orchgpu plan fdl.yaml --refresh
     """
     try:
-        with _cloud(endpoint_url, region, profile, read_document(file)) as cloud:
+        with open_cloud(endpoint_url, region, profile, read_document(file)) as cloud:
             prepared = _prepared(file, cloud, scheduler)
+            if refresh:
+                prepared = replace(prepared, drift=drifts(prepared.names, cloud.aws))
             where = cloud.where
     except AppError as error:
         wrong = error.code is ErrorCode.INVALID
@@ -109,13 +114,14 @@ def plan(
         say_json(_json(prepared, where, applied=False))
     else:
         _show_notices(prepared)
+        _show_drift(prepared.drift)
         click.echo(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")
-    sys.exit(0 if prepared.plan.empty else CHANGES_STATUS)
+    sys.exit(0 if prepared.plan.empty and not prepared.drift else CHANGES_STATUS)
 
 
 @click.command()
 @click.argument("target", metavar="FILE|NAME")
-@_options
+@cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
 @click.option("--force", is_flag=True, help="Also when queues still hold messages.")
 @reported
@@ -134,13 +140,13 @@ def rm(
     document = (
         read_document(Path(target)) if (target,) != names and Path(target).is_file() else None
     )
-    with _cloud(endpoint_url, region, profile, document) as cloud:
+    with open_cloud(endpoint_url, region, profile, document) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
         prepared = prepare_removal(names, cloud.aws, force=force)
         if prepared.plan.empty and document is None and not prepared.plan.kept:
             message = f"nothing named {target!r} is deployed here ({cloud.where})"
             raise AppError(ErrorCode.NOT_FOUND, message)
-        _execute(prepared, cloud, as_json=as_json)
+        execute_shown(prepared, cloud, as_json=as_json)
         if not as_json:
             for kept in prepared.plan.kept:
                 click.echo(f"{kept.key.replace('/', ' ', 1)} stays: {kept.reason}")
@@ -148,18 +154,14 @@ def rm(
             click.echo(f"{', '.join(names)}: {done} ({cloud.where})")
 
 
-#: What `orchgpu` adds to its own commands.
-COMMANDS: list[click.Command] = [deploy, plan, rm]
-
-
-def _prepared(file: Path, cloud: _Cloud, scheduler: str | None) -> Prepared:
+def _prepared(file: Path, cloud: OpenCloud, scheduler: str | None) -> Prepared:
     """A plan, with what the scheduler says of its requests among the findings."""
     prepared = prepare(file, cloud.aws, budget_from_environment())
     capacity = capacity_notes(read_document(file), scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
 
-class _Cloud:
+class OpenCloud:
     """A cloud with how it was found."""
 
     def __init__(self, aws: AwsCloud, settings: ClientSettings) -> None:
@@ -174,9 +176,9 @@ class _Cloud:
 
 
 @contextmanager
-def _cloud(
+def open_cloud(
     endpoint_url: str | None, region: str | None, profile: str | None, document: Document | None
-) -> Iterator[_Cloud]:
+) -> Iterator[OpenCloud]:
     declared_region, declared_profile = _declared(document)
 
     def settings(service: str) -> ClientSettings:
@@ -194,7 +196,7 @@ def _cloud(
 
     aws = AwsCloud(settings)
     try:
-        yield _Cloud(aws, settings("s3"))
+        yield OpenCloud(aws, settings("s3"))
     finally:
         aws.close()
 
@@ -210,7 +212,7 @@ def _declared(document: Document | None) -> tuple[str | None, str | None]:
     return next(iter(regions), None), next(iter(profiles), None)
 
 
-def _execute(prepared: Prepared, cloud: _Cloud, *, as_json: bool) -> None:
+def execute_shown(prepared: Prepared, cloud: OpenCloud, *, as_json: bool) -> None:
     def progress(number: int, count: int, step: Step) -> None:
         if not as_json:
             click.echo(f"[{number}/{count}] {step.sentence()}")
@@ -222,8 +224,24 @@ def _execute(prepared: Prepared, cloud: _Cloud, *, as_json: bool) -> None:
         say_json(_json(prepared, cloud.where, applied=True))
 
 
+def _show_drift(drift: tuple[Drift, ...]) -> None:
+    for found in drift:
+        click.echo(f"{found.name}: changed since revision {found.revision}; to put it back:")
+        for step in found.steps:
+            click.echo(f"  {step.sentence()}")
+
+
 def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
+    drift = [
+        {
+            "function": found.name,
+            "revision": found.revision,
+            "steps": Plan(steps=found.steps).as_json()["steps"],
+        }
+        for found in prepared.drift
+    ]
     return {
+        "drift": drift,
         "functions": list(prepared.names),
         "where": where,
         "applied": applied,

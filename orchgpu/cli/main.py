@@ -16,7 +16,6 @@ from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
 from orchgpu.cli.cost import cost
 from orchgpu.cli.demo import demo
-from orchgpu.cli.deploy import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.dlq import dlq, retry
 from orchgpu.cli.doctor import doctor
 from orchgpu.cli.fdl import fdl
@@ -26,6 +25,7 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
+from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.local.home import HOME_VARIABLE
 

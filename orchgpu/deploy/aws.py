@@ -31,8 +31,10 @@ from orchgpu.deploy.aws_expiry import Expiries
 from orchgpu.deploy.aws_functions import Functions, InvokeConfigs, Permissions
 from orchgpu.deploy.aws_logs import LogRetentions
 from orchgpu.deploy.aws_queues import Queues
+from orchgpu.deploy.aws_revisions import Locks, Revisions
 from orchgpu.deploy.aws_roles import Roles
 from orchgpu.deploy.aws_storage import Buckets, Notifications, StateObjects
+from orchgpu.deploy.revisions import Revision
 from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
@@ -52,6 +54,7 @@ class _Parts:
     buckets: Buckets
     expiries: Expiries
     notifications: Notifications
+    revisions: Revisions
     retentions: LogRetentions
     roles: Roles
     state: StateObjects
@@ -94,6 +97,22 @@ class AwsCloud:
         """See `ports.Cloud`."""
         self._parts.functions.warm(name)
 
+    def revisions(self, name: str) -> tuple[Revision, ...]:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.of(name)
+
+    def kept_package(self, revision: Revision) -> bytes:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.package(revision)
+
+    def keep(self, revision: Revision, data: bytes | None) -> Revision:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.write(revision, data)
+
+    def forget_revisions(self, name: str) -> None:
+        """See `ports.Cloud`."""
+        self._parts.revisions.forget(name)
+
     def close(self) -> None:
         """Close the connections."""
         for client in self._clients.values():
@@ -125,10 +144,12 @@ class AwsCloud:
     @cached_property
     def _parts(self) -> _Parts:
         s3, lambda_ = self._client("s3"), self._client("lambda")
+        locks = Locks(s3, self.place)
         return _Parts(
             buckets=Buckets(s3, self.place.region),
-            expiries=Expiries(s3),
-            notifications=Notifications(s3),
+            expiries=Expiries(s3, locks.held),
+            notifications=Notifications(s3, locks.held),
+            revisions=Revisions(s3, self.place),
             retentions=LogRetentions(lambda: self._client("logs")),
             roles=Roles(lambda: self._client("iam")),
             state=StateObjects(s3, self.place),

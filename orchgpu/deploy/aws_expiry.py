@@ -8,6 +8,7 @@ from typing import Any
 from corekit.errors import AppError, ErrorCode
 from fdl.resources import Expiry
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws_storage import Held
 
 #: In a versioned bucket expiry only hides: the hidden versions go after this.
 _HIDDEN_DAYS = 1
@@ -16,10 +17,11 @@ _MARKERS = "-markers"
 
 
 class Expiries:
-    """Rules of buckets' lifecycles, changed by get, merge, put."""
+    """Rules of buckets' lifecycles, changed by get, merge, put while their lock is held."""
 
-    def __init__(self, s3: Any) -> None:
+    def __init__(self, s3: Any, held: Held) -> None:
         self._s3 = s3
+        self._held = held
 
     def observe(self, bucket: str, rule_id: str) -> Expiry | None:
         rules = {str(rule.get("ID")): rule for rule in self._get(bucket)}
@@ -34,10 +36,12 @@ class Expiries:
         )
 
     def put(self, expiry: Expiry) -> None:
-        self._put(expiry.bucket, [*self._foreign(expiry), *_rules(expiry)])
+        with self._held(expiry.bucket):
+            self._put(expiry.bucket, [*self._foreign(expiry), *_rules(expiry)])
 
     def delete(self, expiry: Expiry) -> None:
-        self._put(expiry.bucket, self._foreign(expiry))
+        with self._held(expiry.bucket):
+            self._put(expiry.bucket, self._foreign(expiry))
 
     def _foreign(self, expiry: Expiry) -> list[Mapping[str, Any]]:
         ours = (expiry.id, expiry.id + _MARKERS)

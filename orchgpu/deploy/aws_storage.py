@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, NoReturn
 
 from botocore.exceptions import ClientError
 
@@ -27,6 +27,8 @@ _VALIDATION_TRIES = 8
 _VALIDATION_PAUSE_S = 2.0
 #: Somebody else may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
+#: Holds the lock of a bucket's rules for a block.
+Held = Callable[[str], AbstractContextManager[None]]
 #: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
 _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
@@ -87,10 +89,16 @@ class Buckets:
 
 
 class Notifications:
-    """Rules of buckets, changed by get, merge, put, verify: foreign rules survive."""
+    """Rules of buckets, changed by get, merge, put, verify: foreign rules survive.
 
-    def __init__(self, s3: Any) -> None:
+    S3 replaces all rules of a bucket at once and on no condition, so two deploys that merge at the
+    same time would lose one's rule: `held` lets one at a time do it.
+    """
+
+    def __init__(self, s3: Any, held: Held | None = None) -> None:
+        """Without `held` they can only be read."""
         self._s3 = s3
+        self._held = held or _only_read
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
         """Every rule of a bucket that is somebody's wish: a bridge's mirrors repeat what stands."""
@@ -103,10 +111,12 @@ class Notifications:
         )
 
     def put(self, rule: Notification) -> None:
-        self._merge(rule.bucket, rule.id, rule)
+        with self._held(rule.bucket):
+            self._merge(rule.bucket, rule.id, rule)
 
     def delete(self, rule: Notification) -> None:
-        self._merge(rule.bucket, rule.id, None)
+        with self._held(rule.bucket):
+            self._merge(rule.bucket, rule.id, None)
 
     def _merge(self, bucket: str, rule_id: str, rule: Notification | None) -> None:
         for _ in range(_MERGE_TRIES):
@@ -140,6 +150,10 @@ class Notifications:
                 with translated(f"PutBucketNotificationConfiguration {bucket}"):
                     raise
             return
+
+
+def _only_read(bucket: str) -> NoReturn:
+    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are only read here")
 
 
 def _rule(bucket: str, item: Mapping[str, Any], arn: str) -> Notification:

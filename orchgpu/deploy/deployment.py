@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,19 +10,29 @@ from pathlib import Path
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
 from fdl import plan as planning
-from fdl.desired import desired
+from fdl.desired import DesiredFunction, desired
 from fdl.groups import deployed
 from fdl.lint import lint
 from fdl.model import Document
 from fdl.notes import Note, Severity
 from fdl.plan import Action, Plan, Step
-from fdl.resources import FunctionResource
+from fdl.resources import FunctionResource, Ledger
 from orchgpu.deploy.files import facts_of, read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
+from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
 
 #: Told before each step: its number from 1, how many there are, the step.
 Progress = Callable[[int, int, Step], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """What a function's newest revision and the cloud disagree about."""
+
+    name: str  #: the function's
+    revision: int
+    steps: tuple[Step, ...]  #: what would put it back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,9 @@ class Prepared:
     notes: tuple[Note, ...] = ()
     rewritten: bool = False  #: parts of the file are read as something else
     preheated: tuple[str, ...] = ()  #: functions to call once when their code or setting changes
+    wanted: tuple[DesiredFunction, ...] = ()  #: what the plan makes; empty for a removal
+    note: str = ""  #: of the revisions that it leads to
+    drift: tuple[Drift, ...] = ()  #: what was changed outside since the last deploy, when asked
 
 
 def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
@@ -64,7 +78,38 @@ def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
         notes=notes,
         rewritten=bool(document.rewrites),
         preheated=tuple(f.name for f in functions if f.function.preheat),
+        wanted=tuple(wanted),
     )
+
+
+def prepare_rollback(name: str, number: int | None, cloud: Cloud) -> Prepared:
+    """Plan to put a revision back: `number`, or the one before the newest. Changes nothing.
+
+    Raises NOT_FOUND for a function, or a revision of it, that is not known.
+    """
+    revision = chosen(name, cloud.revisions(name), number)
+    wanted = revision.wanted()
+    packages = {revision.package: cloud.kept_package(revision)} if revision.package else {}
+    observed = cloud.observe([name], wanted.resources)
+    return Prepared(
+        plan=planning.plan([wanted], observed, cloud.place), names=(name,), packages=packages,
+        wanted=(wanted,), note=f"rollback to {revision.number}",
+    )  # fmt: skip
+
+
+def drifts(names: Sequence[str], cloud: Cloud) -> tuple[Drift, ...]:
+    """What was changed outside since each function's newest revision; changes nothing."""
+    found = []
+    for name in names:
+        kept = cloud.revisions(name)
+        if kept:
+            wanted = kept[-1].wanted()
+            observed = cloud.observe([name], wanted.resources)
+            plan = planning.plan([wanted], observed, cloud.place)
+            steps = tuple(s for s in plan.steps if not isinstance(s.resource, Ledger))
+            if steps:
+                found.append(Drift(name=name, revision=kept[-1].number, steps=steps))
+    return tuple(found)
 
 
 def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) -> Prepared:
@@ -100,10 +145,32 @@ def warm_up(prepared: Prepared, cloud: Cloud) -> tuple[str, ...]:
 
 
 def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
-    """Do every step in order; the first failure stops it and says where.
+    """Do every step in order, then keep what stands as a revision; the first failure stops it and
+    says where.
 
     A second run plans again from what exists and goes on from there.
     """
+    _execute(prepared, cloud, progress)
+    for wanted in prepared.wanted:
+        _keep(wanted, prepared, cloud)
+    for name in () if prepared.wanted else prepared.names:
+        cloud.forget_revisions(name)
+
+
+def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
+    """A new revision, unless the newest one says the same."""
+    kept = cloud.revisions(wanted.name)
+    if kept and kept[-1].digest == digest_of(wanted):
+        return
+    package = package_of(wanted)
+    revision = revision_of(
+        wanted, number=kept[-1].number + 1 if kept else 1, at_s=time.time(), note=prepared.note,
+        plan=prepared.plan, package=package,
+    )  # fmt: skip
+    cloud.keep(revision, prepared.packages.get(package))
+
+
+def _execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
     steps = prepared.plan.steps
     for number, step in enumerate(steps, start=1):
         progress(number, len(steps), step)

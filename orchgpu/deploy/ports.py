@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fdl.plan import Observed, Step
 from fdl.resources import Place, Resource
+from orchgpu.deploy.revisions import Revision
 
 
 class Cloud(Protocol):
@@ -28,6 +29,22 @@ class Cloud(Protocol):
 
     def warm(self, name: str) -> None:
         """Call a function once, with an event that means nothing to it. Raises what that raises."""
+        ...
+
+    def revisions(self, name: str) -> tuple[Revision, ...]:
+        """What is kept of a function's deploys, oldest first; () before the first one."""
+        ...
+
+    def kept_package(self, revision: Revision) -> bytes:
+        """The zip of a revision that names one. Raises NOT_FOUND."""
+        ...
+
+    def keep(self, revision: Revision, data: bytes | None) -> Revision:
+        """Keep one; it gets the next number when its own is taken. The oldest ones go."""
+        ...
+
+    def forget_revisions(self, name: str) -> None:
+        """Delete all of a function that is gone."""
         ...
 
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:

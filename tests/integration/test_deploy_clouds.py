@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.deploy import COMMANDS
 from orchgpu.cli.jobs import with_notes
+from orchgpu.cli.revisions import COMMANDS
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare, warm_up
@@ -234,6 +235,53 @@ def test_a_changed_script_and_setting_update_the_function(bench: Bench) -> None:
     assert second["CodeSha256"] != first["CodeSha256"]
     assert second["MemorySize"] == 1024
     assert json.loads(bench.run("plan", file, "--json").stdout)["plan"]["changes"] == 0
+
+
+@pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
+def test_a_revision_is_put_back_and_drift_is_shown(bench: Bench) -> None:
+    file = bench.write(FDL, "back")
+    bench.run("deploy", file)
+    bench.run("deploy", file)  # the same: no revision
+    old = bench.clients["lambda"].get_function_configuration(FunctionName="back")
+    (bench.folder / "run.sh").write_text("#!/bin/sh\necho changed\n")
+    bench.run("deploy", bench.write(FDL.replace("memory: 256", "memory: 512"), "back"))
+    kept = json.loads(bench.run("history", "back", "--json").stdout)["revisions"]
+    assert [r["number"] for r in kept] == [2, 1]
+    assert any("memory_mib 256 → 512" in line for line in kept[0]["changes"])
+    bench.clients["lambda"].update_function_configuration(FunctionName="back", Timeout=77)
+    planned = bench.run("plan", file, "--refresh", status=2).output
+    assert "back: changed since revision 2; to put it back:\n  ~ function back: timeout" in planned
+    bench.run("deploy", file)
+    assert bench.run("plan", file, "--refresh").output.endswith("plan: nothing to do\n")
+    assert "back: rollback to 1: done" in bench.run("rollback", "back").output
+    new = bench.clients["lambda"].get_function_configuration(FunctionName="back")
+    assert (new["CodeSha256"], new["MemorySize"]) == (old["CodeSha256"], 256)
+    assert "rollback to 1" in bench.run("history", "back").output
+    assert "kept are 1, 2, 3" in bench.run("rollback", "back", "9", status=3).output
+    bench.run("rm", file)
+    bench.run("history", "back", status=3)
+
+
+def test_deploys_at_once_lose_no_rule_of_a_bucket_they_share(bench: Bench) -> None:
+    bench.clients["s3"].create_bucket(Bucket="common-in")
+    text = FDL.replace("{name}-in/queries", "common-in/{name}")
+    files = [bench.write(text, f"share{n}") for n in range(3)]
+    clouds = [bench.cloud() for _ in files]
+    with ThreadPoolExecutor() as pool:
+        for done in [
+            pool.submit(lambda f, c: execute(prepare(f, c, Budget()), c, lambda *_: None), f, c)
+            for f, c in zip(files, clouds, strict=True)
+        ]:
+            done.result()
+    found = bench.clients["s3"].get_bucket_notification_configuration(Bucket="common-in")
+    ids = sorted(item["Id"] for item in found["QueueConfigurations"])
+    assert ids == [f"orchgpu-share{n}-jobs" for n in range(3)]
+    for cloud in clouds:
+        cloud.close()
+    locks = bench.clients["s3"].list_objects_v2(
+        Bucket=bench.cloud().place.state_bucket, Prefix="locks/"
+    )
+    assert locks["KeyCount"] == 0
 
 
 class _Cut(Exception):

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from orchgpu.cli.deploy import COMMANDS
 from orchgpu.cli.fdl import fdl
+from orchgpu.cli.revisions import COMMANDS
 
 GOOD = """\
 functions:

@@ -1,0 +1,127 @@
+"""What was deployed when: the revisions of a function, kept so that one can be put back.
+
+A revision is the whole desired state of one function, as data, with its package: nothing has to be
+built or parsed again. They lie in the state bucket and are no part of what runs:
+
+    revisions/<function>/<number>.json        numbers rise and are never used twice
+    revisions/<function>/<sha256>.zip         the packages that they name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode, invalid
+from fdl.desired import DesiredFunction
+from fdl.plan import Action, Plan, Step
+from fdl.resources import (
+    Bucket,
+    Expiry,
+    FunctionResource,
+    InvokeConfig,
+    Ledger,
+    LogRetention,
+    Notification,
+    Package,
+    Permission,
+    QueueResource,
+    Record,
+    Resource,
+    Role,
+    digest,
+)
+
+#: Older ones go; a rollback is wanted minutes or days after a deploy.
+REVISIONS_KEPT = 20
+#: Lines of what a deploy changed; a first deploy creates about twenty things.
+SUMMARY_LINES_MAX = 40
+
+_KINDS: Mapping[str, type] = {
+    kind.kind: kind
+    for kind in (
+        Bucket, Package, QueueResource, FunctionResource, InvokeConfig, Permission, Notification,
+        Expiry, LogRetention, Role, Record,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """One deployed state of one function."""
+
+    name: str  #: the function's
+    number: int  #: from 1
+    deployed_at_s: float  #: wall clock
+    digest: str  #: of the resources: equal ones are one revision
+    note: str  #: for people: "rollback to 3"
+    summary: tuple[str, ...]  #: what the deploy changed, in the words of its plan
+    package: str  #: hex sha256 of the kept zip; "" = none
+    resources: tuple[Mapping[str, Any], ...]  #: each with its `kind`
+
+    def wanted(self) -> DesiredFunction:
+        """The state as a plan can make it again. Raises INVALID when another version wrote it."""
+        return DesiredFunction(
+            name=self.name, resources=tuple(_resource(self, value) for value in self.resources)
+        )
+
+
+def _resource(revision: Revision, value: Mapping[str, Any]) -> Resource:
+    kind = _KINDS.get(str(value.get("kind")))
+    if kind is None:
+        raise invalid(f"revision {revision.number} of {revision.name}: unknown {value.get('kind')}")
+    fields = {key: field for key, field in value.items() if key != "kind"}
+    path = f"revision {revision.number} of {revision.name}"
+    return cast("Resource", decode(kind, fields, path))
+
+
+def revision_of(
+    wanted: DesiredFunction, *, number: int, at_s: float, note: str, plan: Plan, package: str
+) -> Revision:
+    """What `plan` made of one function."""
+    resources = tuple(_plain(resource) for resource in wanted.resources)
+    names = [resource.name for resource in wanted.resources]
+    lines = [step.sentence() for step in plan.steps if _tells(step) and step.resource.name in names]
+    return Revision(
+        name=wanted.name, number=number, deployed_at_s=at_s, digest=digest(list(resources)),
+        note=note, summary=tuple(lines[:SUMMARY_LINES_MAX]), package=package, resources=resources,
+    )  # fmt: skip
+
+
+def _tells(step: Step) -> bool:
+    return not isinstance(step.resource, Ledger | Record) and step.action is not Action.DELETE
+
+
+def _plain(resource: Resource) -> dict[str, Any]:
+    return {"kind": resource.kind, **cast("dict[str, Any]", encode(resource))}
+
+
+def digest_of(wanted: DesiredFunction) -> str:
+    """Equal for equal states."""
+    return digest([_plain(resource) for resource in wanted.resources])
+
+
+def package_of(wanted: DesiredFunction) -> str:
+    """The sha256 of the zip that a state needs; "" for an image that brings its own code."""
+    for resource in wanted.resources:
+        if isinstance(resource, FunctionResource) and resource.package:
+            return resource.package
+        if isinstance(resource, Package):
+            return resource.sha256
+    return ""
+
+
+def chosen(name: str, revisions: tuple[Revision, ...], number: int | None) -> Revision:
+    """The revision to go back to: the one before the newest, or `number`. Raises NOT_FOUND."""
+    if number is None:
+        if len(revisions) < 2:
+            known = "only one" if revisions else "none"
+            raise AppError(ErrorCode.NOT_FOUND, f"{name} has no revision to go back to: {known}")
+        return revisions[-2]
+    for revision in revisions:
+        if revision.number == number:
+            return revision
+    kept = ", ".join(str(revision.number) for revision in revisions) or "none"
+    raise AppError(ErrorCode.NOT_FOUND, f"{name} has no revision {number}; kept are {kept}")
