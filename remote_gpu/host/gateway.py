@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -22,6 +23,7 @@ from remote_gpu.host.frames import Peer
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
 from remote_gpu.host.slots import Slots
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.verifier import Verifier
 from remote_gpu.wire.connection import UNIX_PATH_BYTES_MAX
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
@@ -87,7 +89,7 @@ class Gateway:
         nursery: Nursery,
         tls: HostTls | None = None,
     ) -> None:
-        self._host_id = host_id
+        self._verifier = Verifier(host_id, host.table)
         self._host = host
         self._budget = budget
         self._nursery = nursery
@@ -198,14 +200,10 @@ class Gateway:
             _check_credentials(peer.socket)
         with self._unproven.held(source):
             hello = Hello.from_meta(await self._receive(peer))
-        if hello.host != self._host_id:
-            raise Refused(Refusal.DENIED, f"this is not {hello.host}")
-        entry = await self._installed(hello, source)
-        if entry.install.fence != hello.fence:
-            raise Refused(Refusal.DENIED, f"lease {hello.lease} has another fence")
+        self._verifier.check_host(hello)
+        await self._install_of(hello, source)
         authority = self._tls.authority_for(source) if self._tls is not None else ""
-        nonce = secrets.token_hex(NONCE_BYTES)
-        proving = Proving(bytes.fromhex(entry.install.secret), hello, nonce, authority)
+        proving = self._verifier.proving(hello, secrets.token_hex(NONCE_BYTES), authority)
         with self._unproven.held(source):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
@@ -223,22 +221,14 @@ class Gateway:
             raise Refused(Refusal.DENIED, "somebody stands between this host and its client")
         return {"bound": gateway_bound(proven.key, binding)}
 
-    async def _installed(self, hello: Hello, source: str) -> Entry:
-        """The lease's entry; its install may be a moment behind the envelope."""
+    async def _install_of(self, hello: Hello, source: str) -> None:
+        """The lease's install may be a moment behind the envelope."""
         host = self._host
         host.apply(host.table.expire(host.now_s()))
-
-        def known() -> bool:
-            return host.table.find(hello.lease) is not None or bool(host.table.ended(hello.lease))
-
-        if not known():
+        if not self._verifier.knows(hello.lease):
             with self._awaited.held(source):
+                known = functools.partial(self._verifier.knows, hello.lease)
                 await host.until(known, self._budget.install_wait_s)
-        if (entry := host.table.find(hello.lease)) is not None:
-            return entry
-        if (ended := host.table.ended(hello.lease)) is not None:
-            raise Refused(Refusal.ENDED, f"lease {hello.lease} ended here: {ended.reason}")
-        raise Refused(Refusal.NOT_INSTALLED, f"lease {hello.lease} is not known here")
 
     async def _receive(self, peer: Peer) -> dict[str, Any]:
         return await peer.receive(HANDSHAKE, self._budget.handshake_s)

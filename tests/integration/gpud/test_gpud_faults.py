@@ -16,8 +16,11 @@ from pathlib import Path
 import pytest
 
 from remote_gpu.client import Refusal, Refused, Session, connect
+from remote_gpu.client.handshake import open_connection
+from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
 from remote_gpu.wire.proof import Hello, Role, client_proof
+from tests.integration.gpud.conftest import environment_over_tcp
 
 
 def until(ready, wait_s: float = 60.0) -> None:
@@ -256,3 +259,54 @@ def test_refusals_are_a_closed_set() -> None:
         "CLAIMED", "NOT_INSTALLED", "NOT_READY", "DENIED", "ENDED", "BUSY", "PROTOCOL", "TIMEOUT",
         "UNREACHABLE",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("over", ["tcp", "shared memory"])
+def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
+    shared_gpud, nothing_left, over
+) -> None:
+    """Its worker waits with one answer, however many calls it sends, until the lease ends."""
+    install = shared_gpud.install()
+    answer_bytes = 32 << 20
+    with shared_gpud.open(shared_gpud.install()) as other:
+        session = shared_gpud.open(install)
+        environment = environment_over_tcp(session) if over == "tcp" else session.environment()
+        with connect(environment) as stuck, connect(other.environment()) as neighbour:
+            buffer = stuck.buffer(answer_bytes)
+            if over != "tcp":
+                buffer.write(bytes(answer_bytes))
+                assert stuck[0]._memory is not None
+            read = pack({"op": "buffer.read", "args": {"buffer": 1, "size": answer_bytes}})
+            stuck[0]._stream.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):  # it takes what the kernel has room for
+                for _ in range(100_000):
+                    stuck[0]._stream.sendall(read)
+            assert neighbour.op("noop").values == {}
+            assert session.alive
+            shared_gpud.scheduler.end(install)
+            until(lambda: shared_gpud.scheduler.is_cut(install.lease))
+            assert neighbour.op("noop").values == {}
+        session.close()
+
+
+@pytest.mark.soak  # the kernel takes a hundred thousand answers before the gateway has to wait
+def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> None:
+    """It beats for ever and takes no answer: the gateway waits with one, and then no longer."""
+    install = shared_gpud.install()
+    [host] = parse_access(shared_gpud.connection(install)).hosts
+    stream, _, _ = open_connection(
+        host, role=Role.SESSION, lease=install.lease, fence=install.fence, session="ab" * 16,
+        timeout_s=60, cap_s=600,
+    )  # fmt: skip
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stream.settimeout(0.5)
+    beats = pack({"beat": {}}) * 1000
+
+    def lost() -> bool:
+        with contextlib.suppress(OSError):  # nobody reads, or it is closed
+            stream.sendall(beats)
+        return ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease)
+
+    until(lost, 90)
+    stream.close()
+    until(lambda: shared_gpud.scheduler.is_cut(install.lease))

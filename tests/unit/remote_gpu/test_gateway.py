@@ -40,9 +40,11 @@ def install(lease: str) -> Install:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[tuple[HostDaemon, str]]:
+async def serving(
+    folder: Path, handshake_s: float = 3600.0
+) -> AsyncIterator[tuple[HostDaemon, str]]:
     """A gateway that waits for ever for an install; no worker is ever started."""
-    budget, log = Budget(install_wait_s=3600.0, handshake_s=3600.0), LeaseLog(folder / "log")
+    budget, log = Budget(install_wait_s=3600.0, handshake_s=handshake_s), LeaseLog(folder / "log")
     async with Nursery("test") as nursery:
         pool = WorkerPool({}, folder, (), (), budget, nursery)
         daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, Turns({}), log, budget, nursery)
@@ -93,3 +95,27 @@ async def test_who_waits_for_an_install_takes_no_place_from_others(
         daemon.install(install("unknown"))
         answers = [set(one) for one in await asyncio.gather(*waiting)]
         assert {"challenge"} in answers
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("said", ["nothing", "half a header", "half a hello", "no proof"])
+async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, said: str) -> None:
+    async with serving(tmp_path, handshake_s=0.05) as (daemon, address):
+        daemon.install(install("known"))
+        host, _, port = address.rpartition(":")
+        hello = {
+            "role": "session", "lease": "known", "fence": 1, "host": "h", "session": "00" * 16,
+            "nonce": "11" * 16, "cap_ms": 1000, "device": 0, "middleware": "", "port": 0,
+        }  # fmt: skip
+        frame = pack({"hello": hello})
+        sent = {"nothing": 0, "half a header": 9, "half a hello": 100, "no proof": len(frame)}[said]
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(frame[:sent])
+        if said == "no proof":
+            assert "challenge" in await answer(reader)
+        assert (await answer(reader))["refused"]["message"] == "too slow"
+        assert await reader.read() == b""
+        writer.close()
+        table = daemon.table.find("known")
+        assert table is not None
+        assert not table.nonce, "nothing was claimed"

@@ -1,0 +1,43 @@
+"""Who may prove what: the host's side of a hello, decided from the table of leases alone; pure."""
+
+from __future__ import annotations
+
+from corekit.ids import LeaseId
+from remote_gpu.host.leases import Entry, LeaseTable
+from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.wire.proof import Hello, Proving
+
+
+class Verifier:
+    """Reads the table at each question: what ended a moment ago opens nothing."""
+
+    def __init__(self, host_id: str, table: LeaseTable) -> None:
+        self._host_id = host_id
+        self._table = table
+
+    def check_host(self, hello: Hello) -> None:
+        """Raises Refused(DENIED) for a hello to another host."""
+        if hello.host != self._host_id:
+            raise Refused(Refusal.DENIED, f"this is not {hello.host}")
+
+    def knows(self, lease: str) -> bool:
+        """It is installed, or was; of any other an install may be on its way."""
+        return self._table.find(lease) is not None or bool(self._table.ended(lease))
+
+    def proving(self, hello: Hello, nonce: str, authority: str) -> Proving:
+        """What the client must prove, with a nonce that was never used.
+
+        Raises Refused: DENIED, ENDED, NOT_INSTALLED.
+        """
+        self.check_host(hello)
+        install = self._installed(LeaseId(hello.lease)).install
+        if install.fence != hello.fence:
+            raise Refused(Refusal.DENIED, f"lease {hello.lease} has another fence")
+        return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
+
+    def _installed(self, lease: LeaseId) -> Entry:
+        if (entry := self._table.find(lease)) is not None:
+            return entry
+        if (ended := self._table.ended(lease)) is not None:
+            raise Refused(Refusal.ENDED, f"lease {lease} ended here: {ended.reason}")
+        raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is not known here")
