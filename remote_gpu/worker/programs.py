@@ -1,8 +1,9 @@
 """Programs of the operator's choice, run for a caller: fixed commands with a few open places.
 
 A caller names a program and fills its places with plain words; it says no path, no option and no
-environment. The program runs in an empty folder and process group of its own, without environment
-and with the worker's limit on memory; it ends by itself, with its time, or with its caller's lease.
+environment. The program runs in an empty folder and a session of its own, without environment and
+with the worker's limit on memory. It ends by itself, with its time, or with its caller's lease, and
+all that it started ends with it (`warden.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import selectors
 import shlex
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,13 +83,15 @@ def parse_program(text: str) -> Program:
 
 def run_program(command: list[str], stdin: memoryview, timeout_s: float, quota: Quota) -> Ran:
     """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for more output than is taken, ENOMEM."""
-    with tempfile.TemporaryDirectory(prefix="program-") as folder, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        folder = tempfile.mkdtemp(prefix="program-")
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)  # its warden's, if it started
         told, status = os.pipe()
         teller = stack.enter_context(os.fdopen(told, "rb", 0))
         try:
-            warden = [sys.executable, "-I", "-S", str(_WARDEN), str(os.getpid()), str(status)]
+            warden = [str(_WARDEN), str(os.getpid()), str(status), folder]
             process = subprocess.Popen(
-                [*warden, *command],
+                [sys.executable, "-I", "-S", *warden, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -110,9 +113,8 @@ def run_program(command: list[str], stdin: memoryview, timeout_s: float, quota: 
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group before its leader is waited for: until then its number is nobody else's."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """Its warden kills what still runs and goes; nothing happens when it has already."""
+    process.terminate()
     process.wait()
 
 

@@ -1,41 +1,83 @@
-"""Run as a script: `warden.py PARENT_PID STATUS_FD PROGRAM…` runs PROGRAM and ends all it started.
+"""Run as a script: `warden.py PARENT_PID STATUS_FD FOLDER PROGRAM…` runs PROGRAM in FOLDER, and
+ends all that it started.
 
-It leads a process group of its own. When PROGRAM ends, its status is written and the group killed;
-when the parent ends, by whatever, the kernel tells this process and the group is killed. Standard
+Whatever descends from the program and loses its parent becomes this process's child. So when the
+program has ended, when the parent has (the kernel tells), or at SIGTERM, every descendant is killed
+and waited for, the folder is removed, and the program's status, if it has one, is written. Standard
 library only and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+
+
+class Stop(Exception):
+    """SIGTERM came."""
 
 
 def main(arguments: list[str]) -> None:
-    """Never returns."""
-    parent, status, program = int(arguments[0]), int(arguments[1]), arguments[2:]
-    signal.signal(signal.SIGTERM, _kill_group)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before the line above
-        _kill_group()
+    """Returns when nothing of the program is left."""
+    parent, status = int(arguments[0]), int(arguments[1])
+    folder, program = Path(arguments[2]), arguments[3:]
+    signal.signal(signal.SIGTERM, _stop)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    code = b""
+    with contextlib.suppress(Stop):
+        if os.getppid() != parent:  # it died before the line above
+            raise Stop
+        code = str(_run(program, status)).encode()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_children()
+    _remove(folder)
+    if code:
+        os.write(status, code)
+
+
+def _run(program: list[str], status: int) -> int:
     pid = os.fork()
     if pid == 0:
-        os.set_inheritable(status, False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.set_inheritable(status, False)
         try:
             os.execve(program[0], program, {})  # noqa: S606 - no shell is wanted
         except OSError as error:
             os.write(2, f"{program[0]}: {error.strerror}\n".encode())
         os._exit(127)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.write(status, str(code).encode())
-    _kill_group()
+    while True:
+        ended, code = os.waitpid(-1, 0)
+        if ended == pid:
+            return os.waitstatus_to_exitcode(code)
 
 
-def _kill_group(*_: object) -> None:
-    os.killpg(0, signal.SIGKILL)
+def _end_children() -> None:
+    """Also those that left its session: orphans come here, until there is none."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for pid in children.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)  # nobody else's: it is reaped here alone
+            os.waitpid(-1, 0)
+
+
+def _remove(folder: Path) -> None:
+    """What cannot be removed stays; `shutil` would take longer to import than all this does."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder comes before it
+        with contextlib.suppress(OSError):
+            (path.rmdir if path.is_dir() and not path.is_symlink() else path.unlink)()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _stop(*_: object) -> None:
+    raise Stop
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,15 @@ def test_streams_and_status() -> None:
 def test_nothing_of_the_host_is_in_its_environment() -> None:
     ran = run("env | cut -d= -f1; ls -A; pwd")
     *names, folder = ran.stdout.decode().split()
+    assert folder.startswith(tempfile.gettempdir())
     assert set(names) <= {"PWD", "OLDPWD", "SHLVL", "_"}  # the shell's own
     assert not Path(folder).exists()
+
+
+def test_what_it_leaves_in_its_folder_is_removed() -> None:
+    folder = run("mkdir -p a/b; echo x > a/b/c; ln -s / a/root; ln -s a b; pwd").stdout
+    assert not Path(folder.decode().strip()).exists()
+    assert Path("/etc").exists()
 
 
 def test_a_program_that_reads_nothing_may() -> None:
@@ -73,7 +81,7 @@ def test_what_it_writes_has_a_limit(monkeypatch) -> None:
 
 
 def test_what_it_left_running_ends_with_it() -> None:
-    ran = run("sleep 600 >/dev/null 2>&1 & echo $!")
+    ran = run("setsid sleep 600 >/dev/null 2>&1 & echo $!")
     until_gone(int(ran.stdout))
 
 

@@ -1,0 +1,173 @@
+"""Sessions of operations on a real gpud: resources of a tenant, joined calls, programs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from remote_gpu.client import Operations, OpFailed, Refused, connect
+
+OPERATIONS = ("noop", "onnx", "exec")
+WAIT_S = 60.0
+
+
+def until(ready) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not ready():
+        assert time.monotonic() < deadline_s
+
+
+@pytest.fixture(scope="module")
+def note(tmp_path_factory):
+    """Where the listed program tells its process group."""
+    path = tmp_path_factory.mktemp("note") / "told"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def _gpud_of_this_file(tmp_path_factory, start_gpud, note):
+    endless = f"endless=/bin/sh -c 'sleep 600 & echo $$ $! > {note}; wait'"
+    count = "count=/bin/sh -c 'wc -c; echo {word}'"
+    options = ("--program", endless, "--program", count)
+    gpud = start_gpud(tmp_path_factory.mktemp("gpud"), {}, OPERATIONS, options=options)
+    yield gpud
+    gpud.check_log()
+    gpud.close()
+
+
+@contextlib.contextmanager
+def lane(gpud, **install):
+    with gpud.open(gpud.install(**install)) as session, connect(session.environment()) as device:
+        device.session = session
+        yield device
+
+
+def test_bytes_are_sent_once_to_a_tenant_and_never_found_by_another(
+    shared_gpud, nothing_left
+) -> None:
+    data = os.urandom(2000)
+    for tenant, missing in (("one", True), ("one", False), ("two", True)):
+        with lane(shared_gpud, tenant=tenant) as device, Operations(device) as operations:
+            asked = {"session": operations.id, "type": "data"}
+            resource = content_of(data)
+            found = device.op("resource.register", content=resource, **asked).values
+            assert found == {"missing": missing}
+            registered = operations.resource("data", data)
+            assert registered.content == resource
+            assert bytes(operations.run("noop", registered).buffers[0]) == data
+
+
+def content_of(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def test_a_resource_is_the_leases_not_the_lanes(shared_gpud, nothing_left) -> None:
+    with lane(shared_gpud) as device, connect(device.session.environment()) as other:
+        operations = Operations(device)
+        resource = operations.resource("data", b"shared")
+        assert bytes(other.op("noop", resource).buffers[0]) == b"shared"
+        with pytest.raises(OpFailed, match="ENOENT"):  # but a session is its lane's
+            other.op("session.free", session=operations.id)
+        operations.close()
+        with pytest.raises(OpFailed, match="ENOENT"):
+            other.op("noop", resource)
+
+
+def test_a_lane_that_is_gone_takes_its_sessions_along(shared_gpud, nothing_left) -> None:
+    with lane(shared_gpud) as device:
+        with connect(device.session.environment()) as other:
+            resource = Operations(other).resource("data", b"gone")
+        until(lambda: is_gone(device, resource))
+
+
+def is_gone(device, resource) -> bool:
+    try:
+        device.op("noop", resource)
+    except OpFailed as error:
+        return error.code == "ENOENT"
+    return False
+
+
+def test_calls_of_several_lanes_are_joined_and_right(shared_gpud, nothing_left) -> None:
+    """Three programs ask until one of them had company; each gets its own results."""
+    together = threading.Event()
+    with lane(shared_gpud) as device, Operations(device) as operations:
+        model = operations.resource("model", relu_model()).content
+        with contextlib.ExitStack() as stack:
+            lanes = [stack.enter_context(connect(device.session.environment())) for _ in range(3)]
+            wrong: list[object] = []
+
+            def ask(own, number: int) -> None:
+                x = np.arange(-number, 16 - number, dtype=np.float32)
+                described = [{"name": "x", "shape": [16]}]
+                deadline_s = time.monotonic() + WAIT_S
+                while not together.is_set() and time.monotonic() < deadline_s:
+                    values, results, _ = own.op(
+                        "onnx", x, model=model, inputs=described, batch=True
+                    )
+                    if np.frombuffer(results[0], np.float32).tolist() != np.maximum(x, 0).tolist():
+                        wrong.append(number)
+                    if values["joined"] > 1:
+                        together.set()
+
+            threads = [
+                threading.Thread(target=ask, args=(own, number)) for number, own in enumerate(lanes)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert together.is_set()
+    assert wrong == []
+
+
+def test_a_program_of_the_operators(shared_gpud, nothing_left) -> None:
+    with lane(shared_gpud) as device:
+        result = device.op("exec", b"12345", program="count", words={"word": "done"})
+        assert b"".join(result.buffers).split() == [b"5", b"done"]
+        assert result.values == {"status": 0}
+        with pytest.raises(OpFailed, match="ENOENT"):
+            device.op("exec", program="sh")
+
+
+def test_a_program_ends_with_its_lease(shared_gpud, nothing_left, note) -> None:
+    with shared_gpud.open(shared_gpud.install()) as session:
+
+        def run() -> None:
+            with contextlib.suppress(Refused), connect(session.environment()) as device:
+                device.op("exec", program="endless", timeout_s=600)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        with open(os.open(note, os.O_RDWR), "rb", 0) as pids:
+            assert select.select([pids], [], [], WAIT_S)[0]
+            told = [int(pid) for pid in pids.read(100).split()]
+        session.close()
+        thread.join()
+    for pid in told:
+        with contextlib.suppress(ProcessLookupError), open(os.pidfd_open(pid), "rb") as pidfd:
+            assert select.select([pidfd], [], [], WAIT_S)[0]
+
+
+def relu_model() -> bytes:
+    """The ONNX model `y = relu(x)` for float32 vectors of any length, as protobuf by hand."""
+
+    def field(number: int, payload: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(payload)]) + payload
+
+    def tensor(name: bytes) -> bytes:
+        dimension = field(1, field(2, b"n"))  # TensorShapeProto.dim = {dim_param: "n"}
+        kind = field(1, b"\x08\x01" + field(2, dimension))  # elem_type FLOAT, shape
+        return field(1, name) + field(2, kind)
+
+    node = field(1, b"x") + field(2, b"y") + field(4, b"Relu")
+    graph = field(1, node) + field(2, b"g") + field(11, tensor(b"x")) + field(12, tensor(b"y"))
+    return b"\x08\x08" + field(7, graph) + field(8, field(1, b"") + b"\x10\x0d")
