@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.keys import job_id
-from contract.states import Reason
 from corekit.decode import encode_json
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
@@ -68,59 +67,6 @@ def test_every_key_comes_back(key: str) -> None:
         again = classify(json.dumps(verdict.as_s3_event()), FUNCTION)
         assert isinstance(again, InputEvent)
         assert again.key == key
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (TEST_EVENT, "s3:TestEvent"),
-        ({"Records": []}, "an event without records"),
-        (json.loads(body({**s3_record(), "eventName": "ObjectRemoved:Delete"})),
-         "ObjectRemoved:Delete creates no object"),
-        (json.loads(body(s3_record("folder/"))), "a folder marker"),
-        ({**EVENT_BRIDGE, "detail-type": "Object Deleted"}, "Other creates no object"),
-    ],
-)  # fmt: skip
-def test_what_asks_for_nothing_is_ignored(value: Any, why: str) -> None:
-    assert classify(json.dumps(value), FUNCTION) == Ignored(why=why)
-
-
-def _with(**changes: Any) -> Any:
-    return {"Records": [{**s3_record(), **changes}]}
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({}, Reason.BAD_EVENT),
-        ([], Reason.BAD_EVENT),
-        (None, Reason.BAD_EVENT),
-        (7, Reason.BAD_EVENT),
-        ("text", Reason.BAD_EVENT),
-        ({"Records": {}}, Reason.BAD_EVENT),
-        ({"Records": [None]}, Reason.BAD_EVENT),
-        ({"Records": [{}]}, Reason.BAD_EVENT),
-        (_with(eventName=None), Reason.BAD_EVENT),
-        (_with(s3={}), Reason.BAD_EVENT),
-        (_with(s3={"bucket": {"name": "foreign"}, "object": {"key": "k"}}), Reason.BAD_EVENT),
-        (_with(s3={"bucket": {"name": "in"}, "object": {}}), Reason.BAD_KEY),
-        (_with(s3={"bucket": {"name": "in"}, "object": {"key": 5}}), Reason.BAD_KEY),
-        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "a%00b"}}), Reason.BAD_KEY),
-        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "%FF%FE"}}), Reason.BAD_KEY),
-        (_with(s3={"bucket": {"name": "in"}, "object": {"key": "x" * 1025}}), Reason.BAD_KEY),
-        ({"Type": "Notification", "Message": "not json"}, Reason.BAD_EVENT),
-    ],
-)
-def test_what_is_no_event_of_ours_is_rejected_with_a_reason(value: Any, reason: Reason) -> None:
-    verdict = classify(json.dumps(value), FUNCTION)
-    assert isinstance(verdict, Rejected)
-    assert verdict.reason is reason
-    assert verdict.detail
-
-
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "x" * (1024 * 1024 + 1), "NaN"])
-def test_broken_bodies_are_rejected(text: str) -> None:
-    assert isinstance(classify(text, FUNCTION), Rejected)
 
 
 def test_forwarded_events_are_unwrapped() -> None:
