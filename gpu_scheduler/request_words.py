@@ -50,7 +50,9 @@ def _percent(text: str) -> int:
     return _whole(text.removesuffix("%").rstrip())
 
 
-def _one_of(words: type[StrEnum]) -> Parse:
+def one_of(words: type[StrEnum]) -> Parse:
+    """Reads one of a closed set of words."""
+
     def parse(text: str) -> StrEnum:
         try:
             return words(text.strip().lower())
@@ -72,7 +74,7 @@ _COUNT_AND_KIND = (
         help="Devices; all of them or none.",
     ),
     Word(
-        key="kinds", field="kinds", metavar="KIND", many=True, parse=_one_of(DeviceKind),
+        key="kinds", field="kinds", metavar="KIND", many=True, parse=one_of(DeviceKind),
         example="cuda,opencl",
         help="cuda, opencl, cpu or vpu, in order of preference; any when not given.",
     ),
@@ -111,12 +113,12 @@ _SHARE = (
         example="50", help="Never more than this, even while the rest is idle.",
     ),
     Word(
-        key="sharing", field="sharing", metavar="shared|exclusive", parse=_one_of(Sharing),
+        key="sharing", field="sharing", metavar="shared|exclusive", parse=one_of(Sharing),
         example="exclusive", help="A part of each device (shared), or all of it.",
     ),
     Word(
         key="placement", field="placement", metavar="pack|spread|same_host",
-        parse=_one_of(Placement), example="spread",
+        parse=one_of(Placement), example="spread",
         help="Fill the fullest device, use the emptiest, or all on one host.",
     ),
     Word(

@@ -14,15 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from corekit.budget import Budget
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.words import OnPush, PushWord
-from gpu_scheduler.model import Explanation, Hold, Request
+from gpu_scheduler.model import Door, Explanation, GrantedLease, Hold, LeaseState, Request
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
     BusyPush,
     GrantedPush,
     ImpossiblePush,
+    LeasePush,
     Outcome,
 )
 
@@ -42,6 +43,8 @@ class Ask:
     request: Request
     wait: bool = False
     attempt: str | None = None  #: repeating it answers what stands; None = a new one
+    door: Door = Door.GATEWAY
+    sources: tuple[str, ...] = ()  #: Door.PORT: who may connect; none = this machine
 
 
 def session_of(attempt: str) -> str:
@@ -82,6 +85,7 @@ class _Reservation:
         self._ask = ask
         self._words = words
         self._beat_s = budget.client_beat_s
+        self._doors_within_s = budget.install_wait_s + budget.client_beat_s
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
 
@@ -93,6 +97,20 @@ class _Reservation:
             if on_wait is not None and answer.explanation is not None:
                 on_wait(answer.explanation, self._waited_s())
             answer = await self._pushed() or await self._reserve()
+        if answer.granted is not None and self._ask.door is Door.PORT:
+            return await self._with_doors(answer)
+        return answer
+
+    async def _with_doors(self, answer: AttemptOutcome) -> AttemptOutcome:
+        """Wait until every host of the lease with a gateway has opened its port."""
+        granted, until_s = answer.granted, self._loop.time() + self._doors_within_s
+        while granted is not None and (missing := _closed_doors(granted)):
+            if self._loop.time() > until_s:
+                await self._client.release(granted.lease.id)
+                text = f"{missing[0]} opened no port for lease {granted.lease.id}; see gpud's log"
+                raise AppError(ErrorCode.UNAVAILABLE, text)
+            answer = await self._pushed() or await self._reserve()
+            granted = answer.granted
         return answer
 
     def _waited_s(self) -> float:
@@ -107,7 +125,7 @@ class _Reservation:
         lease_s = request.lease_s or LEASE_S
         return await self._client.reserve(
             self._attempt, dataclasses.replace(request, lease_s=lease_s), wait=wait,
-            hold=Hold.DEADLINE, lease_s=lease_s,
+            hold=Hold.DEADLINE, lease_s=lease_s, door=self._ask.door, sources=self._ask.sources,
         )  # fmt: skip
 
     async def _pushed(self) -> AttemptOutcome | None:
@@ -125,8 +143,16 @@ class _Reservation:
         if isinstance(word, GrantedPush):
             await self._client.renew(word.granted.lease.id)  # accepts the grant
             return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
+        if isinstance(word, LeasePush) and word.state is LeaseState.ENDED:
+            text = f"lease {word.lease} ended before its port was open: {word.detail}"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
         if isinstance(word, BusyPush):
             return AttemptOutcome(outcome=Outcome.BUSY, explanation=word.explanation)
         if isinstance(word, ImpossiblePush):
             return AttemptOutcome(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
         return None
+
+
+def _closed_doors(granted: GrantedLease) -> list[str]:
+    """Hosts whose port is not known yet; those without a gateway open none."""
+    return [host for host in granted.gateways if host not in granted.lease.doors]

@@ -5,8 +5,9 @@ refusal goes to stderr. Exit 0 when the scheduler granted, refused or took back:
 which (0, 1 bad or impossible request, 2 busy). An error ends with its code's own status: 2 for
 wrong arguments, 8 when nobody answers.
 Every word of a request is understood, with one dash or two. Classic leases are weaker than a
-session's: they last `--lease-length` or until `-dealloc`, and the host's door is a port; without
-`-m` and `--sharing` the devices are exclusive.
+session's: they last `--lease-length` or until `-dealloc`, and each has a port of its own on its
+hosts, open to the machines of `--sources` (networks, with commas; this machine when not given)
+without any proof. Without `-m` and `--sharing` the devices are exclusive.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpu_scheduler.client.access import find_access
 from gpu_scheduler.client.allocation import Ask, allocate
 from gpu_scheduler.client.options import Line, run
 from gpu_scheduler.client.terminal import INTERRUPTED_STATUS
-from gpu_scheduler.model import Sharing
+from gpu_scheduler.model import Door, Sharing
 from gpu_scheduler.protocol import ssgm_text
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.ssgm_text import SsgmError
@@ -73,9 +74,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     action.add_argument("-dealloc", action="store_true")
     parser.add_argument("-j", dest="job", default=None)
     parser.add_argument("-wait", "--wait", action="store_true")
+    parser.add_argument("-sources", "--sources", type=_listed, default=[])
     for word in WORDS:
         _add(parser, word)
     return parser.parse_args(arguments)
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",")]
 
 
 def _add(parser: argparse.ArgumentParser, word: Word) -> None:
@@ -96,7 +102,10 @@ async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
         values["sharing"] = Sharing.EXCLUSIVE
     request = request_of({**values, "advisory": True})
     line = _line(parsed)
-    ask = Ask(request=request, wait=parsed.wait or request.max_wait_s is not None)
+    ask = Ask(
+        request=request, wait=parsed.wait or request.max_wait_s is not None, door=Door.PORT,
+        sources=tuple(parsed.sources),
+    )  # fmt: skip
     outcome = await allocate(line.client, line.budget, ask)
     if outcome.granted is not None:
         return ssgm_text.granted(outcome.granted), ""

@@ -17,7 +17,7 @@ from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
-from gpu_scheduler.model import EndReason, Hold, Lease, Record, Request
+from gpu_scheduler.model import Door, EndReason, Hold, Lease, Record, Request
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers, requester
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -217,12 +217,17 @@ class SchedulerClient:
 
     async def reserve(
         self, attempt: str, request: Request, *, wait: bool = False, hold: Hold = Hold.SESSION,
-        lease_s: float | None = None,
+        lease_s: float | None = None, door: Door = Door.GATEWAY, sources: tuple[str, ...] = (),
     ) -> answers.AttemptOutcome:  # fmt: skip
-        """A lease without a job record; `lease_s` is the length of a DEADLINE hold."""
+        """A lease without a job record; `lease_s` is the length of a DEADLINE hold.
+
+        With Door.PORT its hosts open a port of its own to `sources` (none: to this machine); their
+        addresses come in `lease.doors`, by a push and when the call is repeated.
+        """
         op = requester.Reserve(
-            attempt=attempt, request=request, wait=wait, hold=hold, lease_s=lease_s
-        )
+            attempt=attempt, request=request, wait=wait, hold=hold, lease_s=lease_s, door=door,
+            sources=sources,
+        )  # fmt: skip
         return await self._ask(op, answers.AttemptOutcome)
 
     async def withdraw(self, attempt: str) -> None:

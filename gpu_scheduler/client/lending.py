@@ -12,9 +12,9 @@ from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.forms import Released, Renewed
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import Progress
-from gpu_scheduler.model import Explanation, Lease, Request
+from gpu_scheduler.model import Door, Explanation, Lease, Request
 from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
-from gpu_scheduler.request_words import WORDS, parse_word
+from gpu_scheduler.request_words import WORDS, one_of, parse_word
 
 _STATUS = {
     Outcome.GRANTED: 0,
@@ -26,16 +26,26 @@ _STATUS = {
 @click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
 @requesting
 @click.option("--wait", is_flag=True, help="Wait in the queue instead of being refused as busy.")
+@click.option("--door", default="gateway", show_default=True, metavar="gateway|port",
+              help="The host's gateway, by proof, or a port of its own: weaker.")  # fmt: skip
+@click.option("--sources", default="", metavar="NETWORKS",
+              help="With --door port: who may connect, with commas. [default: we]")  # fmt: skip
 @click.option("--attempt", help="Key of the request: repeating it answers what stands.")
 @connected
-def alloc(line: Line, request: Request, wait: bool, attempt: str | None) -> int:
+def alloc(
+    line: Line, request: Request, wait: bool, door: str, sources: str, attempt: str | None
+) -> int:
     """Take a lease, which ends by itself.
 
     It lasts --lease-length, one hour unless told otherwise. Without --wait (or --max-wait) the
     answer comes at once: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting
     alloc withdraws its request.
     """
-    ask = Ask(request=request, wait=wait or request.max_wait_s is not None, attempt=attempt)
+    ask = Ask(
+        request=request, wait=wait or request.max_wait_s is not None, attempt=attempt,
+        door=one_of(Door)(door),
+        sources=tuple(one.strip() for one in sources.split(",")) if sources else (),
+    )  # fmt: skip
     outcome = run(_allocate(line, ask))
     line.show(outcome, lambda: tables.outcome(outcome))
     return _STATUS[outcome.outcome]

@@ -60,6 +60,8 @@ class Install:
     tenant: str
     hold: Hold
     door: Door
+    sources: tuple[str, ...]  #: Door.PORT: networks whose machines may connect
+    middleware: str | None  #: that its holder named
     cap_s: float | None  #: a deadline lease ends this long from now
     connect_by_s: float | None  #: staged: the first session must come this long from now
 

@@ -112,6 +112,11 @@ def _resized(state: State, part: do.LeaseResized) -> None:
         state.inventory.devices[share.device].shares[entry.lease.id] = share
 
 
+def _door_opened(state: State, part: do.LeaseDoorOpened) -> None:
+    entry = state.leases[part.lease]
+    entry.lease = replace(entry.lease, doors={**entry.lease.doors, part.host: part.address})
+
+
 def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
     """Its tenant has that much less; what it used is remembered, unless a snapshot has done so."""
     tenants, tenant = state.tenants, entry.lease.tenant
@@ -137,6 +142,7 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 _EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
     do.LeaseGranted: _granted, do.LeaseChanged: _changed, do.LeaseProlonged: _prolonged,
     do.LeaseResized: _resized, do.LeaseTransferred: _transferred,
+    do.LeaseDoorOpened: _door_opened,
     do.RecordWritten: lambda state, part: state.set_record(part.record),
     do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
     do.RequestQueued: lambda state, part: state.queue.put(part.waiting),

@@ -16,7 +16,7 @@ from corekit.decode import Buffer, decode_json, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass
-from gpu_scheduler.model import Device, EndReason, Hold, Lease, LeaseState, Record, Request
+from gpu_scheduler.model import Device, Door, EndReason, Hold, Lease, LeaseState, Record, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,8 @@ class Waiting:
     waiting_since_s: float  #: wall clock: its place
     hold: Hold = Hold.SESSION
     lease_s: float | None = None  #: length of its lease; None = not known
+    door: Door = Door.GATEWAY
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,15 @@ class LeaseTransferred:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseDoorOpened:
+    """A host of it listens for its holder."""
+
+    lease: LeaseId
+    host: HostId
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWritten:
     record: Record
 
@@ -175,7 +186,7 @@ Part = (
     | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
     | RecordForgotten | ParameterSet | TenantUsed | LeaseProlonged | LeaseResized
-    | LeaseTransferred
+    | LeaseTransferred | LeaseDoorOpened
 )  # fmt: skip
 
 
@@ -193,6 +204,7 @@ _PARTS: Mapping[str, type[Part]] = {
         DeviceDrained, DeviceChanged, HostForgotten,
         RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
         ParameterSet, TenantUsed, LeaseProlonged, LeaseResized, LeaseTransferred,
+        LeaseDoorOpened,
     )
 }  # fmt: skip
 

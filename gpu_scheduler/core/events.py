@@ -13,7 +13,7 @@ from typing import Any
 
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass
-from gpu_scheduler.model import Device, EndReason, Hold, Request, Usage
+from gpu_scheduler.model import Device, Door, EndReason, Hold, Request, Usage
 from gpu_scheduler.parameters import Given
 
 
@@ -226,6 +226,8 @@ class ReserveAsked(Asked):
     wait: bool
     hold: Hold
     lease_s: float | None
+    door: Door = Door.GATEWAY
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +357,14 @@ class LeaseSessionTold(HostSaid):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DoorTold(HostSaid):
+    """op `door` → Done: a lease's own port is open there; of one that is over EndOnHost says so."""
+
+    lease: LeaseId
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutTold(HostSaid):
     """op `cut` → Done. A fact for people: promises never wait for it."""
 
@@ -369,5 +379,5 @@ Event = (
     | ResizeAsked | TransferAsked | AttemptFailed | FinishAsked
     | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
     | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
-    | HostHello | HostLeft | HostReported | LeaseSessionTold | CutTold
+    | HostHello | HostLeft | HostReported | LeaseSessionTold | DoorTold | CutTold
 )  # fmt: skip

@@ -54,7 +54,7 @@ def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
         fence=turn.state.position + 1,
         state=LeaseState.ACTIVE if by_time and accepted else LeaseState.RESERVED,
         shares=tuple(shares.values()), tenant=request.tenant, hold=waiting.hold,
-        door=Door.PORT if by_time else Door.GATEWAY,
+        door=waiting.door, sources=waiting.sources,
     )  # fmt: skip
     turn.emit(
         to.LeaseGranted(
@@ -306,6 +306,26 @@ def _opened(turn: Turn, entry: LeaseEntry) -> None:
     tell(turn, entry, turn.owner_of(entry))
 
 
+def door_told(turn: Turn, event: on.DoorTold) -> None:
+    """A host opened the lease's own port; its holder gets the lease once more, with it."""
+    entry = turn.state.leases.get(event.lease)
+    if entry is None:
+        gone = EndReason.REVOKED
+        turn.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+    elif event.host not in turn.hosts_of(entry) or entry.lease.door is not Door.PORT:
+        message = f"lease {event.lease} has no port on host {event.host}"
+        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        return
+    elif entry.lease.doors.get(event.host) != event.address:
+        turn.emit(to.LeaseDoorOpened(lease=event.lease, host=event.host, address=event.address))
+        granted = turn.granted(entry)
+        push = do.GrantedPush(
+            holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
+        )
+        turn.push(turn.owner_of(entry), push)
+    turn.reply(event.reply_to, do.Done())
+
+
 def _running(turn: Turn, entry: LeaseEntry) -> None:
     record = turn.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
@@ -382,6 +402,7 @@ def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
         attempt=entry.lease.attempt, holder=entry.lease.holder, request=entry.request,
         session=None if session is None else SessionId(session),
         waiting_since_s=entry.waiting_since_s, hold=entry.lease.hold, lease_s=entry.lease_s,
+        door=entry.lease.door, sources=entry.lease.sources,
     )  # fmt: skip
     turn.emit(to.RequestQueued(waiting=waiting))
     if session is not None:

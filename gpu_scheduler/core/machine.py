@@ -145,7 +145,7 @@ def _session_lives(turn: Turn, event: on.Asked) -> None:
     sessions.heard(turn, event.session)
 
 
-def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.CutTold) -> None:
+def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.DoorTold | on.CutTold) -> None:
     host = turn.state.inventory.hosts.get(event.host)
     if host is not None:
         hosts.heard(turn, host)
@@ -156,7 +156,8 @@ HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
     on.RoomChanged: rules.room_changed,
     on.HostHello: hosts.hello, on.HostLeft: hosts.left, on.HostReported: hosts.reported,
-    on.LeaseSessionTold: leases.session_told, on.CutTold: _done,
+    on.LeaseSessionTold: leases.session_told, on.DoorTold: leases.door_told,
+    on.CutTold: _done,
     on.SessionHello: sessions.hello, on.SessionBeat: _done, on.WatchAsked: sessions.watch,
     on.ReserveAsked: sessions.reserve, on.WithdrawAsked: sessions.withdraw,
     on.SetAsked: rules.set_parameter, on.DrainAsked: hosts.drain, on.ForgetAsked: hosts.forget,
@@ -172,5 +173,5 @@ HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
 #: Whose life an event proves before it is decided.
 _PROOFS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     **{event: _session_lives for event in HANDLERS if issubclass(event, on.Asked)},
-    on.LeaseSessionTold: _host_lives, on.CutTold: _host_lives,
+    on.LeaseSessionTold: _host_lives, on.DoorTold: _host_lives, on.CutTold: _host_lives,
 }  # fmt: skip

@@ -135,7 +135,8 @@ def _another(
 ) -> tuple[ErrorCode, str] | None:
     """What stands under this attempt, if it answers another request.
 
-    A resize is no other request, nor is a renewal: that leaves the request's own length alone.
+    A resize is no other request, nor is a renewal (it leaves the request's own length alone), nor
+    is the patience that is left to who asks again.
     """
     if entry is not None:
         stands, hold = entry.request, entry.lease.hold
@@ -150,7 +151,7 @@ def _another(
 
 
 def _unsized(request: Request) -> Request:
-    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX)
+    return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
 
 
 def _length_s(event: on.ReserveAsked) -> float | None:
@@ -176,6 +177,7 @@ def _judge(turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None) -> do.
     waiting = to.Waiting(
         attempt=event.attempt, holder=None, request=event.request, session=event.session,
         waiting_since_s=turn.wall_s, hold=event.hold, lease_s=_length_s(event),
+        door=event.door, sources=event.sources,
     )  # fmt: skip
     outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
     if entry is not None:

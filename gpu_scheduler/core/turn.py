@@ -96,6 +96,7 @@ class Turn:
             lease=lease.id, fence=lease.fence, state=lease.state,
             shares=tuple(share for share in lease.shares if share.host == host),
             tenant=lease.tenant, hold=lease.hold, door=lease.door,
+            sources=lease.sources, middleware=entry.request.middleware,
             cap_s=cap_s, connect_by_s=left_s if waits else None,
         )  # fmt: skip
 

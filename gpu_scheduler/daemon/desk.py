@@ -19,6 +19,7 @@ from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.model import Door
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -28,6 +29,7 @@ Fields = Mapping[str, Any]
 #: Ops that only `hello` sessions may send, in the words of each role.
 HOST_OPS: Mapping[str, type[Any]] = {
     "report": host_words.Report, "session": host_words.SessionChange, "cut": host_words.Cut,
+    "door": host_words.DoorOpened,
 }  # fmt: skip
 
 _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
@@ -38,8 +40,7 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Renew: on.RenewAsked, requester.StagedOp: on.StagedTold,
     requester.Release: on.ReleaseAsked, requester.FailAttempt: on.AttemptFailed,
     requester.Finish: on.FinishAsked, requester.Reopen: on.ReopenAsked,
-    requester.Reserve: on.ReserveAsked, requester.Withdraw: on.WithdrawAsked,
-    requester.Explain: on.ExplainAsked,
+    requester.Withdraw: on.WithdrawAsked, requester.Explain: on.ExplainAsked,
     requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
     requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
     requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
@@ -125,6 +126,8 @@ class Desk:
             case host_words.SessionChange():
                 told = {"change" if k == "state" else k: v for k, v in _fields_of(value).items()}
                 self._hand_in(op, on.LeaseSessionTold, {**told, **envelope})
+            case host_words.DoorOpened():
+                self._hand_in(op, on.DoorTold, {**_fields_of(value), **envelope})
             case _:
                 self._hand_in(op, on.CutTold, {"lease": value.lease, **envelope})
 
@@ -141,6 +144,10 @@ class Desk:
 def _reworded(caller: Caller, value: requester.Op, asked: dict[str, Any]) -> type[on.Asked]:
     """The event of an op that does not have its words; `asked` gets the event's."""
     match value:
+        case requester.Reserve():
+            if value.door is Door.PORT and not value.sources and caller.peer:
+                asked["sources"] = (caller.peer,)
+            return on.ReserveAsked
         case requester.Watch():
             asked["all_leases"] = asked.pop("all")
             return on.WatchAsked

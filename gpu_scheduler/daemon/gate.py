@@ -44,6 +44,7 @@ class Caller:
     """Who speaks on a connection; `key` None: no keys are asked for here."""
 
     key: KeyEntry | None = None
+    peer: str = ""  #: its address, where the door sees one
 
     @property
     def name(self) -> str:

@@ -150,7 +150,8 @@ class HttpDoor:
 
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        return self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        return Caller(caller.key, request.remote or "")
 
     # --- figures and events
 

@@ -169,6 +169,7 @@ class Switchboard:
             lease=install.lease, fence=install.fence,
             secret=self._secrets.of(install.lease, install.fence, host), state=install.state,
             shares=install.shares, tenant=install.tenant, hold=install.hold, door=install.door,
+            sources=install.sources, middleware=install.middleware,
             cap_s=install.cap_s, connect_by_s=install.connect_by_s,
         )  # fmt: skip
 

@@ -144,7 +144,8 @@ class Connection(asyncio.Protocol):
         self._known_as(caller)
 
     def _known_as(self, caller: Caller) -> None:
-        self._caller = caller
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        self._caller = Caller(caller.key, str(name[0]) if name else "")
         self._unknown.cancel()
         self._gate.entered(self, caller)
 

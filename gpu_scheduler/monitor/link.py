@@ -26,6 +26,7 @@ from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
+    DoorOpened,
     End,
     HostHello,
     HostWelcome,
@@ -136,11 +137,16 @@ class HostLink:
             self._closing[lease] = None
         self._channel.nursery.start(self._tell("session", change), "tell")
 
+    def door(self, lease: LeaseId, address: str) -> None:
+        """Tell the "address:port" at which the lease's own port listens."""
+        told = DoorOpened(lease=lease, address=address)
+        self._channel.nursery.start(self._tell("door", told), "tell")
+
     def cut(self, lease: LeaseId) -> None:
         """The ended lease's processes are gone and its memory is back."""
         self._channel.nursery.start(self._tell("cut", Cut(lease=lease)), "tell")
 
-    async def _tell(self, op: str, message: SessionChange | Cut) -> None:
+    async def _tell(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
         try:
             await self._channel.call(op, message, deadline_s=TELL_S_MAX)
         except AppError as error:

@@ -37,6 +37,10 @@ class Install:
     tenant: str
     hold: Hold
     door: Door
+    sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
+    middleware: str | None = (
+        None  #: whose server stands behind that port; None = the built-in plane
+    )
     cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
 
@@ -154,6 +158,19 @@ class SessionChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DoorOpened:
+    """Op `door`: the lease's own port listens at this "address:port"."""
+
+    lease: LeaseId
+    address: str
+
+    def __post_init__(self) -> None:
+        named("lease", self.lease)
+        named("address", self.address)
+        parse_address(self.address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """The processes of an ended lease are gone from this host and its memory is back."""
 
@@ -162,6 +179,7 @@ class Cut:
 
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [
-    "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "End", "HostHello", "HostPush", "HostWelcome",
-    "Install", "InstallPush", "Report", "Resize", "SessionChange", "SessionState", "Staged",
+    "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "DoorOpened", "End", "HostHello", "HostPush",
+    "HostWelcome", "Install", "InstallPush", "Report", "Resize", "SessionChange",
+    "SessionState", "Staged",
 ]  # fmt: skip

@@ -6,13 +6,14 @@ wire names to the classes; `docs/architecture.md` says what each one means and a
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
-from gpu_scheduler.model import LENGTH_S_MAX, EndReason, Hold, Request
+from gpu_scheduler.model import LENGTH_S_MAX, Door, EndReason, Hold, Request
 from gpu_scheduler.names import NAME_CHARS_MAX, named
 
 #: Records in one page: keeps an answer below the longest line.
@@ -23,6 +24,16 @@ HANDLE_CHARACTERS_MAX = 4096
 DETAIL_CHARACTERS_MAX = 2000
 #: Of an attempt or a revision: no job writes its record more often than that.
 NUMBER_MAX = 2**31 - 1
+#: Networks that may reach the port of one lease; each costs a look for every connection.
+SOURCES_MAX = 16
+
+
+def _network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        known = "an address or a network, as 10.0.0.7 or 10.0.0.0/24"
+        raise invalid(f"sources: {text!r:.80} is not {known}") from None
 
 
 def _past(what: str, ago_s: float) -> None:
@@ -294,9 +305,19 @@ class Reserve:
     wait: bool = False
     hold: Hold = Hold.SESSION
     lease_s: float | None = None  #: length of a DEADLINE hold
+    door: Door = Door.GATEWAY
+    #: Door.PORT: addresses or networks that may connect; empty = the asker's, as the scheduler
+    #: sees it.
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         named("attempt", self.attempt)
+        if len(self.sources) > SOURCES_MAX:
+            raise invalid(f"at most {SOURCES_MAX} sources may connect, not {len(self.sources)}")
+        for source in self.sources:
+            _network(source)
+        if self.sources and self.door is not Door.PORT:
+            raise invalid("sources belong to door 'port': the gateway asks for a proof instead")
         if self.hold is Hold.DEADLINE and not (self.lease_s and self.lease_s > 0):
             raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
         if self.lease_s is not None and not 0 < self.lease_s <= LENGTH_S_MAX:

@@ -3,7 +3,8 @@
     SSGM_ERROR=0;JOB=<id>;RCUDA_DEVICE_COUNT=<n>;RCUDA_DEVICE_0=<host>@<port>:<gpu>;…
 
 0 granted, 1 bad or impossible request, 2 busy. The port follows `@` and the GPU's index `:`, as
-rCUDA's clients write it; a host without a gateway of ours is named with rCUDA's own port.
+rCUDA's clients write it: the port that the host opened for this lease. A host that only
+ssgm-monitor watches is named with rCUDA's own port.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ def granted(lease: GrantedLease) -> str:
         f"RCUDA_DEVICE_COUNT={len(shares)}",
     ]
     for number, share in enumerate(shares):
-        place = _place(share.host, lease.gateways.get(share.host))
+        door = lease.lease.doors.get(share.host) or lease.gateways.get(share.host)
+        place = _place(share.host, door)
         fields.append(f"RCUDA_DEVICE_{number}={place}:{share.index}")
     return ";".join(fields) + ";"
 
 
-def _place(host: str, gateway: str | None) -> str:
-    if not gateway:
+def _place(host: str, door: str | None) -> str:
+    if not door:
         return f"{host}@{RCUDA_PORT}"
-    address, _, port = gateway.rpartition(":")
+    address, _, port = door.rpartition(":")
     return f"{address}@{port}"

@@ -20,6 +20,7 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.pool import WorkerPool
+from remote_gpu.host.ports import LeasePorts, PortSettings
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.turns import Turns
@@ -44,6 +45,8 @@ class HostSettings:
     budget: Budget
     listen_address: str = "127.0.0.1"
     listen_port: int = 0  #: 0 = any free one
+    advertise_address: str = ""  #: as clients reach it; "" = the same
+    door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: that `exec` may run
@@ -98,6 +101,16 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         servers = settings.state.resolve() / SERVERS_NAME
         daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery)
         address = _listen(gateway, settings)
+        daemon.ports = LeasePorts(
+            PortSettings(
+                listen=settings.listen_address,
+                advertise=settings.advertise_address or settings.listen_address,
+                ports=settings.door_ports,
+            ),
+            daemon.serve_port,
+            nursery,
+        )
+        stack.callback(daemon.ports.close_all)
         stack.callback(gateway.close)
         nursery.start_eternal(gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")

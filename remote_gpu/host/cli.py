@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 @click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")
 @click.option("--advertise", default="", metavar="ADDRESS:PORT", help="The gateway for functions.")
+@click.option("--door-ports", default="", metavar="FIRST-LAST", help="Of classic leases; 0 = any.")
 @click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
 @click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
 @click.option("--state", required=True, type=click.Path(path_type=Path), help="Folder for logs.")
@@ -70,6 +71,7 @@ def main(
     scheduler: str,
     listen: str,
     advertise: str,
+    door_ports: str,
     key_file: Path | None,
     ca: Path | None,
     state: Path,
@@ -115,6 +117,8 @@ def main(
             budget=budget_from_environment(),
             listen_address=address,
             listen_port=port,
+            advertise_address=told[0],
+            door_ports=_ports(door_ports),
             data=_data(data),
             operations=_operations(operation),
             programs=_programs(program),
@@ -222,6 +226,17 @@ def _tls(certificate: Path | None, key: Path | None, required: bool) -> HostTls 
             raise invalid("--require-tls needs --tls-cert and --tls-key")
         return None
     return HostTls.load(certificate, key, required=required)
+
+
+def _ports(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not text:
+        return range(1)
+    if not dash or not (first.isdecimal() and last.isdecimal()):
+        raise invalid(f"--door-ports {text!r} is not FIRST-LAST, as 20000-20999")
+    if not 0 < int(first) <= int(last) <= 65535:
+        raise invalid(f"--door-ports {text!r} must lie in 1-65535, the first before the last")
+    return range(int(first), int(last) + 1)
 
 
 def _is_any(address: str) -> bool:

@@ -14,7 +14,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import Device, EndReason, Health, Symptom
+from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.doors import Doors
@@ -23,6 +23,7 @@ from remote_gpu.host.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
+from remote_gpu.host.ports import LeasePorts
 from remote_gpu.host.turns import Turns
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
@@ -49,6 +50,8 @@ class Link(Protocol):
         reason: EndReason | None = None,
         detail: str = "",
     ) -> None: ...
+
+    def door(self, lease: LeaseId, address: str) -> None: ...
 
     def cut(self, lease: LeaseId) -> None: ...
 
@@ -84,6 +87,7 @@ class HostDaemon:
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway: Gateway | None = None
         self.doors: Doors | None = None
+        self.ports: LeasePorts | None = None
         self.link: Link | None = None
 
     def now_s(self) -> float:
@@ -157,7 +161,9 @@ class HostDaemon:
 
     def _apply_one(self, step: Step) -> None:
         self._log.write(step, step.kind.value, self.now_s())
-        if step.kind is StepKind.KILL:
+        if step.kind is StepKind.PLACED:
+            self._open_port(step.lease)
+        elif step.kind is StepKind.KILL:
             self._nursery.start(self._kill(step.lease), "kill")
         elif step.kind is StepKind.OPENED:
             self._tell(step, SessionState.OPENED)
@@ -169,10 +175,41 @@ class HostDaemon:
             self.link.cut(step.lease)
         elif step.kind is StepKind.CLOSED:
             self._crashes.pop(step.lease, None)
+            if self.ports is not None:
+                self.ports.close(step.lease)
             if self.gateway is not None:
                 self.gateway.session_ended(step)
             if step.reported:
                 self._tell(step, SessionState.CLOSED)
+
+    def _open_port(self, lease: LeaseId) -> None:
+        """Of a lease that is reached so: listen, and tell the scheduler where."""
+        entry = self.table.find(lease)
+        if entry is None or entry.install.door is not Door.PORT or self.ports is None:
+            return
+        try:
+            address = self.ports.open(entry.install)
+        except OSError as error:
+            detail = f"no port can be opened for it: {error.strerror or error}"
+            logger.error("no port", extra={"event": "no_port", "lease": lease, "why": detail})
+            self.apply(self.table.end(lease, EndReason.REVOKED, detail))
+            return
+        if self.link is not None:
+            self.link.door(lease, address)
+
+    async def serve_port(self, install: Install, stream: socket.socket, source: str) -> None:
+        """Serve a connection to a lease's own port, by the middleware that was asked for."""
+        assert self.gateway is not None
+        assert self.doors is not None
+        name = install.middleware or "builtin"
+        if name == "builtin":
+            await self.gateway.serve_port(install.lease, stream, source)
+            return
+        try:
+            await self.doors.serve_port(install, name, stream)
+        except Refused as refused:
+            about = {"event": "refused", "lease": install.lease, "why": refused.message}
+            logger.warning("a connection to a lease's port is refused", extra=about)
 
     def _tell(self, step: Step, state: SessionState) -> None:
         if self.link is not None:

@@ -88,7 +88,7 @@ class Doors:
         Raises Refused: DENIED for a middleware or port this host has not, NOT_READY when the
         program does not serve, BUSY, ENDED.
         """
-        served = self._of(install, hello)
+        served = self._of(install, hello.middleware, hello.port)
         with served.door(), contextlib.ExitStack() as stack:
             port = await self._port(served) + hello.port
             inner = stack.enter_context(await _connected(port))
@@ -98,6 +98,17 @@ class Doors:
             if peer.machine is not None:
                 outer = TlsStream(peer.socket, peer.machine)
             await _relayed(served, outer, inner)
+
+    async def serve_port(self, install: Install, name: str, stream: socket.socket) -> None:
+        """Relay a connection to the lease's own port to its server, from the first byte on.
+
+        Of a server with several ports only the first can be reached so. Raises Refused.
+        """
+        served = self._of(install, name, 0)
+        with served.door(), contextlib.ExitStack() as stack:
+            inner = stack.enter_context(await _connected(await self._port(served)))
+            served.check()
+            await _relayed(served, stream, inner)
 
     def leave(self, lease: LeaseId) -> Server | None:
         """Cut the lease's doors and kill its server; the caller awaits that it is gone."""
@@ -111,12 +122,11 @@ class Doors:
             served.server.kill()
         return served.server
 
-    def _of(self, install: Install, hello: Hello) -> _Served:
-        name = hello.middleware
+    def _of(self, install: Install, name: str, port: int) -> _Served:
         if name not in self._programs:
             raise Refused(Refusal.DENIED, f"this host does not offer {name!r}")
-        if hello.port >= PORTS[name]:
-            raise Refused(Refusal.DENIED, f"{name} has no port number {hello.port}")
+        if port >= PORTS[name]:
+            raise Refused(Refusal.DENIED, f"{name} has no port number {port}")
         served = self._served.setdefault(install.lease, _Served(install=install, middleware=name))
         if served.middleware != name:
             raise Refused(Refusal.DENIED, f"lease {install.lease} runs {served.middleware} already")

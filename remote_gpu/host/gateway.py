@@ -35,6 +35,7 @@ from remote_gpu.wire.proof import (
     client_bound,
     gateway_bound,
     matches,
+    port_key,
 )
 
 logger = logging.getLogger(__name__)
@@ -166,11 +167,17 @@ class Gateway:
                 peer.send_now({"ended": ended})
                 peer.socket.shutdown(socket.SHUT_RDWR)
 
-    async def _connection(self, stream: socket.socket, source: str) -> None:
+    async def serve_port(self, lease: LeaseId, stream: socket.socket, source: str) -> None:
+        """Serve a connection to the lease's own port; it is closed at the end."""
+        await self._connection(stream, source, lease)
+
+    async def _connection(
+        self, stream: socket.socket, source: str, port_of: LeaseId | None = None
+    ) -> None:
         peer = Peer(stream)
         with stream:
             try:
-                proven = await self._prove(peer, source)
+                proven = await self._prove(peer, source, port_of)
             except Refused as refused:
                 await _refuse(peer, refused)
                 return
@@ -195,21 +202,30 @@ class Gateway:
         except (WireError, OSError, TimeoutError) as error:
             logger.info("connection lost", extra={"lease": hello.lease, "why": str(error)})
 
-    async def _prove(self, peer: Peer, source: str) -> Proving:
+    async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
         if not source:
             _check_credentials(peer.socket)
         with self._unproven.held(source):
             hello = Hello.from_meta(await self._receive(peer))
-        self._verifier.check_host(hello)
-        await self._install_of(hello, source)
-        authority = self._tls.authority_for(source) if self._tls is not None else ""
-        proving = self._verifier.proving(hello, secrets.token_hex(NONCE_BYTES), authority)
+        proving = await self._proving(hello, source, port_of)
         with self._unproven.held(source):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
             raise Refused(Refusal.DENIED, "the proof of the secret is wrong")
         return proving
+
+    async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
+        """Of the lease's secret, or at the lease's own port of its name."""
+        authority = self._tls.authority_for(source) if self._tls is not None else ""
+        nonce = secrets.token_hex(NONCE_BYTES)
+        if port_of is None:
+            self._verifier.check_host(hello)
+            await self._install_of(hello, source)
+            return self._verifier.proving(hello, nonce, authority)
+        if hello.lease != port_of:
+            raise Refused(Refusal.DENIED, "this port is another lease's")
+        return Proving(port_key(hello.lease), hello, nonce, authority)
 
     async def _bound(self, peer: Peer, proven: Proving) -> dict[str, Any]:
         """Go on in TLS; returns what the welcome must hold. Raises WireError, Refused(DENIED)."""

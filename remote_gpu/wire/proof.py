@@ -138,6 +138,11 @@ class Proving:
         return matches(self._expected, presented)
 
 
+def port_key(lease: str) -> bytes:
+    """What stands for the secret at a lease's own port: no secret, for who knows the lease's id."""
+    return bytes.fromhex(_mac(b"port", "port", _joined(lease)))
+
+
 def matches(expected: str, presented: str) -> bool:
     """Compare two proofs in constant time; never raises."""
     return hmac.compare_digest(expected.encode(), presented.encode("utf-8", "replace"))

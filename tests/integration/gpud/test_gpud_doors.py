@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.model import GrantedLease, Lease, LeaseState
+from gpu_scheduler.model import Door, GrantedLease, Hold, Lease, LeaseState
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
@@ -250,3 +250,25 @@ def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
         assert client.hear() == body
         assert client.hear() == b""  # it heard that no more comes, and so did we
         sender.join()
+
+
+def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
+    """As classic rCUDA has it: no proof, the server's bytes from the first one on."""
+    install = gpud.install(
+        hold=Hold.DEADLINE, door=Door.PORT, cap_s=600.0, sources=("127.0.0.0/8",),
+        middleware="rcuda",
+    )  # fmt: skip
+
+    def told() -> list[str]:
+        said = gpud.scheduler.said
+        return [f["address"] for op, f in said if op == "door" and f["lease"] == install.lease]
+
+    until(told)
+    with Client(int(told()[0].rpartition(":")[2])) as client:
+        assert client.hear() == b"port 0"
+        assert client.ask(b"one") == b"one"
+        facts = json.loads(client.ask(b"facts"))
+        gpud.scheduler.end(install)
+        assert client.hear() == b""
+    until(lambda: gpud.scheduler.is_cut(install.lease))
+    assert not gpud.survivors([facts["pid"], facts["parent"]])

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, Hold, LeaseState, Request
 from remote_gpu.client import Graph, Refused, Session, connect
+from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
 from remote_gpu.worker.backends.choice import kinds_with_kernels
@@ -245,3 +247,42 @@ async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: Sy
             log = (system.folder / name / "leases.jsonl").read_text()
             assert '"event":"cut"' in log
         await goes_where_its_contents_are(scheduler)
+
+
+def classic(system: System, *words: str) -> str:
+    host, _, port = system.address.rpartition(":")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_scheduler.client", "-S", host, "-P", port, *words],
+        env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_classic_lease_has_a_port_of_its_own(system: System) -> None:
+    """The published form: one line says where, nobody proves anything, the port ends with it."""
+    gateway = system.ready("remote_gpu.host")["gateway"].rpartition(":")[2]
+    length = ("-lease-length", "1h", "-m", "64")
+    mine = classic(system, "-alloc", *length)
+    other = classic(system, "-alloc", *length)
+    elsewhere = classic(system, "-alloc", *length, "-sources", "192.0.2.0/24")
+    ports = [reply.split("@")[1].partition(":")[0] for reply in (mine, other, elsewhere)]
+    assert len({gateway, *ports}) == 4, (gateway, ports)
+    with (
+        Session.open(connection_of(mine), 60.0) as session,
+        connect(session.environment()) as lane,
+    ):
+        lane.op("noop")
+    with pytest.raises(Refused, match="another lease"):  # a port is one lease's
+        Session.open(connection_of(mine.replace(f"@{ports[0]}", f"@{ports[1]}")), 60.0)
+    with pytest.raises(Refused):  # not from that network
+        Session.open(connection_of(elsewhere), 60.0)
+    lease = mine.split(";")[1].removeprefix("JOB=")
+    assert classic(system, "-dealloc", "-j", lease) == "SSGM_ERROR=0;\n"
+
+    def is_closed() -> bool:
+        with socket.socket() as stream:
+            return stream.connect_ex(("127.0.0.1", int(ports[0]))) != 0
+
+    until(is_closed)

@@ -3,9 +3,10 @@
 import pytest
 
 from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Door, EndReason, Hold, LeaseState, Request, Step
+from gpu_scheduler.model import Door, EndReason, Hold, LeaseState, Request, Sharing, Step
 
 
 def take(world, name="a", **fields):
@@ -154,9 +155,36 @@ def test_staged_by_the_wrong_job_is_refused(one, code):
     assert one.answer().code is code.NOT_FOUND
 
 
+def test_a_lease_with_a_port_learns_its_address_from_its_host(one, code):
+    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",))
+    install = one.did(do.InstallOnHost)[0].install
+    assert (install.door, install.sources) == (Door.PORT, ("10.0.0.0/8",))
+    told = {"lease": lease.id, "address": "h1:9001", "reply_to": "h"}
+    for _ in range(2):  # a host says it until it is acknowledged
+        one.handle(on.DoorTold, host="h1", **told)
+        assert one.answer() == do.Done()
+    one.handle(on.DoorTold, host="h1", **{**told, "address": "h1:9002"})
+    (push,) = (a.push for a in one.did(do.PushToSession))
+    assert push.granted.lease.doors == {"h1": "h1:9002"}
+    one.start()  # durable
+    assert one.leases[0].doors == {"h1": "h1:9002"}
+    one.handle(on.DoorTold, host="elsewhere", **told)
+    assert one.answer().code is code.INVALID
+    one.handle(on.DoorTold, host="h1", **{**told, "lease": LeaseId("over")})
+    assert [a.lease for a in one.did(do.EndOnHost)] == ["over"]
+
+
+def test_who_asks_again_may_have_less_patience_left(one):
+    whole = Request(sharing=Sharing.EXCLUSIVE)
+    take(one, request=whole)
+    one.reserve("b", replace(whole, max_wait_s=60.0))
+    answer = one.reserve("b", replace(whole, max_wait_s=20.0))
+    assert answer.outcome is do.Outcome.WAITING
+
+
 def test_a_deadline_lease_ends_at_its_length(one):
     lease = take(one, hold=Hold.DEADLINE, lease_s=90.0)
-    assert (lease.state, lease.door) == (LeaseState.ACTIVE, Door.PORT)
+    assert (lease.state, lease.door) == (LeaseState.ACTIVE, Door.GATEWAY)
     assert one.did(do.InstallOnHost)[0].install.cap_s == 90.0
     one.told("h1", lease, "closed")  # sessions do not decide about it
     one.advance(89.0)

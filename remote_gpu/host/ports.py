@@ -1,0 +1,121 @@
+"""Ports of leases: `door: port` gives a lease a listening port of its own, without any proof.
+
+Weaker than the gateway: whoever comes from one of the lease's networks is its holder. So a port
+opens when the lease has its shares, closes when it is over, and takes connections of these networks
+alone. The classic `ssgm` hands such ports to clients that know no secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from corekit.aio.supervise import Nursery
+from corekit.ids import LeaseId
+from gpu_scheduler.protocol.host import Install
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 64
+#: Serves one connection, which it owns, from an address.
+Serve = Callable[[Install, socket.socket, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortSettings:
+    """Where ports open."""
+
+    listen: str  #: address of this machine
+    advertise: str  #: how clients reach it; an IPv6 address without brackets
+    ports: range = range(1)  #: to choose from; 0 = any free one
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    listener: socket.socket
+    accepting: asyncio.Task[None]
+
+
+class LeasePorts:
+    """The open ports of this host."""
+
+    def __init__(self, settings: PortSettings, serve: Serve, nursery: Nursery) -> None:
+        self._settings = settings
+        self._serve = serve
+        self._nursery = nursery
+        self._open: dict[LeaseId, _Open] = {}
+
+    def open(self, install: Install) -> str:
+        """Listen for the lease's holder; its "address:port". Raises OSError when no port is left.
+
+        Safe to repeat.
+        """
+        known = self._open.get(install.lease)
+        if known is None:
+            listener = self._listener()
+            listener.setblocking(False)
+            task = self._nursery.start(self._accept(listener, install), "port")
+            task.add_done_callback(lambda _: listener.close())
+            known = self._open[install.lease] = _Open(listener, task)
+        port = known.listener.getsockname()[1]
+        told = self._settings.advertise
+        return f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
+
+    def close(self, lease: LeaseId) -> None:
+        """Take no more connections; those there are end with the lease. Safe to repeat."""
+        if (known := self._open.pop(lease, None)) is not None:
+            with contextlib.suppress(OSError):
+                known.listener.shutdown(socket.SHUT_RDWR)  # at once, whenever the task ends
+            known.accepting.cancel()
+
+    def close_all(self) -> None:
+        """The host stops."""
+        for lease in tuple(self._open):
+            self.close(lease)
+
+    def _listener(self) -> socket.socket:
+        address = self._settings.listen
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        for port in self._settings.ports:
+            try:
+                return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise OSError(errno.EADDRINUSE, "every port of --door-ports is in use")
+
+    async def _accept(self, listener: socket.socket, install: Install) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                stream, name = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: those in use must end first
+                logger.warning("cannot accept", extra={"why": str(error)})
+                await asyncio.sleep(0.1)
+                continue
+            if not admits(install.sources, name[0]):
+                about = {"event": "not_admitted", "lease": install.lease, "source": name[0]}
+                logger.warning("not from a network of the lease", extra=about)
+                stream.close()
+                continue
+            stream.setblocking(False)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._nursery.start(self._connection(install, stream, name[0]), "connection")
+
+    async def _connection(self, install: Install, stream: socket.socket, source: str) -> None:
+        with stream:
+            await self._serve(install, stream, source)
+
+
+def admits(sources: tuple[str, ...], address: str) -> bool:
+    """May a machine of this address connect?"""
+    came = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(came, ipaddress.IPv6Address) and came.ipv4_mapped is not None:
+        came = came.ipv4_mapped
+    return any(came in ipaddress.ip_network(source) for source in sources)
