@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import secrets
 from types import TracebackType
 from typing import Any
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: What happened here must be told, however long the scheduler is away; a day bounds the memory.
 TELL_S_MAX = 86_400.0
+#: The shortest pause between reports, in parts of the longest.
+SPREAD_LEAST = 0.75
 
 
 class HostLink:
@@ -75,6 +78,7 @@ class HostLink:
         self._middlewares = middlewares
         self._budget = budget
         self._last_fence = 0
+        self._spread = random.Random()  # nothing depends on its values
         self._registered = asyncio.Event()
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
         events = ChannelEvents(
@@ -156,14 +160,18 @@ class HostLink:
 
     async def _looks(self) -> None:
         while True:
-            await asyncio.sleep(self._budget.host_report_s)
+            await asyncio.sleep(self._pause_s())
             await self._watch.look()
 
     async def _reports(self) -> None:
         while True:
-            await asyncio.sleep(self._budget.host_report_s)
+            await asyncio.sleep(self._pause_s())
             if self._channel.connected:
                 await self._report(self._watch.news())
+
+    def _pause_s(self) -> float:
+        """No two alike: hosts that a restarted scheduler woke together do not stay together."""
+        return self._budget.host_report_s * self._spread.uniform(SPREAD_LEAST, 1.0)
 
     async def _report(self, news: Report) -> None:
         deadline_s = self._budget.host_stale_s
