@@ -154,50 +154,6 @@ def orchgpu(environment: dict[str, str], *arguments: str) -> tuple[int, str, str
     return finish(start(environment, *arguments))
 
 
-def example(name: str, file: str) -> str:
-    return str(ROOT / "fdl" / "examples" / name / file)
-
-
-@pytest.mark.timeout(240)
-def test_a_local_system_keeps_functions_over_down_and_up(
-    environment: dict[str, str], up: dict[str, Any]
-) -> None:
-    environment["AWS_PROFILE"] = "no-such-profile"  # what runs here needs none
-    status, out, _ = orchgpu(environment, "status", "--json")
-    shown = json.loads(out)
-    assert status == 0
-    assert {p["name"] for p in shown["processes"] if p["healthy"]} >= {"cloud", "gpu-a", "gpu-b"}
-    assert shown["endpoints"] == up["endpoints"]
-    status, _, err = orchgpu(environment, "deploy", example("hello-device", "fdl.yaml"))
-    assert status == 0, err
-    hello = ("run", "hello-device", example("hello-device", "input/hello.txt"))
-    folder = Path(environment["ORCHGPU_HOME"]) / "out"
-    status, out, err = orchgpu(environment, *hello, "--json", "--output", str(folder))
-    assert status == 0, err
-    job = json.loads(out)["jobs"][0]
-    assert job["state"] == "SUCCEEDED"
-    assert [p.name for p in folder.rglob("*") if p.is_file()]
-    status, out, _ = orchgpu(environment, "jobs", "--json")
-    (known,) = json.loads(out)["jobs"]
-    assert known["job_id"] == job["job_id"]
-    assert set(known["times"]) >= STEPS
-    status, out, _ = orchgpu(environment, "gpus", "--json")
-    assert [host["host"] for host in json.loads(out)["hosts"]] == ["gpu-a", "gpu-b"]
-    assert orchgpu(environment, "down")[0] == 0
-    assert orchgpu(environment, "up", "--detach")[0] == 0
-    status, out, err = orchgpu(environment, "doctor", hello[1], "--canary", hello[2], "--json")
-    assert status == 0, out + err
-    checks = [finding["check"] for finding in json.loads(out)["findings"]]
-    assert checks == [
-        "local system",
-        "cloud",
-        "clock",
-        "scheduler",
-        "function hello-device",
-        "canary",
-    ]
-
-
 def test_a_dead_program_is_shown_and_a_killed_supervisor_takes_all_along(
     environment: dict[str, str], up: dict[str, Any]
 ) -> None:
