@@ -20,9 +20,9 @@ from remote_gpu.wire.frames import (
     NO_REPLY,
     Header,
     Limits,
-    encode_meta,
     flat_views,
-    pack_body,
+    numbered,
+    pack,
     parse_sizes,
 )
 from remote_gpu.wire.proof import Role
@@ -135,7 +135,7 @@ class Lane:
         self._channel = channel
         self._lock = threading.Lock()
         self._call = 0
-        self._bodies: dict[str, bytes] = {}  # of calls without arguments
+        self._bare: dict[tuple[str, int], bytearray] = {}  # frames of calls without arguments
         self._gone: Refused | None = None
         self._graphs: set[str] = set()  # known at the other end
         self._memory: SharedMemory | None = None
@@ -224,10 +224,10 @@ class Lane:
     def _send(self, name: str, buffers: Sequence[Any], args: dict[str, Any], flags: int) -> int:
         self._call = self._call % CALL_MAX + 1
         if not buffers and not args:
-            body = self._bodies.get(name) or self._bodies.setdefault(
-                name, encode_meta({"op": name})
-            )
-            self._channel.send_bytes(pack_body(body, call=self._call, flags=flags))
+            frame = self._bare.get((name, flags))
+            if frame is None:
+                frame = self._bare[name, flags] = bytearray(pack({"op": name}, flags=flags))
+            self._channel.send_bytes(numbered(frame, self._call))
             return self._call
         inputs: list[Any] = []
         payload: list[memoryview] = []

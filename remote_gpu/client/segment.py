@@ -11,10 +11,8 @@ from typing import Any
 
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import Limits, encode_meta, pack_body
+from remote_gpu.wire.frames import Limits
 from remote_gpu.wire.segment import SEGMENT_BYTES, SEGMENT_COMMAND, Segment
-
-_BODY = encode_meta({"op": SEGMENT_COMMAND})
 
 
 class SharedMemory:
@@ -24,7 +22,7 @@ class SharedMemory:
         """Ask the worker for it. Raises WireError when it has none to give, OSError."""
         taking = _Taking(stream)
         channel = Channel(taking, Limits())
-        channel.send_bytes(pack_body(_BODY, call=call))
+        channel.send({"op": SEGMENT_COMMAND}, call=call)
         try:
             received = channel.receive()
             if received is None or received[0].call != call:

@@ -17,6 +17,7 @@ from remote_gpu.wire.errors import WireError
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20
+_CALL, _CALL_AT = struct.Struct("!I"), 4
 MAGIC = 0x6F67  #: "og"
 VERSION = 1
 NO_REPLY = 0x01  #: flag: pipelined; an error is kept and answers the next call that wants a reply
@@ -49,9 +50,10 @@ class Header(NamedTuple):
     payload_bytes: int
 
 
-def pack_body(body: bytes, *, call: int = 0, flags: int = 0) -> bytes:
-    """A frame without payload whose meta is encoded already."""
-    return HEADER.pack(MAGIC, VERSION, flags, call, len(body), 0) + body
+def numbered(frame: bytearray, call: int) -> bytearray:
+    """A packed frame that is sent again and again, as this call's."""
+    _CALL.pack_into(frame, _CALL_AT, call)
+    return frame
 
 
 def pack(

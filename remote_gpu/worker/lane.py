@@ -20,10 +20,10 @@ from remote_gpu.wire.frames import (
     NO_REPLY,
     Header,
     Limits,
-    encode_meta,
     flat_views,
     int_field,
-    pack_body,
+    numbered,
+    pack,
     text_field,
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
@@ -87,16 +87,19 @@ class Runner:
         if (command := self._commands.get(name)) is not None:
             values, results = command(args)
             return values, results, ""
-        views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
+        views: list[memoryview] = []
+        if inputs:
+            views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
         if (with_inputs := self._graph_commands.get(name)) is not None:
             values, results = with_inputs(args, views)
             return values, results, self._graphs.implementation
-        operation = self._registry.find(name, self._context.kind, wanted_implementation(args))
+        wanted = wanted_implementation(args) if args else None
+        operation = self._registry.find(name, self._context.kind, wanted)
         operation.limits.check(name, [view.nbytes for view in views])
         try:
             with self._context.turn_of(operation):
                 values, results = operation.run(self._context, args, views)
-            return values, flat_views(results), operation.implementation
+            return values, flat_views(results) if results else [], operation.implementation
         except OpFailed:
             raise
         except MemoryError:
@@ -158,7 +161,7 @@ class LaneServer:
         self._quota = quota
         self._area: Memory | None = None
         self._sticky: OpFailed | None = None
-        self._bodies: dict[str, bytes] = {}
+        self._empty: dict[str, bytearray] = {}  # answers without values, by what ran
 
     def serve(self) -> None:
         """Answer calls in order. Returns when the peer is gone; raises nothing else."""
@@ -177,39 +180,40 @@ class LaneServer:
                 self._shared.close()
 
     def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
-        if meta.get("op") == SEGMENT_COMMAND:
-            self._share(header)
-            return
         try:
+            if meta.get("op") == SEGMENT_COMMAND:
+                self._share(header)
+                return
             values, results, ran = self._run(header, meta)
         except OpFailed as error:
             self._answer(header, _error(error), error)
             return
-        if not values and not results and not header.flags & NO_REPLY:
-            self._channel.send_bytes(pack_body(self._empty_answer(ran), call=header.call))
-            return
-        answer: dict[str, Any] = {"ok": values, "ran": ran}
-        if results:
-            answer["out"] = [view.nbytes for view in results]
-        self._answer(header, answer, None, results)
-        self._release_area(_AREA_KEPT_BYTES)
+        if values or results:
+            answer: dict[str, Any] = {"ok": values, "ran": ran}
+            if results:
+                answer["out"] = [view.nbytes for view in results]
+            self._answer(header, answer, None, results)
+        elif not header.flags & NO_REPLY:
+            self._channel.send_bytes(numbered(self._empty_answer(ran), header.call))
+        if self._area is not None:
+            self._release_area(_AREA_KEPT_BYTES)
 
     def _share(self, header: Header) -> None:
         """Large payloads go through memory from here on, in both directions."""
         self._channel.discard(header.payload_bytes)
-        answer = pack_body(self._empty_answer(""), call=header.call)
+        answer = numbered(self._empty_answer(""), header.call)
         if self._shared is not None:
             with contextlib.suppress(OSError):  # no memory, no descriptors: the lane goes on
-                self._channel.segment = self._shared.share(answer)
+                self._channel.segment = self._shared.share(bytes(answer))
                 return
         self._channel.send_bytes(answer)
 
-    def _empty_answer(self, ran: str) -> bytes:
-        """`{"ok": {}}`, the most frequent answer of small calls, is encoded once per `ran`."""
-        body = self._bodies.get(ran)
-        if body is None:
-            body = self._bodies[ran] = encode_meta({"ok": {}, "ran": ran})
-        return body
+    def _empty_answer(self, ran: str) -> bytearray:
+        """`{"ran": …}`, the most frequent answer of small calls, is packed once."""
+        frame = self._empty.get(ran)
+        if frame is None:
+            frame = self._empty[ran] = bytearray(pack({"ran": ran}))
+        return frame
 
     def _answer(
         self,

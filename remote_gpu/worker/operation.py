@@ -121,7 +121,9 @@ class Context:
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
         """Around a run of an operation: nothing for one that takes turns by itself."""
-        return contextlib.nullcontext() if operation.own_turns else self.turn()
+        if operation.own_turns or self.gate is None or self.within_turn:
+            return contextlib.nullcontext()
+        return self.gate.turn()
 
     def open_backend(self) -> Backend:
         """Where kernels of this device run; see `backends.choice`."""

@@ -40,9 +40,10 @@ class Waiter:
 
 
 class Tokens:
-    """The tokens of one device in one worker, as a table without a thread or a clock.
+    """The tokens of one device in one worker, as a table without a clock.
 
-    `send` is called with "ask" or "done" and a ticket.
+    `send` is called with "ask" or "done" and a ticket. `pop` and `push` may be called by any thread
+    at any time (a list's pop and append are one step each); the rest is for one thread at a time.
     """
 
     def __init__(self, send: Callable[[str, int], None]) -> None:
@@ -50,12 +51,23 @@ class Tokens:
         self._tickets = itertools.count(1)
         self._width = 1  # as gpud says with each token: asking for more is in vain
         self._idle: list[int] = []
-        self._used = 0
+        self._held = 0  # idle and used
         self._asked = 0
         self._waiting: deque[Waiter] = deque()
         self._until_s = math.inf  # all tokens are due
-        self._left_s: float | None = None  # since when none is used
+        self._left_s: float | None = None  # since when none is used, while others wait
         self._pause_s = 0.0
+
+    def pop(self) -> int:
+        """A token, as long as nobody else wants the device; or 0, then `take` one."""
+        if self._idle and self._until_s == math.inf:
+            return self._pop()
+        return 0
+
+    def push(self, ticket: int) -> bool:
+        """An operation is over. True: somebody wants its token, `settle` that."""
+        self._idle.append(ticket)  # before the question: who begins to want one looks here after it
+        return self._until_s < math.inf or bool(self._waiting)
 
     def take(self, now_s: float) -> int:
         """A token that is at hand, or 0; then `wait` for one."""
@@ -63,83 +75,83 @@ class Tokens:
             pause_s = min(now_s - self._left_s, _PAUSE_S_MAX)
             self._pause_s += (pause_s - self._pause_s) * _SMOOTHING
             self._left_s = None
-        if self._idle and now_s < self._until_s:
-            self._used += 1
-            return self._idle.pop()
-        self._give_back_idle()
-        return 0
+        if now_s >= self._until_s:
+            self._give_back()
+        return self._pop()
 
     def wait(self, waiter: Waiter) -> None:
         """It goes when there is a token for it."""
         waiter.lock.acquire()
         self._waiting.append(waiter)
-        self._ask()
+        self._go()
 
-    def put(self, ticket: int, now_s: float) -> None:
+    def settle(self, now_s: float) -> None:
         """An operation is over: the next waiter's turn, or kept, or given back."""
-        self._used -= 1
-        if not self._used:
-            self._left_s = now_s
         if now_s >= self._until_s:
-            self._send("done", ticket)
-            self._ask()
-        elif self._waiting:
-            self._go(ticket)
-        elif self._until_s < math.inf and self._pause_s > _QUICK_S:
-            self._send("done", ticket)
-        else:
-            self._idle.append(ticket)
+            self._give_back()
+        self._go()
+        if self._until_s < math.inf and len(self._idle) == self._held:
+            self._left_s = now_s
+            if self._pause_s > _QUICK_S:
+                self._give_back()
 
     def granted(self, ticket: int, until_s: float, width: int, now_s: float) -> None:
         """gpud gives one; all are due at `until_s`."""
         self._asked -= 1
-        self._width, self._until_s = width, until_s
-        if self._waiting:
-            self._go(ticket)
-            self._ask()
-        else:  # its waiter had another one meanwhile
-            self._idle.append(ticket)
-            self._left_s = now_s if self._left_s is None and not self._used else self._left_s
+        self._held += 1
+        self._width = width
+        self._idle.append(ticket)
+        self.due(until_s, now_s)
 
     def due(self, until_s: float, now_s: float) -> None:
         """gpud wants all tokens back at another moment, maybe now."""
         self._until_s = until_s
+        self._go()
+        if until_s == math.inf:
+            self._left_s = None
+        elif self._left_s is None and len(self._idle) == self._held:
+            self._left_s = now_s
         self.look(now_s)
 
     def look(self, now_s: float) -> None:
         """Give back what is idle for too long; to be called at `next_look_s`."""
         if self._idle and now_s >= self._idle_end_s():
-            self._give_back_idle()
+            self._give_back()
 
     def next_look_s(self, now_s: float) -> float | None:
         """When something may have to be given back without a call."""
-        if self._until_s == math.inf or not (self._idle or self._used):
+        if self._until_s == math.inf or not self._held:
             return None
-        busy_s = now_s + LINGER_S
-        if now_s < self._until_s:
-            busy_s = min(busy_s, self._until_s)
-        return self._idle_end_s() if self._idle else busy_s
+        if self._idle:
+            return self._idle_end_s()
+        return min(now_s + LINGER_S, self._until_s if now_s < self._until_s else math.inf)
 
     def _idle_end_s(self) -> float:
-        if self._left_s is None or self._until_s == math.inf:  # others compute, or nobody waits
+        if self._left_s is None:  # others of this lease compute, or nobody waits
             return self._until_s
         return min(self._until_s, self._left_s + LINGER_S)
 
-    def _go(self, ticket: int) -> None:
-        waiter = self._waiting.popleft()
-        waiter.ticket = ticket
-        self._used += 1
-        waiter.lock.release()
+    def _pop(self) -> int:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return 0
 
-    def _ask(self) -> None:
-        """As many as there are waiters, of those that the device has at all."""
-        while self._asked < min(len(self._waiting), self._width - self._used - len(self._idle)):
+    def _go(self) -> None:
+        """Let waiters go; for the others ask for tokens, as many as the device has at all."""
+        while self._waiting and (ticket := self._pop()):
+            waiter = self._waiting.popleft()
+            waiter.ticket = ticket
+            waiter.lock.release()
+        while self._asked < min(len(self._waiting), self._width - self._held):
             self._asked += 1
             self._send("ask", next(self._tickets))
 
-    def _give_back_idle(self) -> None:
-        while self._idle:
-            self._send("done", self._idle.pop())
+    def _give_back(self) -> None:
+        """What is idle."""
+        while ticket := self._pop():
+            self._held -= 1
+            self._send("done", ticket)
 
 
 class Gate:
@@ -156,6 +168,8 @@ class Gate:
 
     def enter(self) -> int:
         """Wait for a token; `leave` with it."""
+        if ticket := self._tokens.pop():
+            return ticket
         with self._lock:
             if ticket := self._tokens.take(time.monotonic()):
                 return ticket
@@ -166,8 +180,9 @@ class Gate:
 
     def leave(self, ticket: int) -> None:
         """The operation is over."""
-        with self._lock:
-            self._tokens.put(ticket, time.monotonic())
+        if self._tokens.push(ticket):
+            with self._lock:
+                self._tokens.settle(time.monotonic())
 
     def granted(self, ticket: int, until_s: float | None, width: int) -> None:
         """gpud gives a token."""

@@ -79,7 +79,7 @@ class Process:
 
     def begin(self, now_s: float) -> None:
         self.asked_s, self.left_s = now_s, self.caller.op_s
-        if ticket := self.tokens.take(now_s):
+        if ticket := self.tokens.pop() or self.tokens.take(now_s):
             self.run(ticket, now_s)
         else:
             self.waiter = Waiter()
@@ -105,7 +105,8 @@ class Process:
             self.play.at(now_s + caller.pause_s, self.call)
         else:
             caller.finished_s = now_s
-        self.tokens.put(self.ticket, now_s)
+        if self.tokens.push(self.ticket):
+            self.tokens.settle(now_s)
         self.look(now_s)
 
     def told(self, change: Begin | Until, now_s: float) -> None:
@@ -373,11 +374,13 @@ def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
     )
     assert first.ticket == 1
     assert second.lock.locked()
-    tokens.put(1, 0.1)
+    assert tokens.push(1)
+    tokens.settle(0.1)
     assert second.ticket == 1
     assert messages == [("ask", 1)]
     tokens.due(0.05, 0.15)
-    tokens.put(1, 0.2)
+    assert tokens.push(1)
+    tokens.settle(0.2)
     assert messages == [("ask", 1), ("done", 1)]
 
 
@@ -392,7 +395,13 @@ def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
 )
 def test_an_idle_token_is_given_back_in_time(until_s, look_s, kept) -> None:
     tokens, messages = sent(
-        [("take", 0.0), ("wait", Waiter()), ("granted", 1, until_s, 1, 0.0), ("put", 1, 0.0)]
+        [
+            ("take", 0.0),
+            ("wait", Waiter()),
+            ("granted", 1, until_s, 1, 0.0),
+            ("push", 1),
+            ("settle", 0.0),
+        ]
     )
     tokens.look(look_s)
     assert (("done", 1) in messages) != kept
