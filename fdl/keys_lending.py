@@ -167,7 +167,8 @@ JOB = Block(
         ),
         "concurrency": Key(
             reader=Whole(low=1, high=1000), to="concurrency_max",
-            about="Jobs in flight in one orchestrator.",
+            about="At most so many jobs at once, waiting or running, in one orchestrator.",
+            default="no limit but the devices'",
         ),
         "completion": Key(
             reader=Choice(("result", "object")),

@@ -26,6 +26,8 @@ _SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVA
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
 _OUR_NAME = re.compile(r"ORCHGPU_")
 _E, _W = Severity.ERROR, Severity.WARNING
+#: What people put into the name or tag of an image that was built for one kind of processor.
+_ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
 _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
 
 
@@ -188,6 +190,12 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):
         own = "an image's own command is not run here" if function.image else "no script"
         yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
+    said = _ARCHITECTURE.search(declared.container.image or "")
+    if declared.runtime == "image" and said is not None:
+        built = "arm64" if said[1] in ("arm64", "aarch64") else "x86_64"
+        if built != declared.architectures[0]:
+            message = f"the image is called {said[1]}, the function is {declared.architectures[0]}"
+            yield _W, f"{path}.architectures", message
     if declared.architectures == ("arm64",) and declared.runtime != "image":
         yield _W, f"{path}.architectures", "arm64 works as far as your script does"
 

@@ -188,7 +188,7 @@ class Job:
     intermediate: Intermediate | None = None
     queue: Queue = field(default_factory=Queue)
     attempts_max: int = 3
-    concurrency_max: int = 1000
+    concurrency_max: int | None = None  #: None = as many as there is work for
     completion: str = "result"  #: result, or object for code that commits no result
     object: Path | None = None  #: with `completion: object`: the one key, with words in braces
     envelope: str = "zip"  #: zip, tar.gz or reference

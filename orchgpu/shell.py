@@ -140,7 +140,7 @@ class Replica:
         for name, function in found.items():
             devices = await self._scheduler.device_count(function.request)
             window = max(WINDOW_MIN, WINDOW_PER_DEVICE * devices)
-            self._windows[name] = min(window, WINDOW_MAX, function.concurrency_max)
+            self._windows[name] = min(window, WINDOW_MAX)
             if name not in self._loops:
                 logger.info(
                     "serving %s%s", name, _note(function), extra={"event": "function_loaded"}
@@ -159,7 +159,7 @@ class Replica:
 
     async def _receive(self, function: Function) -> None:
         while self._serves(function):
-            room = self._windows[function.name] - self._machine.waiting_count(function.name)
+            room = self._room(function)
             if room <= 0:
                 self._progress.clear()
                 await self._progress.wait()
@@ -171,6 +171,13 @@ class Replica:
             for message in messages:
                 self._submit_message(function, message)
             await asyncio.sleep(AFTER_EVENTS_S)
+
+    def _room(self, function: Function) -> int:
+        """How many jobs may be received now."""
+        room = self._windows[function.name] - self._machine.waiting_count(function.name)
+        if function.concurrency_max is None:
+            return room
+        return min(room, function.concurrency_max - self._machine.count(function.name))
 
     async def _return(self, function: Function, messages: tuple[Message, ...]) -> None:
         """Whoever serves the function as it is now gets them, at once."""

@@ -47,7 +47,7 @@ class Function:
     #: "" = our runner commits results.
     object_bucket: str = ""
     object_key: str = ""
-    concurrency_max: int = 1000  #: jobs of this function in flight in one orchestrator
+    concurrency_max: int | None = None  #: jobs in the hands of one orchestrator; None = no limit
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
 

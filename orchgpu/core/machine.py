@@ -72,6 +72,10 @@ class OrchestratorMachine:
             j.function.name == function and j.phase in NOT_STARTED for j in self.jobs.values()
         )
 
+    def count(self, function: str) -> int:
+        """Jobs of a function in hand, waiting or running."""
+        return sum(j.function.name == function for j in self.jobs.values())
+
     def apply(self, change: None) -> None:
         """There are no changes to replay."""
 

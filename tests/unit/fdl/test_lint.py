@@ -67,6 +67,8 @@ CASES = {
     "deadline first": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"), "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first"),
     "requeue": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"), "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway"),
     "other region": (one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"), "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region: one deploy, one region"),
+    "image architecture": (one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"), "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64"),
+    "architecture of a zip": (one(IO + "\narchitectures: [arm64]"), "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does"),
     "file system": (one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"), "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds"),
 }  # fmt: skip
 
@@ -175,6 +177,12 @@ def test_aws_asks_for_more_than_a_local_cloud() -> None:
         "functions.aws[0].iam.role",
         "functions.aws[0].lambda.container.image",
     ]
+
+
+def test_on_aws_private_hosts_need_a_vpc() -> None:
+    said = "f:3:5: warning: functions.aws[0].lambda: no vpc: GPU hosts with private addresses cannot be reached"
+    assert said in findings(GPU, place=AWS)
+    assert said not in findings(GPU.replace("init_script", "vpc: {SubnetIds: [s], SecurityGroupIds: [g]}\n      init_script"), place=AWS)
 
 
 def test_an_output_that_just_misses_an_input_is_told() -> None:

@@ -195,6 +195,19 @@ def test_what_is_as_desired_needs_no_step(text: str) -> None:
     assert world.plan(text).text() == "plan: nothing to do"
 
 
+@pytest.mark.parametrize("text", WORDS)
+def test_a_deploy_that_failed_at_any_step_is_finished_by_the_next(text: str) -> None:
+    whole = World()
+    steps = whole.plan(text).steps
+    whole.apply(steps)
+    for cut in range(len(steps)):
+        world = World()
+        world.apply(steps[:cut])
+        world.apply(world.plan(text).steps)
+        assert world.plan(text).empty, cut
+        assert (world.resources, world.ledgers) == (whole.resources, whole.ledgers), cut
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), min_size=1, max_size=6))
 def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str, int]]) -> None:

@@ -19,7 +19,9 @@ from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
+from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.core.routing import InputEvent
 from orchgpu.performer import Performer
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
@@ -29,6 +31,9 @@ from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
 from tests.unit.orchgpu.jobs import FUNCTION
 
+INPUT = InputEvent(
+    bucket="in", key="a", version_id="v", etag="e", size=1, event_name="", event_time=""
+)
 #: A receive takes this long to come back once it has a message, as the network would.
 ANSWER_S = 1.0
 
@@ -78,7 +83,9 @@ class Bench:
         self.arrivals = Arrivals(self.cloud)
         queue = SlowQueue(self.cloud, self.arrivals, self.clock)
         store = MemoryStore(self.cloud, self.bodies, self.clock)
-        machine = OrchestratorMachine(budget=budget, session="me", ids=IdSource("me"))
+        self.machine = machine = OrchestratorMachine(
+            budget=budget, session="me", ids=IdSource("me")
+        )
         performer = Performer(
             queue=queue, store=store, scheduler=requester, render=lambda *_: {},
             clock=self.clock, budget=budget,
@@ -130,5 +137,27 @@ def test_a_message_of_a_function_that_was_taken_away_is_given_back() -> None:
             bench.junk()
             await asyncio.sleep(3 * ANSWER_S)
             assert bench.count("jobs") == (1, 0)
+
+    run_virtual(main())
+
+
+def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            bench.registry.deployed = {"search": replace(FUNCTION, concurrency_max=1)}
+            await bench.replica.start()
+            await asyncio.sleep(3.0)  # its scheduler is there
+            bench.machine.jobs["running"] = Job(
+                id="running", function=FUNCTION, input=INPUT, handles={}, received_at_s=0.0,
+                phase=Phase.RUNNING,
+            )  # fmt: skip
+            await asyncio.sleep(25.0)  # a receive that was under way has come back
+            bench.junk()
+            await asyncio.sleep(30.0)
+            assert bench.count("jobs") == (1, 0)
+            del bench.machine.jobs["running"]
+            await asyncio.sleep(10.0)  # the next look at the registry is the latest reason to look
+            assert (bench.count("jobs"), bench.count("dlq")) == ((0, 0), (1, 0))
 
     run_virtual(main())
