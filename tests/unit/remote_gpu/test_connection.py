@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from corekit.budget import Budget
 from remote_gpu.client import Lane, Refusal, Refused, Session, connect, timing
@@ -66,6 +68,30 @@ def test_bad_ones_are_refused_before_anything_is_dialled(bad) -> None:
     with pytest.raises(Refused) as refused:
         Session.open(bad, 1.0)
     assert refused.value.code == Refusal.PROTOCOL
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+PLACES = st.sampled_from([
+    ["lease"], ["fence"], ["session"], ["hosts"], ["hosts", 0], ["hosts", 0, "gateway"],
+    ["hosts", 0, "secret"], ["hosts", 0, "unix"], ["hosts", 0, "devices"],
+    ["hosts", 0, "devices", 0], ["hosts", 0, "devices", 0, "memory_mib"],
+])  # fmt: skip
+
+
+@settings(deadline=None, max_examples=80)
+@given(PLACES, JSON, st.text(max_size=30))
+def test_any_token_is_a_connection_or_a_wire_error(path, value, text) -> None:
+    for token in (value, text, changed(path, value), json.dumps(changed(path, value))):
+        try:
+            access = parse_access(token)
+        except WireError as error:
+            assert str(error)
+        else:
+            assert parse_access(access.to_json()) == access
 
 
 def test_an_environment_without_a_lease_says_so() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remote_gpu.client.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import NO_REPLY, Limits
+from remote_gpu.wire.frames import NO_REPLY, SHARED, Limits, pack
 from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
 from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.segments import shared_lane
 
 LIMIT_BYTES = 1 << 20
 
@@ -149,6 +152,64 @@ def test_any_meta_is_answered_or_ends_the_lane(meta) -> None:
     ends.client().send(meta)
     ends.serve()
     assert len(answers(ends)) == 1
+
+
+COMMANDS = st.sampled_from([
+    "noop", "burn", "bad", "sync", "operations", "operations.describe", "buffer.new", "buffer.read",
+    "buffer.write", "buffer.free", "content.put", "graph.put", "graph.run", "graph.free",
+    "session.new", "session.free", "resource.register", "resource.release", "segment.new", "?",
+])  # fmt: skip
+VALUES = (
+    st.none() | st.booleans() | st.integers(-1, 3) | st.integers(-(2**70), 2**70) | st.floats(0, 1)
+    | st.just("sha256:" + "0" * 64) | st.text(max_size=3) | st.just([[]]) | st.just({"source": ""})
+)  # fmt: skip
+WORDS = st.sampled_from(
+    ["size", "buffer", "offset", "graph", "content", "iterations", "session", "type", "how"]
+)
+FRAMES = st.tuples(
+    COMMANDS, st.dictionaries(WORDS, VALUES, max_size=3), st.lists(st.integers(0, 400), max_size=3),
+    st.sampled_from([0, 0, NO_REPLY, SHARED, 0x80]), st.booleans(),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(FRAMES, max_size=8))
+def test_any_batch_is_answered_frame_by_frame_or_ends_the_lane(frames) -> None:
+    """Known commands with any arguments, payloads, flags: the lane counts and forgets nothing."""
+    ends = Ends()
+    wanted = 0
+    for name, args, sizes, flags, resident in frames:
+        inputs: list = [*sizes, {"buffer": 1}] if resident else list(sizes)
+        meta = {"op": name, "args": args, "in": inputs}
+        ends.client().send(meta, [bytes(size) for size in sizes], flags=flags)
+        wanted += not flags & NO_REPLY
+    quota = ends.serve()
+    assert quota.used_bytes == 0, "all of a lane's memory is back at its end"
+    found = answers(ends)
+    broken = [one for one in found if one.get("error", {}).get("code") == "EPROTO"]
+    assert len(found) == wanted or (broken and len(found) <= wanted + 1)
+    assert all("ok" in one or one["error"]["message"] for one in found)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.binary(max_size=40), st.integers(0, 1 << 22), st.integers(1, 3))
+def test_any_rings_and_sizes_in_shared_memory_harm_their_own_lane_only(rings, size, times) -> None:
+    ours, theirs = socket.socketpair()
+    quota = Quota(1 << 23)
+    server = LaneServer(theirs, Runner(REGISTRY, Context(quota=quota)), quota, shared_lane(theirs))
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    with ours, theirs:
+        ours.settimeout(60)
+        memory = SharedMemory(ours, 1)
+        for _ in range(times):
+            meta = {"op": "noop", "in": [size]}
+            ours.sendall(pack(meta, flags=SHARED | NO_REPLY, payload_bytes=size))
+        memory._bell.send(rings or b"F")
+        memory.close()
+        ours.shutdown(socket.SHUT_WR)
+        thread.join()
+    assert quota.used_bytes == 0
 
 
 @pytest.mark.parametrize(
