@@ -108,6 +108,9 @@ def find_classifier(context: Context, args: Mapping[str, Any]) -> Classifier:
 
 
 def _text_direction() -> Classifier:
+    import cv2  # now, not in somebody's job
+
+    cv2.setNumThreads(1)  # the lease's share is one core of the host
     model = Model(model_paths()["Cls"])
     return Classifier(model=model, preparation=_UPRIGHT, labels=("upright", "turned"), logits=False)
 
