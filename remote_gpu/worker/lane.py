@@ -201,6 +201,8 @@ class LaneServer:
     def _share(self, header: Header) -> None:
         """Large payloads go through memory from here on, in both directions."""
         self._channel.discard(header.payload_bytes)
+        if header.flags & NO_REPLY:
+            return  # it is the answer that brings the memory
         answer = numbered(self._empty_answer(""), header.call)
         if self._shared is not None:
             with contextlib.suppress(OSError):  # no memory, no descriptors: the lane goes on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import subprocess
@@ -86,11 +87,8 @@ PLACES = st.sampled_from([
 @given(PLACES, JSON, st.text(max_size=30))
 def test_any_token_is_a_connection_or_a_wire_error(path, value, text) -> None:
     for token in (value, text, changed(path, value), json.dumps(changed(path, value))):
-        try:
+        with contextlib.suppress(WireError):
             access = parse_access(token)
-        except WireError as error:
-            assert str(error)
-        else:
             assert parse_access(access.to_json()) == access
 
 
