@@ -53,6 +53,11 @@ class Budget:
     worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
     worker_cut_s: float = 10.0  #: a killed worker lives on for so long: its device is SUSPECT
     worker_slack_s: float = 1.0  #: a worker ends itself so long after gpud should have ended it
+    program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
+    program_stop_s: float = 2.0  #: a stopped program ends so long after its drain at the latest
+    system_stop_s: float = 60.0  #: six programs, most of them one after the other
+    demo_jobs_s: float = 180.0  #: of a demo: two cores need a few seconds
+    queues_empty_s: float = 20.0  #: after the last job its completion events are consumed
     # --- orchestrator
     adopt_every_s: float = 5.0  #: records without a live owner are looked for this often
     registry_poll_s: float = 2.0  #: newly deployed functions are looked for this often
@@ -130,6 +135,7 @@ class Budget:
 _REAL_WORK = frozenset({
     "handshake_s", "probe_answer_s", "worker_ready_s", "worker_fork_s", "worker_take_s",
     "worker_cut_s", "worker_slack_s", "gateway_dial_s", "gateway_answer_s", "gateway_door_s",
+    "program_ready_s", "program_stop_s", "system_stop_s", "demo_jobs_s", "queues_empty_s",
 })  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.local import await_up, cloud_option, show_event, stop_launch, told_failure
 from orchgpu.cli.screen import json_option, say_json
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.follow import Followed
 
-#: Two cores need a few seconds; a machine so slow that this passes has another trouble.
-JOBS_WITHIN_S = 180.0
-#: After the last job its completion events are still consumed.
-EMPTY_WITHIN_S = 20.0
 #: Lines of an output that are shown.
 SHOWN_LINES = 6
 #: Ends a demo in which a job failed or something was left.
@@ -71,6 +68,7 @@ class _Demo:
         self._system = system
         self._launch = launch
         self._quiet = quiet
+        self._budget = budget_from_environment()
 
     def run(self) -> dict[str, Any]:
         """Deploy, upload, follow, count what is left."""
@@ -101,14 +99,13 @@ class _Demo:
     def _deploy(self, examples: list[Example]) -> None:
         from contextlib import closing
 
-        from corekit.aio.environment import budget_from_environment
         from orchgpu.deploy.aws import AwsCloud
         from orchgpu.deploy.deployment import execute, prepare
         from orchgpu.endpoints import resolve
 
         with closing(AwsCloud(resolve)) as aws:
             for each in examples:
-                prepared = prepare(each.definition, aws, budget_from_environment())
+                prepared = prepare(each.definition, aws, self._budget)
                 execute(prepared, aws, lambda *_: None)
                 self._say(f"{each.name:<24} deployed ({len(prepared.plan.steps)} steps)")
 
@@ -127,7 +124,7 @@ class _Demo:
         tell = say_nothing if self._quiet else say_progress
         following = follow(
             cloud, self._system.scheduler, submitted, tell,
-            within_s=JOBS_WITHIN_S, check=self._check,
+            within_s=self._budget.demo_jobs_s, check=self._check,
         )  # fmt: skip
         return asyncio.run(following)
 
@@ -155,7 +152,7 @@ class _Demo:
 
         functions = {job.submitted.function.name: job.submitted.function for job in jobs}
         work_queues = [url for f in functions.values() for url in (f.queue_url, f.completion_url)]
-        deadline_s = time.monotonic() + EMPTY_WITHIN_S
+        deadline_s = time.monotonic() + self._budget.queues_empty_s
         while True:
             leases = self._leases_left()
             messages = sum(cloud.messages(url) for url in work_queues)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orchgpu
+from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.local.home import Home
 from orchgpu.local.programs import CLOUDS, LocalSettings, Programs, base_environment
@@ -67,7 +68,9 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
         loop.add_reader(sys.stdin.fileno(), _lifeline, loop, life)
     settings = _settings(arguments)
     environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
-    supervisor = Supervisor(Programs(settings, home, environment), home, tell)
+    supervisor = Supervisor(
+        Programs(settings, home, environment), home, tell, budget_from_environment()
+    )
     try:
         await supervisor.start()
         record = supervisor.record(settings.cloud, os.getpid())

@@ -7,14 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from corekit.budget import Budget
 from orchgpu.local.child import Child, Died, Program, birth_of
 from orchgpu.local.home import Home, ProcessRecord, SystemRecord
 from orchgpu.local.programs import Ready
-
-#: A cold start on a slow disk compiles every module once; that takes seconds, not minutes.
-READY_WITHIN_S = 60.0
-#: The orchestrator drains for up to 10 s; everything else stops in well under one.
-STOP_WITHIN_S = 12.0
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "stopped", "program": …, …}
 Tell = Callable[[dict[str, Any]], None]
@@ -35,8 +31,9 @@ class Plan(Protocol):
 class Supervisor:
     """The processes of one system. `stop` must be awaited whatever `start` did."""
 
-    def __init__(self, programs: Plan, home: Home, tell: Tell) -> None:
+    def __init__(self, programs: Plan, home: Home, tell: Tell, budget: Budget) -> None:
         self._programs = programs
+        self._budget = budget
         self._home = home
         self._tell = tell
         self._children: list[Child] = []  # in order of start
@@ -61,7 +58,7 @@ class Supervisor:
         begun_s = time.monotonic()
         child = Child(program)
         self._children.append(child)
-        await child.wait_ready(READY_WITHIN_S)
+        await child.wait_ready(self._budget.program_ready_s)
         self._tell({
             "event": "ready",
             "program": program.name,
@@ -117,7 +114,7 @@ class Supervisor:
         return (last,) if "cloud" in stage else stage
 
     async def _stop(self, child: Child) -> None:
-        in_time = await child.stop(STOP_WITHIN_S)
+        in_time = await child.stop(self._budget.drain_s + self._budget.program_stop_s)
         self._tell({
             "event": "stopped",
             "program": child.program.name,

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import orchgpu
+from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import birth_of
 from orchgpu.local.home import Home, ProcessRecord, SystemRecord
 from orchgpu.local.programs import cloud_environment
 
-#: The supervisor stops six programs, each within its own limit; then it is killed.
-STOP_WITHIN_S = 60.0
 _PROBE_WITHIN_S = 1.0
 
 
@@ -91,9 +90,9 @@ class Launch:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit status, once it ended; after STOP_WITHIN_S it is killed."""
+        """Its exit status, once it ended; after `system_stop_s` it is killed."""
         try:
-            status = self._process.wait(STOP_WITHIN_S)
+            status = self._process.wait(budget_from_environment().system_stop_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
@@ -108,7 +107,7 @@ class Launch:
         self._process.returncode = 0  # it is not ours to wait for any more
 
 
-def stop_system(home: Home, within_s: float = STOP_WITHIN_S) -> bool:
+def stop_system(home: Home) -> bool:
     """Stop the system of that folder and wait for it. False = none was running.
 
     Raises TIMEOUT when the supervisor had to be killed; the kernel then ends its programs.
@@ -118,6 +117,7 @@ def stop_system(home: Home, within_s: float = STOP_WITHIN_S) -> bool:
         home.forget_system()
         return False
     os.kill(system.supervisor_pid, signal.SIGTERM)
+    within_s = budget_from_environment().system_stop_s
     deadline_s = time.monotonic() + within_s
     while home.supervised():
         if time.monotonic() > deadline_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from orchgpu.local import supervisor as module
 from orchgpu.local.child import Child, Died, Program, birth_of
 from orchgpu.local.home import Home
 from orchgpu.local.supervisor import Supervisor
@@ -82,10 +83,14 @@ class Plan:
 class System:
     """A supervisor with everything it told."""
 
-    def __init__(self, folder: Path, *stages: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, *stages: Mapping[str, str], budget: Budget | None = None
+    ) -> None:
         self.home = Home(folder / "home")
         self.told: list[dict[str, Any]] = []
-        self.supervisor = Supervisor(Plan(self.home, *stages), self.home, self.told.append)
+        self.supervisor = Supervisor(
+            Plan(self.home, *stages), self.home, self.told.append, budget or Budget()
+        )
 
     def names(self, event: str) -> list[str]:
         return [told["program"] for told in self.told if told["event"] == event]
@@ -144,9 +149,9 @@ async def test_a_death_later_is_told_once_and_the_rest_goes_on(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_who_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STOP_WITHIN_S", 0.2)
-    system = System(tmp_path, {"cloud": SERVES}, {"deaf": DEAF})
+async def test_who_does_not_stop_is_killed(tmp_path: Path) -> None:
+    budget = dataclasses.replace(Budget(), drain_s=0.1, program_stop_s=0.1)
+    system = System(tmp_path, {"cloud": SERVES}, {"deaf": DEAF}, budget=budget)
     await system.supervisor.start()
     pids = system.pids()
     await system.supervisor.stop()
@@ -156,11 +161,9 @@ async def test_who_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.asyncio
-async def test_who_never_gets_ready_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "READY_WITHIN_S", 0.2)
-    system = System(tmp_path, {"mute": MUTE})
+async def test_who_never_gets_ready_is_given_up(tmp_path: Path) -> None:
+    budget = dataclasses.replace(Budget(), program_ready_s=0.2)
+    system = System(tmp_path, {"mute": MUTE}, budget=budget)
     with pytest.raises(AppError, match="mute was not ready") as failure:
         await system.supervisor.start()
     await system.supervisor.stop()
