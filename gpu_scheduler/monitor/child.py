@@ -37,8 +37,11 @@ class Seen:
 class ChildProbe:
     """`Probe` by the child program `module`; `source` names for people what it looks at."""
 
-    def __init__(self, module: str, source: str, host: str, answer_s_max: float) -> None:
-        self._command = ("-m", module, host)
+    def __init__(
+        self, module: str, source: str, host: str, answer_s_max: float, *options: str
+    ) -> None:
+        """`options`: for the child, after the host's name."""
+        self._command = ("-m", module, host, *options)
         self._source = source
         self._answer_s_max = answer_s_max
         self._child: asyncio.subprocess.Process | None = None

@@ -1,7 +1,8 @@
-"""The child that looks at OpenCL devices: run as `python -m gpu_scheduler.monitor.opencl HOST`.
+"""The child that looks at OpenCL devices: `python -m gpu_scheduler.monitor.opencl HOST [cards]`.
 
-OpenCL names no device for ever: the id is the host's name, the platform's and its number there. It
-tells neither memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
+With `cards` CPUs are left out: a host that lends its CPU would lend it twice. OpenCL names no
+device for ever: the id is the host's name, the platform's and its number there. It tells neither
+memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ RESERVE_MIB = 256
 _NVIDIA = "NVIDIA CUDA"  #: the name of its platform
 
 
-def look(host: str) -> Seen | str:
-    """All devices of all platforms; a str when there is no OpenCL here."""
+def look(host: str, *, cards: bool = False) -> Seen | str:
+    """All devices of all platforms, or all cards; a str when there is no OpenCL here."""
     try:
         import pyopencl  # optional, and loads every driver there is
     except ImportError:
@@ -34,6 +35,7 @@ def look(host: str) -> Seen | str:
             for platform in platforms
             if platform.name != _NVIDIA
             for number, device in enumerate(platform.get_devices())
+            if not (cards and device.type & pyopencl.device_type.CPU)
         ]
     except pyopencl.Error as error:
         return str(error)
@@ -57,4 +59,4 @@ def _numbers(text: str) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(functools.partial(look, sys.argv[1]))
+    answer_lines(functools.partial(look, sys.argv[1], cards="cards" in sys.argv[2:]))

@@ -119,10 +119,11 @@ class FileProbe:
         """Nothing is held."""
 
 
-#: Kinds of `probe_of` that look through a child process: its module, and what it looks at.
-_CHILDREN = {
-    "nvml": ("gpu_scheduler.monitor.nvml", "the NVIDIA driver"),
-    "opencl": ("gpu_scheduler.monitor.opencl", "OpenCL"),
+#: Kinds of `probe_of` that look through a child process: its module, what it looks at, options.
+_CHILDREN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "nvml": ("gpu_scheduler.monitor.nvml", "the NVIDIA driver", ()),
+    "opencl": ("gpu_scheduler.monitor.opencl", "OpenCL", ()),
+    "opencl-cards": ("gpu_scheduler.monitor.opencl", "OpenCL", ("cards",)),
 }
 PROBES = ("cpu", *_CHILDREN)
 
@@ -132,6 +133,6 @@ def probe_of(kind: str, host: str, budget: Budget) -> Probe:
     if kind == "cpu":
         return CpuProbe(host)
     if kind in _CHILDREN:
-        module, source = _CHILDREN[kind]
-        return ChildProbe(module, source, host, budget.probe_answer_s)
+        module, source, options = _CHILDREN[kind]
+        return ChildProbe(module, source, host, budget.probe_answer_s, *options)
     raise invalid(f"probe {kind!r} is unknown; take one of {', '.join(PROBES)}, or a file")

@@ -11,7 +11,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,17 @@ from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.variables import MPS_DIRECTORY
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program, parse_program
 
 logger = logging.getLogger(__name__)
+
+
+#: Of `--opencl`: the probe that lists so many.
+_OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
 @click.command()
@@ -65,6 +70,21 @@ logger = logging.getLogger(__name__)
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM, not encrypted.")
 @click.option("--require-tls", is_flag=True, help="TLS for programs of this machine too.")
 @click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
+@click.option(
+    "--opencl",
+    type=click.Choice(["none", "cards", "all"]),
+    default="none",
+    show_default=True,
+    help="Lend OpenCL devices; all: CPUs too, though --cpus lends them already.",
+)
+@click.option(
+    "--mps",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    expose_value=False,
+    callback=lambda _context, _option, folder: _use_mps(folder),
+    help="NVIDIA MPS holds leases to their part of a card; where its control daemon listens.",
+)
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
 def main(
     host_id: str,
@@ -87,6 +107,7 @@ def main(
     tls_key: Path | None,
     require_tls: bool,
     nvml: bool,
+    opencl: str,
     ready_file: Path | None,
 ) -> None:
     """Lend this host's devices to leases of the scheduler, through one authenticated port.
@@ -126,8 +147,9 @@ def main(
             middlewares=_middlewares(middleware),
             tls=_tls(tls_cert, tls_key, require_tls),
         )
-        upstream = Upstream(scheduler=scheduler, access=access, advertise=told)
-        asyncio.run(_serve(settings, upstream, nvml, ready_file))
+        drivers = [*(["nvml"] if nvml else []), *_OPENCL[opencl]]
+        upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
+        asyncio.run(_serve(settings, upstream, ready_file))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -140,17 +162,16 @@ class Upstream:
     scheduler: str  #: "address:port"
     access: Access
     advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
+    drivers: Sequence[str]  #: whose devices are told beside the CPU; of `monitor.probes.PROBES`
 
 
-async def _serve(
-    settings: HostSettings, upstream: Upstream, nvml: bool, ready_file: Path | None
-) -> None:
+async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_host(settings) as host:
         probe = HostProbe(
-            [host.cpu, *(await _nvml(settings) if nvml else ())],
+            [host.cpu, *await _answering(upstream.drivers, settings)],
             settings.budget.host_lost_s,
             host.offer,
         )
@@ -199,16 +220,28 @@ async def _until_stopped(
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _nvml(settings: HostSettings) -> tuple[Probe, ...]:
-    """The NVIDIA probe, where a driver answers."""
-    probe = probe_of("nvml", settings.host, settings.budget)
-    try:
-        await probe.devices()
-    except AppError as error:
-        await probe.close()
-        logger.info("no NVIDIA devices", extra={"why": error.message})
-        return ()
-    return (probe,)
+async def _answering(drivers: Sequence[str], settings: HostSettings) -> list[Probe]:
+    """A probe for each driver that answers here."""
+    found: list[Probe] = []
+    for driver in drivers:
+        probe = probe_of(driver, settings.host, settings.budget)
+        try:
+            await probe.devices()
+        except AppError as error:
+            await probe.close()
+            logger.info("no devices", extra={"driver": driver, "why": error.message})
+        else:
+            found.append(probe)
+    return found
+
+
+def _use_mps(folder: Path | None) -> None:
+    """All that gpud starts are clients of this MPS; without one, of what the driver finds."""
+    if folder is not None:
+        if not (folder / "control").exists():
+            text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
+            raise click.BadParameter(text, param_hint="--mps")
+        os.environ[MPS_DIRECTORY] = str(folder)
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

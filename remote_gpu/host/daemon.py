@@ -25,6 +25,7 @@ from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
 from remote_gpu.host.ports import LeasePorts
 from remote_gpu.host.turns import Turns
+from remote_gpu.host.variables import worker_variables
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 from remote_gpu.worker.control import Start
@@ -321,6 +322,8 @@ class HostDaemon:
             tenant=entry.install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
             cap_s=self._cap_s(entry),
+            devices={str(share.index): share.device for share in entry.install.shares},
+            variables=worker_variables(entry.install.shares),
         )
         try:
             worker = await self._pool.take(start)

@@ -22,7 +22,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: One packet between gpud and a worker, of which each turn takes some.
@@ -30,6 +30,11 @@ PACKET_BYTES_MAX = 1 << 14
 #: A spawner's ready message lists operations and warm keys.
 READY_BYTES_MAX = 1 << 17
 _PR_SET_PDEATHSIG = 1
+#: What gpud may set in a worker's environment: which NVIDIA devices it sees, and how much of them.
+VARIABLES = frozenset(
+    ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY",
+     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class Start:
     tenant: str
     memory_bytes: int  #: the quota
     cap_s: float  #: the kernel ends the process after this, whatever becomes of gpud
+    devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
+    variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
 
 
 def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None = None) -> None:

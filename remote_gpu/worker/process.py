@@ -33,6 +33,7 @@ from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
 _OVERHEAD_BYTES = 256 << 20
+_CONTEXT_BYTES = 2 << 30  #: the host's side of CUDA contexts: driver, pinned pages, code
 _STACK_BYTES = 1 << 20  #: per lane
 
 
@@ -74,7 +75,8 @@ def _serve(
         return
     start = control.Start(**received[0]["start"])
     _end_in(start.cap_s)
-    _limit_memory(start.memory_bytes)
+    _limit_memory(start)
+    os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
     contents = Contents.of_tenant(kept, start.tenant)
     context = dataclasses.replace(
         context,
@@ -90,7 +92,10 @@ def _serve(
             lane = socket.socket(fileno=descriptor)
             control.send(stream, {"lane_taken": {}})
             gate = _gate(gates, meta["lane"]["device"], stream)
-            of_device = dataclasses.replace(context, kind=meta["lane"]["kind"], gate=gate)
+            name = start.devices.get(str(meta["lane"]["device"]), "")
+            of_device = dataclasses.replace(
+                context, kind=meta["lane"]["kind"], device=name, gate=gate
+            )
             key = bytes.fromhex(meta["lane"]["key"])
             _start_lane(stream, lane, registry, of_device, _carrier(lanes, lane, key))
         elif (cap_s := meta.get("cap_s")) is not None:
@@ -163,11 +168,13 @@ def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stre
     return carried
 
 
-def _limit_memory(quota_bytes: int) -> None:
+def _limit_memory(start: control.Start) -> None:
     """The kernel's own limit behind the quota: private writable memory of this process."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     data_kib = next(int(line.split()[1]) for line in status.splitlines() if line[:7] == "VmData:")
-    limit = (data_kib << 10) + quota_bytes + _OVERHEAD_BYTES
+    limit = (data_kib << 10) + start.memory_bytes + _OVERHEAD_BYTES
+    if start.variables.get("CUDA_VISIBLE_DEVICES"):
+        limit += _CONTEXT_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)

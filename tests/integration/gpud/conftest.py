@@ -168,7 +168,8 @@ class Gpud:
             self.close()
             raise
         self.gateway = json.loads(self._ready.read_text())["gateway"]
-        self.device = self.scheduler.hellos.get(timeout=WAIT_S)["devices"][0]
+        self.devices = self.scheduler.hellos.get(timeout=WAIT_S)["devices"]
+        self.device = self.devices[0]
 
     def install(
         self, memory_mib: int = 256, *, exclusive: bool = False, guarantee_pct: int = 0,
@@ -226,7 +227,8 @@ class Gpud:
 
     def check_log(self) -> None:
         lines = (self.state / "leases.jsonl").read_text().splitlines()
-        assert read_overlaps(lines, {self.device["id"]: MEMORY_MIB}) == []
+        memory_mib = {device["id"]: device["memory_mib"] for device in self.devices}
+        assert read_overlaps(lines, memory_mib) == []
 
     def close(self) -> None:
         """SIGTERM, exit 0, nothing left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.model import DeviceKind, Share
 from remote_gpu.host.app import _log
-from remote_gpu.host.cli import _address, _advertised, main
+from remote_gpu.host.cli import _address, _advertised, _use_mps, main
+from remote_gpu.host.variables import MPS_DIRECTORY, worker_variables
+from remote_gpu.worker.control import VARIABLES
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
 
@@ -76,3 +81,40 @@ def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(AppError, match=r"cannot use .*file/state as the state folder") as caught:
         _log(tmp_path / "file" / "state")
     assert caught.value.code is ErrorCode.INVALID
+
+
+def test_mps_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MPS_DIRECTORY, "")
+    missing = CliRunner().invoke(main, [*USUAL, "--mps", str(tmp_path)])
+    assert missing.exit_code == EXIT_STATUS[ErrorCode.INVALID]
+    assert "no MPS control daemon listens" in missing.output
+    (tmp_path / "control").touch()
+    _use_mps(tmp_path)
+    assert os.environ[MPS_DIRECTORY] == str(tmp_path)
+
+
+def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
+    return Share(
+        host=HostId("h"), device=DeviceId(device), index=3, kind=kind, model="m", memory_mib=2048,
+        compute_guarantee_pct=10, compute_limit_pct=40, exclusive=exclusive,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ((share("h/cpu0", DeviceKind.CPU),), {"CUDA_VISIBLE_DEVICES": ""}),
+        (
+            (share("GPU-1", DeviceKind.CUDA), share("MIG-2", DeviceKind.CUDA)),
+            {
+                "CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2",
+                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2048M,1=2048M",
+                "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40",
+            },
+        ),
+        ((share("GPU-1", DeviceKind.CUDA, exclusive=True),), {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
+    ],
+)
+def test_what_workers_are_told_of_nvidia_devices(shares, told) -> None:
+    assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | told
+    assert worker_variables(shares).keys() <= VARIABLES
