@@ -215,29 +215,34 @@ class _Graph:
     def _bind_call(self, step: Call, registry: Registry) -> Callable[[], None]:
         wanted = wanted_implementation(step.arguments)
         operation = registry.find(step.operation, self._context.kind, wanted)
-        operation.limits.check(step.operation, [self._memories[n].size for n in step.inputs])
+        sources = [self._memories[name] for name in step.inputs]
+        targets = [self._memories[name] for name in step.outputs]
+        operation.limits.check(step.operation, [memory.size for memory in sources])
 
         def call() -> None:
-            self._wait()
-            inputs = [self._memories[name].read() for name in step.inputs]
+            if self._pending:
+                self._wait()
+            inputs = [memory.read() for memory in sources]
             _, results = operation.run(self._inside, step.arguments, inputs)
-            self._store(step, flat_views(results))
+            if results or targets:
+                _store(step.operation, flat_views(results), targets)
 
         return call
-
-    def _store(self, step: Call, results: Sequence[memoryview]) -> None:
-        sizes = [self._memories[name].size for name in step.outputs]
-        if [view.nbytes for view in results] != sizes:
-            found = ", ".join(str(view.nbytes) for view in results) or "none"
-            message = f"{step.operation} gave results of bytes ({found}), not {sizes}"
-            raise OpFailed(OpCode.EINVAL, message)
-        for name, view in zip(step.outputs, results, strict=True):
-            self._memories[name].write(view)
 
     def _wait(self) -> None:
         if self._pending:
             self._pending = False
             self._backend.finish()
+
+
+def _store(operation: str, results: Sequence[memoryview], targets: Sequence[DeviceMemory]) -> None:
+    sizes = [memory.size for memory in targets]
+    if [view.nbytes for view in results] != sizes:
+        found = ", ".join(str(view.nbytes) for view in results) or "none"
+        message = f"{operation} gave results of bytes ({found}), not {sizes}"
+        raise OpFailed(OpCode.EINVAL, message)
+    for memory, view in zip(targets, results, strict=True):
+        memory.write(view)
 
 
 def _check_call(source: Source, step: Launch, number: int) -> None:
