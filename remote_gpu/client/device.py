@@ -54,7 +54,8 @@ class DeviceBuffer:
         return {"buffer": self.handle}
 
     def write(self, data: Any, offset: int = 0) -> None:
-        """Copy bytes in; received straight into the device's memory."""
+        """Copy bytes in, received straight into the device's memory; or another buffer of the
+        device, or a resource, of which nothing is sent."""
         self._device.op("buffer.write", data, buffer=self.handle, offset=offset)
 
     def read(self, offset: int = 0, size: int | None = None, out: Any = None) -> memoryview:

@@ -44,10 +44,6 @@ class Local:
             self._sticky = None
         if sticky is not None:
             raise sticky
-        if name == "buffer.write":
-            data = flat_views(buffers)[0]
-            self._runner.places(name, args, [data.nbytes])[0][:] = data
-            return OpResult({}, [], "")
         inputs = [_input(buffer) for buffer in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
         views = [memoryview(bytearray(view)) for view in results]  # inputs may be among them

@@ -62,7 +62,6 @@ class Runner:
         self._commands: dict[str, Callable[[Mapping[str, Any]], Outcome]] = {
             "buffer.new": self._buffers.new,
             "buffer.read": self._buffers.read,
-            "buffer.write": _nothing,
             "buffer.free": self._buffers.free,
             "operations": self._operations,
             "operations.describe": self._described,
@@ -76,7 +75,8 @@ class Runner:
             "resource.release": self._sessions.release,
         }
         self._graphs = Graphs(context, registry)
-        self._graph_commands: dict[str, Callable[..., Outcome]] = {
+        self._commands_with_inputs: dict[str, Callable[..., Outcome]] = {
+            "buffer.write": self._buffers.write,
             "graph.run": self._graphs.run,
             "content.put": self._graphs.content,
         }
@@ -90,7 +90,7 @@ class Runner:
         views: list[memoryview] = []
         if inputs:
             views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
-        if (with_inputs := self._graph_commands.get(name)) is not None:
+        if (with_inputs := self._commands_with_inputs.get(name)) is not None:
             values, results = with_inputs(args, views)
             return values, results, self._graphs.implementation
         wanted = wanted_implementation(args) if args else None
@@ -139,7 +139,7 @@ class Runner:
 
 
 def _nothing(args: Mapping[str, Any]) -> Outcome:
-    del args  # buffer.write: the payload is already in place; sync: all before it is done
+    del args  # all before it is done
     return {}, []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
@@ -71,6 +71,15 @@ class Buffers:
         self._last_handle += 1
         self._buffers[self._last_handle] = memory
         return {"buffer": self._last_handle}, []
+
+    def write(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Answer:
+        """`buffer`, `offset` and one input → nothing; what was received in place is not copied."""
+        if len(inputs) != 1:
+            raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
+        part = self.part(args, inputs[0].nbytes)
+        if part.obj is not inputs[0].obj:  # another buffer, or a resource
+            part[:] = inputs[0]
+        return {}, []
 
     def read(self, args: Mapping[str, Any]) -> Answer:
         """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""

@@ -115,6 +115,15 @@ def test_buffers_stay_on_the_device(anywhere) -> None:
     for bad in ({"offset": 1 << 20, "size": 1}, {"offset": -1}, {"size": 1 << 60}):
         with pytest.raises(OpFailed, match="EINVAL"):
             buffer.read(**bad)
+    other = anywhere.buffer((1 << 20) + 1)
+    other.write(buffer, offset=1)
+    assert bytes(other.read()) == b"\0" + expected
+    for wrong in ((), (b"x", b"y"), (other,)):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            anywhere.op("buffer.write", *wrong, buffer=buffer.handle)
+    with Operations(anywhere) as operations:
+        other.write(operations.resource("data", b"resource"))
+    assert bytes(other.read(size=10)) == b"resource" + expected[7:9]
     buffer.free()
     with pytest.raises(OpFailed, match="ENOENT"):
         buffer.read()
