@@ -53,6 +53,9 @@ class _Taking:
         self._stream = stream
         self.descriptors: list[int] = []
 
+    def send(self, data: Any, /) -> int:
+        return self._stream.send(data)
+
     def sendmsg(self, buffers: Any, /) -> int:
         return self._stream.sendmsg(buffers)
 

@@ -127,6 +127,11 @@ class TlsStream:
         self._sending = threading.Lock()  # records go out in the order of their numbers
         self._ahead = memoryview(bytearray(_CHUNK_BYTES))
 
+    def send(self, data: Any, /) -> int:
+        """All of it, unlike a socket's."""
+        self.sendall(memoryview(data))
+        return len(data)
+
     def sendmsg(self, buffers: Iterable[Any], /) -> int:
         """All of the buffers, unlike a socket's."""
         views = [memoryview(buffer) for buffer in buffers]

@@ -1,6 +1,6 @@
 """Frames over one blocking, connected stream: scatter/gather out, straight into place in.
 
-Needs only the three methods of `Stream`, which a `socket.socket` has; imports no socket itself.
+Needs only the methods of `Stream`, which a `socket.socket` has; imports no socket itself.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _KNOWN_MAX = 64
 
 class Stream(Protocol):
     """The part of a socket that a channel uses."""
+
+    def send(self, data: Any, /) -> int: ...
 
     def sendmsg(self, buffers: Iterable[Any], /) -> int: ...
 
@@ -78,7 +80,7 @@ class Channel:
 
     def send_bytes(self, frame: bytes | bytearray) -> None:
         """Send a frame that is packed already; small ones go in one call to the kernel."""
-        sent = self._stream.sendmsg([frame])
+        sent = self._stream.send(frame)
         if sent < len(frame):
             self._send_all([memoryview(frame)[sent:]])
 

@@ -82,7 +82,8 @@ def parse_header(data: bytes | bytearray | memoryview, limits: Limits, offset: i
         raise WireError(f"meta of {meta_bytes} bytes; 2…{limits.meta_bytes_max} are taken")
     if payload_bytes > limits.payload_bytes_max:
         raise WireError(f"payload of {payload_bytes} bytes; at most {limits.payload_bytes_max}")
-    return Header(call, flags, meta_bytes, payload_bytes)
+    # what Header(…) does, in half the time
+    return tuple.__new__(Header, (call, flags, meta_bytes, payload_bytes))
 
 
 def parse_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:

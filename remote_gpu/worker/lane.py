@@ -181,10 +181,11 @@ class LaneServer:
 
     def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
         try:
-            if meta.get("op") == SEGMENT_COMMAND:
+            name = text_field(meta, "op", 64)
+            if name == SEGMENT_COMMAND:
                 self._share(header)
                 return
-            values, results, ran = self._run(header, meta)
+            values, results, ran = self._run(name, header, meta)
         except OpFailed as error:
             self._answer(header, _error(error), error)
             return
@@ -233,14 +234,17 @@ class LaneServer:
             message = f"the operation's values are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
-    def _run(self, header: Header, meta: dict[str, Any]) -> Ran:
+    def _run(self, name: str, header: Header, meta: dict[str, Any]) -> Ran:
         """Receive the payload, whatever happens to the call, then run it."""
         left = header.payload_bytes
         try:
-            name, args = text_field(meta, "op", 64), meta.get("args", {})
+            if self._sticky is not None:
+                raise self._told(self._sticky, name)
+            if len(meta) == 1 and not left:
+                return self._runner.run(name, {}, ())
+            args = meta.get("args", {})
             if not isinstance(args, dict):
                 raise WireError("'args' must be an object")
-            self._check_sticky(name)
             inputs: list[Input] = []
             if left or "in" in meta:
                 inputs = self._destinations(name, args, meta.get("in", []), left)
@@ -252,12 +256,10 @@ class LaneServer:
             self._channel.discard(left)
             raise
 
-    def _check_sticky(self, name: str) -> None:
-        sticky = self._sticky
+    def _told(self, sticky: OpFailed, name: str) -> OpFailed:
         if name == "sync":
             self._sticky = None
-        if sticky is not None:
-            raise sticky
+        return sticky
 
     def _destinations(
         self, name: str, args: Mapping[str, Any], described: Any, payload_bytes: int

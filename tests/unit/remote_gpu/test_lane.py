@@ -44,6 +44,9 @@ class _End:
     def __init__(self, source: bytearray, sink: bytearray) -> None:
         self._source, self._sink = source, sink
 
+    def send(self, data, /) -> int:
+        return self.sendmsg([data])
+
     def sendmsg(self, buffers, /) -> int:
         data = b"".join(bytes(b) for b in buffers)
         self._sink += data

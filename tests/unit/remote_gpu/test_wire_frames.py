@@ -31,6 +31,9 @@ class Pipe:
         self.data = bytearray(data)
         self.portion = portion
 
+    def send(self, data, /) -> int:
+        return self.sendmsg([data])
+
     def sendmsg(self, buffers, /) -> int:
         taken = b"".join(bytes(b) for b in buffers)[: self.portion]
         self.data += taken
