@@ -56,17 +56,19 @@ class Device:
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
     ) -> blocking.OpResult:
         """See `remote_gpu.client.Device.op`."""
-        given = _blocking(buffers)
-        return await self.do(lambda device: device.op(name, *given, out=out, **args))
+        given, targets = _blocking(buffers), None if out is None else _blocking(out)
+        return await self.do(lambda device: device.op(name, *given, out=targets, **args))
 
     async def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
         """See `remote_gpu.client.Device.run`."""
         return await self.do(lambda device: device.run(graph, iterations=iterations, **inputs))
 
-    async def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+    async def post(
+        self, name: str, /, *buffers: Any, out: Sequence[Buffer] = (), **args: Any
+    ) -> None:
         """See `remote_gpu.client.Device.post`."""
-        given = _blocking(buffers)
-        await self.do(lambda device: device.post(name, *given, **args))
+        given, targets = _blocking(buffers), _blocking(out)
+        await self.do(lambda device: device.post(name, *given, out=targets, **args))
 
     async def sync(self) -> None:
         """See `remote_gpu.client.Device.sync`."""

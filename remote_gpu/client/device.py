@@ -87,8 +87,9 @@ class Device(Protocol):
 
         `buffers`: anything contiguous with the buffer protocol, a `DeviceBuffer`, or a registered
         `Resource`. `implementation=` asks for one of several, by the first word of its name. `out`:
-        writable buffers to receive the results in place of new ones. Raises OpFailed when the
-        operation fails (the device stays usable), Refused when the lane or lease is gone.
+        where the results go in place of new memory, one for each: writable memory here, or
+        `DeviceBuffer`s (all of them), and nothing comes back. Raises OpFailed when the operation
+        fails (the device stays usable), Refused when the lane or lease is gone.
         """
         ...
 
@@ -100,9 +101,11 @@ class Device(Protocol):
         """
         ...
 
-    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+    def post(
+        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+    ) -> None:
         """Run it without waiting. Its error, if any, is raised by the calls after it, up to and
-        including the next `sync`; results are dropped."""
+        including the next `sync`; results go to `out`, or are dropped."""
         ...
 
     def sync(self) -> None:
@@ -171,14 +174,15 @@ class Lane:
             if self._gone is not None:
                 raise self._gone
             try:
-                call = self._send(name, buffers, args, 0)
+                kept = kept_in(out)
+                call = self._send(name, buffers, args, 0, kept)
                 received = self._channel.receive()
                 if received is None:
                     raise WireError("the lane was cut")
                 header, meta = received
                 if header.call != call:
                     raise WireError(f"answer to call {header.call} in place of {call}")
-                return self._result(header, meta, out)
+                return self._result(header, meta, None if kept else out)
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
@@ -186,13 +190,15 @@ class Lane:
         """See `Device.run`."""
         return run_graph(self, self._graphs, graph, iterations, inputs)
 
-    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+    def post(
+        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+    ) -> None:
         """See `Device.post`."""
         with self._lock:
             if self._gone is not None:
                 raise self._gone
             try:
-                self._send(name, buffers, args, NO_REPLY)
+                self._send(name, buffers, args, NO_REPLY, kept_in(out))
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
@@ -222,9 +228,16 @@ class Lane:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, name: str, buffers: Sequence[Any], args: dict[str, Any], flags: int) -> int:
+    def _send(
+        self,
+        name: str,
+        buffers: Sequence[Any],
+        args: dict[str, Any],
+        flags: int,
+        kept: Sequence[int],
+    ) -> int:
         self._call = self._call % CALL_MAX + 1
-        if not buffers and not args:
+        if not buffers and not args and not kept:
             frame = self._bare.get((name, flags))
             if frame is None:
                 frame = self._bare[name, flags] = bytearray(pack({"op": name}, flags=flags))
@@ -246,6 +259,8 @@ class Lane:
             meta["args"] = args
         if inputs:
             meta["in"] = inputs
+        if kept:
+            meta["keep"] = kept
         self._channel.send(meta, payload, call=self._call, flags=flags)
         return self._call
 
@@ -286,6 +301,14 @@ class Lane:
         self._gone = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
         self._stream.close()
         return self._gone
+
+
+def kept_in(out: Sequence[Any] | None) -> list[int]:
+    """The buffers of the device that are to hold the results; none: results come here."""
+    kept = [target.handle for target in out or () if isinstance(target, DeviceBuffer)]
+    if kept and len(kept) != len(out or ()):
+        raise ValueError("`out` is memory here or buffers of the device, not both")
+    return kept
 
 
 def _new(sizes: Sequence[int]) -> list[memoryview]:

@@ -65,9 +65,11 @@ class Devices(Sequence[Lane]):
         """See `Device.run`."""
         return self._first.run(graph, iterations=iterations, **inputs)
 
-    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+    def post(
+        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+    ) -> None:
         """See `Device.post`."""
-        self._first.post(name, *buffers, **args)
+        self._first.post(name, *buffers, out=out, **args)
 
     def sync(self) -> None:
         """See `Device.sync`."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remote_gpu.client.device import DeviceBuffer, OpResult
+from remote_gpu.client.device import DeviceBuffer, OpResult, kept_in
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
 from remote_gpu.wire.connection import DeviceInfo
@@ -46,6 +46,9 @@ class Local:
             raise sticky
         inputs = [_input(buffer) for buffer in buffers]
         values, results, implementation = self._runner.run(name, args, inputs)
+        if kept := kept_in(out):
+            self._runner.keep(results, kept)
+            return OpResult(values, [], implementation)
         views = [memoryview(bytearray(view)) for view in results]  # inputs may be among them
         if out is not None:
             for target, view in zip(flat_views(out), views, strict=True):
@@ -56,10 +59,12 @@ class Local:
         """See `Device.run`."""
         return run_graph(self, self._graphs, graph, iterations, inputs)
 
-    def post(self, name: str, /, *buffers: Any, **args: Any) -> None:
+    def post(
+        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+    ) -> None:
         """See `Device.post`."""
         try:
-            self.op(name, *buffers, **args)
+            self.op(name, *buffers, out=out or None, **args)
         except OpFailed as error:
             self._sticky = self._sticky or error
 

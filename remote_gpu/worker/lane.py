@@ -4,7 +4,8 @@ Besides the operations of the registry a lane has `buffer.new|write|read|free`, 
 `graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
 `operations.describe` and `sync`. Inputs are received into an area that is reused from
 call to call (no page faults, counted in the quota); those of `buffer.write` and, where host and
-device share memory, of `graph.run` are received straight into place.
+device share memory, of `graph.run` are received straight into place. With `keep` in a call its
+results are not sent: they go to resident buffers.
 """
 
 from __future__ import annotations
@@ -106,6 +107,18 @@ class Runner:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the process has no more memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+
+    def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
+        """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""
+        if len(results) != len(handles):
+            message = f"{len(results)} results cannot be kept in {len(handles)} buffers"
+            raise OpFailed(OpCode.EINVAL, message)
+        for result, handle in zip(results, handles, strict=True):
+            place = self._buffers.view(handle)
+            if result.nbytes > place.nbytes:
+                message = f"a result of {result.nbytes} bytes, a buffer of {place.nbytes}"
+                raise OpFailed(OpCode.EINVAL, message)
+            place[: result.nbytes] = result
 
     def places(
         self, name: str, args: Mapping[str, Any], sizes: Sequence[int]
@@ -251,10 +264,19 @@ class LaneServer:
                 views = [view for view in inputs if isinstance(view, memoryview)]
                 self._channel.receive_payload(views)
                 left = 0
-            return self._runner.run(name, args, inputs)
+            ran = self._runner.run(name, args, inputs)
+            return self._kept(ran, meta["keep"]) if "keep" in meta else ran
         except OpFailed:
             self._channel.discard(left)
             raise
+
+    def _kept(self, ran: Ran, handles: Any) -> Ran:
+        """The same without its results, which stay here."""
+        if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
+            raise WireError("'keep' must list buffers")
+        values, results, implementation = ran
+        self._runner.keep(results, handles)
+        return values, [], implementation
 
     def _told(self, sticky: OpFailed, name: str) -> OpFailed:
         if name == "sync":

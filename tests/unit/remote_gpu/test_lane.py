@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remote_gpu.client import Local
 from remote_gpu.client.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
@@ -289,3 +290,32 @@ def test_warm_loads_once() -> None:
     for _ in range(3):
         assert warm.get("key", lambda: loads.append(1) or "value") == "value"
     assert (loads, warm.keys(), warm.find("other")) == ([1], ("key",), None)
+
+
+def test_results_can_stay_on_the_device() -> None:
+    with Local() as device:
+        first, second = device.buffer(4), device.buffer(8)
+        first.write(b"abcd")
+        result = device.op("noop", first, b"efg", out=[second, first])
+        assert result.buffers == []
+        assert bytes(second.read()) == b"abcd\0\0\0\0"
+        assert bytes(first.read()) == b"efgd"
+        device.post("noop", second, out=[second])
+        device.sync()
+        for wrong in ([first], [first, second]):
+            device.post("noop", second, out=wrong)
+            with pytest.raises(OpFailed, match="EINVAL"):
+                device.sync()
+        with pytest.raises(ValueError, match="not both"):
+            device.op("noop", first, second, out=[first, bytearray(8)])
+
+
+@pytest.mark.parametrize("keep", [None, 5, [1.5], [True], ["1"], [7]])
+def test_only_buffers_can_keep_results(keep: object) -> None:
+    ends = Ends()
+    client = ends.client()
+    client.send({"op": "noop", "in": [1], "keep": keep}, [memoryview(b"x")], call=1)
+    client.send({"op": "sync"}, call=2)
+    ends.serve()
+    _, meta = client.receive()
+    assert meta["error"]["code"] == ("ENOENT" if keep == [7] else "EPROTO")
