@@ -312,6 +312,8 @@ class Record:
     outcome: str | None = None  #: terminal job state, set by finish
     reason: str | None = None
     lease: LeaseId | None = None  #: of the newest attempt
+    key: str = ""  #: whose session made it, by the name of the key; "" = there were no keys
+    tenant: str | None = None  #: of the newest request
     updated_s: float = 0.0  #: scheduler's wall clock
     times: Mapping[str, float] = field(default_factory=dict)  #: step name → wall clock of its entry
 

@@ -85,6 +85,7 @@ class HostWelcome:
     """The full state of one host; what is not in it, the host cuts."""
 
     epoch: int
+    run: str
     installs: tuple[Install, ...]
 
 

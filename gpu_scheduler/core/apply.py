@@ -21,7 +21,7 @@ def apply_part(state: State, part: do.Part) -> None:
 
 
 def _began(state: State, part: do.EpochStarted) -> None:
-    state.epoch, state.position = part.epoch, part.position
+    state.epoch, state.position, state.run = part.epoch, part.position, part.run
 
 
 def _used(state: State, part: do.TenantUsed) -> None:

@@ -25,6 +25,7 @@ class EpochStarted:
 
     epoch: int
     position: int
+    run: str = ""  #: a copy of the journal goes on with the same epoch, and another one of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ class Happened:
 class EpochBegan(Happened):
     """Recovery is complete: first event of every run. Hosts and sessions have time to return."""
 
+    run: str = ""  #: random: no two runs have it in common, whatever was copied
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked(Happened):
@@ -106,6 +108,7 @@ class OrphansAsked(Asked):
     """op `orphans` → RecordsAnswer, longest ownerless first."""
 
     limit: int
+    foreign: tuple[str, ...] = ()  #: not those that these keys made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +330,7 @@ class HostHello(HostSaid):
     epoch_seen: int
     installed: tuple[LeaseId, ...]
     middlewares: tuple[str, ...] = ()
+    run_seen: str = ""  #: of `epoch_seen`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

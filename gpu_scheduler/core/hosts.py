@@ -40,7 +40,8 @@ def hello(turn: Turn, event: on.HostHello) -> None:
     _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
     heard(turn, host)
     installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
-    turn.reply(event.reply_to, do.HostWelcome(epoch=turn.state.epoch, installs=installs))
+    welcome = do.HostWelcome(epoch=turn.state.epoch, run=turn.state.run, installs=installs)
+    turn.reply(event.reply_to, welcome)
 
 
 def _hello_problem(turn: Turn, event: on.HostHello) -> tuple[ErrorCode, str] | None:
@@ -48,6 +49,11 @@ def _hello_problem(turn: Turn, event: on.HostHello) -> tuple[ErrorCode, str] | N
         return ErrorCode.CONFLICT, (
             f"host {event.host} has seen epoch {event.epoch_seen}, this is {turn.state.epoch}: "
             "another scheduler is newer, or this one lost its journal"
+        )
+    if event.epoch_seen == turn.state.epoch and event.run_seen not in ("", turn.state.run):
+        return ErrorCode.CONFLICT, (
+            f"host {event.host} has seen epoch {event.epoch_seen} from another scheduler: one of "
+            "the two runs on a copy of the other's state folder; stop it"
         )
     return _devices_problem(turn, event.host, event.devices)
 

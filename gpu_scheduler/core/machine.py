@@ -132,8 +132,8 @@ def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
             assert_never(kind)
 
 
-def _begin(turn: Turn, event: on.EpochBegan) -> None:  # noqa: ARG001 - all is in the turn
-    recovery.begin(turn)
+def _begin(turn: Turn, event: on.EpochBegan) -> None:
+    recovery.begin(turn, event.run)
 
 
 def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:

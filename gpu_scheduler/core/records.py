@@ -110,22 +110,24 @@ def attempt_key(record: Record) -> str:
 def _opened_record(turn: Turn, event: on.AttemptAsked, old: Record | None) -> Record:
     """Attempt n belongs to the asking session; the job's place in the queue stays."""
     if old is None:
-        old = _received(turn, event.holder, event.received_ago_s)
+        old = _received(turn, event.holder, event.received_ago_s, event.session)
     same = old.attempt == event.n
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old, revision=old.revision + 1, owner=event.session, attempt=event.n, handle=event.handle,
         block=event.block, strikes=old.strikes + died if same else 0, reason=None, lease=None,
         waiting_since_s=turn.wall_s if old.waiting_since_s is None else old.waiting_since_s,
-        times=old.times if same else _receipt(old),
+        times=old.times if same else _receipt(old), tenant=event.request.tenant,
     )  # fmt: skip
 
 
-def _received(turn: Turn, holder: JobId, ago_s: float) -> Record:
+def _received(turn: Turn, holder: JobId, ago_s: float, by: SessionId) -> Record:
     """The first record of a job, not written yet."""
+    key, slash, _ = by.partition("/")
     return Record(
         holder=holder, revision=0, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
         waiting_since_s=None, handle="", times={Step.RECEIVED.value: turn.wall_s - ago_s},
+        key=key if slash else "",
     )  # fmt: skip
 
 
@@ -291,7 +293,7 @@ def finish(turn: Turn, event: on.FinishAsked) -> None:
     if record is None and event.block is not None:
         if _too_large(turn, event.reply_to, event.block):
             return
-        new = _received(turn, event.holder, event.received_ago_s)
+        new = _received(turn, event.holder, event.received_ago_s, event.session)
         record = _conclude(turn, event, replace(new, block=event.block))
     elif record is not None and record.step is not Step.ENDED:
         why = event.detail or f"job finished: {event.outcome}"

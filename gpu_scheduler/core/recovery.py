@@ -15,10 +15,11 @@ from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Hold, HostState, LeaseState, Step
 
 
-def begin(turn: Turn) -> None:
+def begin(turn: Turn, run: str) -> None:
     """Recovery is complete: open a new epoch and arm every deadline again."""
     state, budget = turn.state, turn.budget
-    turn.emit(to.EpochStarted(epoch=state.epoch + 1, position=state.position + 1))
+    began = to.EpochStarted(epoch=state.epoch + 1, position=state.position + 1, run=run)
+    turn.emit(began)
     for host in state.inventory.hosts.values():
         host.heard_s = turn.at_s
         state.inventory.set_state(host, HostState.STALE)

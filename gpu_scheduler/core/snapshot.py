@@ -28,7 +28,7 @@ def parts(state: State) -> Iterator[do.Part]:
     leases = [copy(entry) for entry in state.leases.values()]
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
-    last = do.EpochStarted(epoch=state.epoch, position=state.position)
+    last = do.EpochStarted(epoch=state.epoch, position=state.position, run=state.run)
     return chain(
         list(_known(state)),
         (do.RequestQueued(waiting=one) for one in waiting),

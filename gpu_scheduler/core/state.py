@@ -58,6 +58,7 @@ class State:
     """Everything. Dicts keep their order, so the same history gives the same decisions."""
 
     epoch: int = 0
+    run: str = ""  #: of this epoch
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
     overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name

@@ -34,7 +34,9 @@ def answer(turn: Turn, event: Question) -> None:
     state = turn.state
     match event:
         case on.OrphansAsked():
-            records = tuple(state.records[h] for h in islice(state.orphans, max(0, event.limit)))
+            known = (state.records[holder] for holder in state.orphans)
+            theirs = (record for record in known if record.key not in event.foreign)
+            records = tuple(islice(theirs, max(0, event.limit)))
             turn.reply(event.reply_to, do.RecordsAnswer(records=records))
         case on.RecordAsked():
             record = state.records.get(event.holder)

@@ -26,7 +26,6 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.records import attempt_key
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
@@ -222,10 +221,7 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
     record = state.records.get(JobId(holder))
     if record is None:
         return None
-    entry, waiting = state.live_lease(record), state.queue.entries.get(attempt_key(record))
-    if entry is not None:
-        return JobOwner(record.owner, entry.lease.tenant)
-    return JobOwner(record.owner, None if waiting is None else waiting.request.tenant)
+    return JobOwner(record.owner, record.tenant, record.key)
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
@@ -279,7 +275,7 @@ def _using(folder: Path) -> Iterator[None]:
 
 def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
     now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
-    yield on.EpochBegan(**now)
+    yield on.EpochBegan(run=secrets.token_hex(8), **now)
     if settings.capacity is not None:
         yield on.CapacityDeclared(devices=settings.capacity, **now)
 

@@ -34,7 +34,7 @@ HOST_OPS: Mapping[str, type[Any]] = {
 
 _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.Beat: on.SessionBeat, requester.Attempt: on.AttemptAsked,
-    requester.Adopt: on.AdoptAsked, requester.Orphans: on.OrphansAsked,
+    requester.Adopt: on.AdoptAsked,
     requester.RecordOf: on.RecordAsked, requester.Records: on.RecordsAsked,
     requester.Handle: on.HandleGiven, requester.HandBack: on.HandBackAsked,
     requester.Renew: on.RenewAsked, requester.StagedOp: on.StagedTold,
@@ -108,9 +108,31 @@ class Desk:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)
         asked = _fields_of(value)
-        event = _EVENTS.get(cls) or _reworded(caller, value, asked)
+        event = _EVENTS.get(cls) or self._reworded(caller, value, asked)
         asked["session"], asked["reply_to"] = session, reply_to
         self._hand_in(op, event, asked)
+
+    def _reworded(
+        self, caller: Caller, value: requester.Op, asked: dict[str, Any]
+    ) -> type[on.Asked]:
+        """The event of an op that does not have its words; `asked` gets the event's."""
+        match value:
+            case requester.Reserve():
+                if value.door is Door.PORT and not value.sources and caller.peer:
+                    asked["sources"] = (caller.peer,)
+                return on.ReserveAsked
+            case requester.Orphans():
+                asked["foreign"] = self._gate.foreign_to(caller)
+                return on.OrphansAsked
+            case requester.Watch():
+                asked["all_leases"] = asked.pop("all")
+                return on.WatchAsked
+            case requester.Transfer():  # to a session of the same key, unless another is named
+                asked["to"] = value.to if "/" in value.to else caller.session(value.to)
+                return on.TransferAsked
+            case _:
+                asked["drained"] = isinstance(value, requester.Drain)
+                return on.DrainAsked
 
     def told(self, host: HostId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a host session. Raises AppError."""
@@ -139,24 +161,6 @@ class Desk:
         self._metrics.requests[op] += 1
         fields["at_s"], fields["wall_s"] = self._clock.monotonic_s(), self._clock.wall_s()
         self._submit(cls(**fields))
-
-
-def _reworded(caller: Caller, value: requester.Op, asked: dict[str, Any]) -> type[on.Asked]:
-    """The event of an op that does not have its words; `asked` gets the event's."""
-    match value:
-        case requester.Reserve():
-            if value.door is Door.PORT and not value.sources and caller.peer:
-                asked["sources"] = (caller.peer,)
-            return on.ReserveAsked
-        case requester.Watch():
-            asked["all_leases"] = asked.pop("all")
-            return on.WatchAsked
-        case requester.Transfer():  # to a session of the same key, unless another is named
-            asked["to"] = value.to if "/" in value.to else caller.session(value.to)
-            return on.TransferAsked
-        case _:
-            asked["drained"] = isinstance(value, requester.Drain)
-            return on.DrainAsked
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class JobOwner:
     """Whose a job is, as its record knows it."""
 
     session: str | None  #: that acts for it now
-    tenant: str | None  #: of its lease, or of its waiting request; None: it has neither now
+    tenant: str | None  #: of its newest request; None: it never had one
+    key: str = ""  #: that made it; "" = none did
 
 
 class Closable(Protocol):
@@ -161,17 +162,21 @@ class Gate:
             raise AppError(ErrorCode.DENIED, text, needs="owner")
 
     def _own_job(self, key: KeyEntry, value: Any) -> None:
-        """What nobody owns is everybody's, but for who is bound to another tenant than it."""
+        """A job is its owner's key's; without an owner its first one's, while there is that key.
+
+        What no key made is everybody's, but for who is bound to another tenant than it.
+        """
         if not isinstance(value, (*_ACTS, *_TAKES)):
             return
         job = self._job_owner_of(value.holder)
         if job is None:
             return
         name, slash, _ = (job.session or "").partition("/")
-        owner = self._keys.by_name.get(name) if slash and self._keys is not None else None
+        name = name if slash else job.key
+        owner = self._keys.by_name.get(name) if self._keys is not None else None
         if owner is not None:
-            same_tenant = key.tenant is not None and key.tenant == owner.tenant
-            if isinstance(value, _ACTS) and name != key.name and not same_tenant:
+            taken = job.session is not None and isinstance(value, _TAKES)  # the core's to refuse
+            if not taken and not _kin(key, owner):
                 text = f"job {value.holder} belongs to key {name!r}; a key of its tenant or an "
                 text += "operator may act for it"
                 raise AppError(ErrorCode.DENIED, text, needs="owner")
@@ -179,6 +184,13 @@ class Gate:
             text = f"key {key.name!r} acts for tenant {key.tenant!r} only; job {value.holder} is "
             text += f"of {job.tenant!r}"
             raise AppError(ErrorCode.DENIED, text, needs="tenant")
+
+    def foreign_to(self, caller: Caller) -> tuple[str, ...]:
+        """The keys whose ownerless jobs the caller may not take."""
+        key = caller.key
+        if key is None or self._keys is None or key.role is not Role.REQUESTER:
+            return ()
+        return tuple(entry.name for entry in self._keys.by_name.values() if not _kin(key, entry))
 
     # --- the file
 
@@ -198,6 +210,11 @@ class Gate:
             if caller.key is None or known.get(caller.name) != caller.key:
                 logger.info("cut off", extra={"event": "revoked", "key": caller.name})
                 connection.close()
+
+
+def _kin(key: KeyEntry, owner: KeyEntry) -> bool:
+    """May the one act for the other's jobs?"""
+    return key.name == owner.name or (key.tenant is not None and key.tenant == owner.tenant)
 
 
 def _needs(key: KeyEntry, role: Role, what: str) -> AppError:

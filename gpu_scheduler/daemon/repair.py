@@ -187,7 +187,7 @@ def _continuation(read: _Read) -> Iterable[bytes]:
     machine.apply(jump)
     yield _line(jump)
     now = {"at_s": 0.0, "wall_s": time.time()}
-    happened: list[on.Event] = [on.EpochBegan(**now)]
+    happened: list[on.Event] = [on.EpochBegan(run="", **now)]
     happened += [_revoked(lease, now["wall_s"]) for lease in machine.state.leases]
     for event in happened:
         for entry in machine.handle(event).changes:

@@ -155,7 +155,7 @@ class Switchboard:
 
     def _welcome(self, value: do.HostWelcome) -> host_words.HostWelcome:
         installs = tuple(self._install(i, i.shares[0].host) for i in value.installs)
-        return host_words.HostWelcome(epoch=value.epoch, installs=installs)
+        return host_words.HostWelcome(epoch=value.epoch, run=value.run, installs=installs)
 
     def _granted(self, granted: do.Granted) -> GrantedLease:
         lease = granted.lease

@@ -72,6 +72,7 @@ class HostLink:
         self.host = HostId(host)
         self.incarnation = incarnation or secrets.token_hex(8)
         self.epoch_seen = 0
+        self.run_seen = ""  #: of that epoch
         self._control = control
         self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
@@ -201,6 +202,7 @@ class HostLink:
             host=self.host, incarnation=self.incarnation, gateway=self._gateway,
             devices=devices, epoch_seen=self.epoch_seen,
             installed=tuple(installed), version=VERSION, middlewares=self._middlewares,
+            run_seen=self.run_seen,
         )  # fmt: skip
         fields: dict[str, Any] = encode(hello)
         return {"role": "host", **fields}
@@ -210,7 +212,11 @@ class HostLink:
         if welcome.epoch < self.epoch_seen:
             text = f"scheduler epoch {welcome.epoch} is older than {self.epoch_seen}, seen before"
             raise AppError(ErrorCode.CONFLICT, text)
-        self.epoch_seen = welcome.epoch
+        if welcome.epoch == self.epoch_seen and welcome.run != self.run_seen:
+            text = f"another scheduler has epoch {welcome.epoch} too: one of them runs on a copy of"
+            text += " the other's state folder; stop it"
+            raise AppError(ErrorCode.CONFLICT, text)
+        self.epoch_seen, self.run_seen = welcome.epoch, welcome.run
         self._last_fence = max((install.fence for install in welcome.installs), default=0)
         if not self._registered.is_set():
             self._registered.set()

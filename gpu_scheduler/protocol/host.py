@@ -98,6 +98,7 @@ class HostHello:
     version: int
     #: What its gateway serves besides the built-in plane, and `builtin` itself where it has one.
     middlewares: tuple[str, ...] = ()
+    run_seen: str = ""  #: whose epoch that was, as `HostWelcome.run`
 
     def __post_init__(self) -> None:
         if len(self.middlewares) > MIDDLEWARES_MAX:
@@ -107,6 +108,7 @@ class HostHello:
         named("host", self.host)
         named("incarnation", self.incarnation)
         named("gateway", self.gateway)
+        named("run_seen", self.run_seen or None)
         if self.gateway is not None:
             parse_address(self.gateway)
         if self.epoch_seen < 0:
@@ -121,10 +123,14 @@ def _limited(devices: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWelcome:
-    """The full state: what is not in `installs` the host cuts. A host refuses a lower epoch."""
+    """The full state: what is not in `installs` the host cuts.
+
+    A host refuses a lower epoch, and the epoch it knows from another run: that is a copy's.
+    """
 
     epoch: int
     installs: tuple[Install, ...]
+    run: str = ""  #: random, of one run of the scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -305,6 +305,24 @@ async def test_a_lower_epoch_is_refused() -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_same_epoch_of_another_run_is_refused() -> None:
+    def script(peer: Peer, message: dict[str, Any]) -> None:
+        if message["op"] == "hello":
+            run = "first" if peer.connections == 1 else "copy"
+            peer.send(id=message["id"], ok={"epoch": 7, "installs": [], "run": run})
+        else:
+            friendly(peer, message)
+
+    host = Host()
+    async with serving(script) as peer, host.link(peer.address) as link:
+        await link.registered()
+        peer.drop()
+        await until(lambda: peer.connections >= 3)
+        assert peer.heard[-1]["run_seen"] == link.run_seen == "first"
+        assert not link.connected
+
+
+@pytest.mark.asyncio
 async def test_an_install_out_of_order_brings_the_full_state() -> None:
     host = Host()
     async with serving(friendly) as peer, host.link(peer.address) as link:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -366,6 +367,32 @@ async def test_a_refused_host_may_not_go_on(programs: Any) -> None:
             assert not refused.connected
         hosts = (await client.inventory()).hosts
         assert [host.host for host in hosts] == ["gpu-a"]
+
+
+@pytest.mark.asyncio
+async def test_two_daemons_on_copies_of_one_folder_do_not_both_get_a_host(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_daemon(DaemonSettings(state=tmp_path / "a", budget=BUDGET)):
+        pass
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    host = Host("gpu-a", 1)
+    async with (
+        running_daemon(DaemonSettings(state=tmp_path / "b", budget=BUDGET)) as copy,
+        SchedulerClient(copy.socket, budget=BUDGET) as client,
+    ):
+        async with running_daemon(DaemonSettings(state=tmp_path / "a", budget=BUDGET)) as first:
+            assert first.epoch == copy.epoch
+            async with host.link(first.socket) as link:
+                await link.registered()
+                seen = link.epoch_seen, link.run_seen
+        link = host.link(copy.socket)
+        link.epoch_seen, link.run_seen = seen
+        async with asyncio.timeout(60), link:
+            while "copy of the other's state folder" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not link.connected
+        assert (await client.inventory()).hosts == ()
 
 
 @pytest.mark.asyncio

@@ -117,6 +117,15 @@ def test_full_state_says_what_is_left_of_connect_by(one):
     assert welcome.installs[0].connect_by_s == one.budget.connect_by_s - 50.0
 
 
+def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one, code):
+    """Two daemons on copies of one state folder have the same epoch, and different runs."""
+    state = one.machine.state
+    assert one.host("h1", *one.hosts["h1"], epoch_seen=state.epoch, run_seen=state.run)
+    refused = one.host("h1", *one.hosts["h1"], epoch_seen=state.epoch, run_seen="another")
+    assert refused.code is code.CONFLICT
+    assert "copy of the other's state folder" in refused.message
+
+
 def test_a_host_that_saw_a_later_epoch_is_refused(one, code):
     refused = one.host("h1", *one.hosts["h1"], epoch_seen=2)
     assert refused.code is code.CONFLICT

@@ -45,6 +45,9 @@ def job_of(holder: str) -> JobOwner | None:
         "j-gone": JobOwner("revoked/s", "lab"),
         "j-orphan": JobOwner(None, "lab"),
         "j-ended": JobOwner(None, None),
+        "j-left": JobOwner(None, "lab", "a"),
+        "j-left-lab": JobOwner(None, "lab", "lab1"),
+        "j-left-gone": JobOwner(None, "lab", "revoked"),
         "j-old": JobOwner("session-1", None),
     }.get(holder)
 
@@ -268,13 +271,34 @@ def test_a_job_of_no_owner_is_everybodys_but_another_tenants(path: Path) -> None
     lab = added(path, "lab1", Role.REQUESTER, tenant="lab")
     other = added(path, "x", Role.REQUESTER, tenant="other")
     gate = Gate(path, nobody, job_of)
-    for job in ("j-orphan", "j-gone"):
+    for job in ("j-orphan", "j-gone", "j-left-gone"):
         for key in (a, lab, operator):
             may_all(gate, key, acts(job) | takes(job, "lab"))
         ops = acts(job) | takes(job, "other")
         may_none(gate, other, ops, f"tenant 'other' only; job {job} is of 'lab'")
     for job in ("j-ended", "j-old", "j-unknown"):
         may_all(gate, other, acts(job) | takes(job, "other"))
+
+
+def test_a_job_without_an_owner_stays_its_first_keys(path: Path) -> None:
+    """Not anybody's to take, reopen or end, but for its tenant's other keys and operators."""
+    a, b, operator = (
+        added(path, name, role)
+        for name, role in (("a", Role.REQUESTER), ("b", Role.REQUESTER), ("o", Role.OPERATOR))
+    )
+    lab2 = added(path, "lab2", Role.REQUESTER, tenant="lab")
+    added(path, "lab1", Role.REQUESTER, tenant="lab")
+    gate = Gate(path, nobody, job_of)
+    for key in (a, operator):
+        may_all(gate, key, acts("j-left") | takes("j-left", "lab"))
+    for key in (b, lab2):
+        may_none(gate, key, acts("j-left") | takes("j-left", "lab"), "j-left belongs to key 'a'")
+    for key in (lab2, operator):
+        may_all(gate, key, acts("j-left-lab") | takes("j-left-lab", "lab"))
+    may_none(gate, b, takes("j-left-lab", "lab"), "belongs to key 'lab1'")
+    assert gate.foreign_to(gate.caller(a)) == ("b", "o", "lab2", "lab1")
+    assert gate.foreign_to(gate.caller(lab2)) == ("a", "b", "o")
+    assert gate.foreign_to(gate.caller(operator)) == ()
 
 
 def touched(path: Path) -> None:
