@@ -186,7 +186,7 @@ async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | 
                 access=upstream.access,
                 middlewares=("builtin", *settings.middlewares),
             ) as link:
-                host.daemon.link = link
+                host.daemon.link, host.daemon.memory = link, probe
                 await _until_stopped(stop, host, link, ready_file)
                 await host.daemon.close()  # while the link can still tell of it
                 host.daemon.link = None

@@ -24,6 +24,7 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.pool import Worker, WorkerPool
 from remote_gpu.host.ports import LeasePorts
+from remote_gpu.host.remains import LOOK_S, MemoryProbe, held_memory
 from remote_gpu.host.turns import Turns
 from remote_gpu.host.variables import worker_variables
 from remote_gpu.wire.errors import Refusal, Refused
@@ -90,6 +91,7 @@ class HostDaemon:
         self.doors: Doors | None = None
         self.ports: LeasePorts | None = None
         self.link: Link | None = None
+        self.memory: MemoryProbe | None = None  #: what tells whether a card is clean
 
     def now_s(self) -> float:
         """The machine's monotonic clock, shared with the lease log."""
@@ -226,6 +228,7 @@ class HostDaemon:
             await self._end(lease, worker)
         if server is not None:
             await self._end(lease, server)
+        await self._clean(lease)
         self.apply(self.table.gone(lease))
 
     async def _end(self, lease: LeaseId, process: Doomed) -> None:
@@ -240,12 +243,30 @@ class HostDaemon:
         """
         detail = f"process {process.pid} of lease {lease} cannot be killed"
         logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
-        fault = Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail=detail)
-        self._faults[lease] = dict.fromkeys(self.table.devices_of(lease), fault)
-        self.apply(self.table.stuck(lease, detail))
+        self._suspect(lease, dict.fromkeys(self.table.devices_of(lease), detail), Symptom.HUNG)
         await process.gone
         logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": process.pid})
         del self._faults[lease]
+
+    async def _clean(self, lease: LeaseId) -> None:
+        """Wait until the lease's cards are free of its memory; SUSPECT when that takes long."""
+        if self.memory is None:
+            return
+        deadline_s = self.now_s() + self._budget.worker_cut_s
+        while held := await held_memory(self.memory, self.table, lease):
+            if self.now_s() >= deadline_s and lease not in self._faults:
+                logger.error("memory held", extra={"event": "memory_held", "lease": lease})
+                self._suspect(lease, held, Symptom.MEMORY_HELD)
+            await asyncio.sleep(LOOK_S)
+        self._faults.pop(lease, None)
+
+    def _suspect(self, lease: LeaseId, why: Mapping[DeviceId, str], symptom: Symptom) -> None:
+        """These devices get nothing new; who waits for the lease's shares is told."""
+        self._faults[lease] = {
+            device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
+            for device, detail in why.items()
+        }
+        self.apply(self.table.stuck(lease, next(iter(why.values()), "")))
 
     # --- the gateway's needs
 

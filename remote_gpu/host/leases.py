@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason, Hold, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -236,10 +236,11 @@ class LeaseTable:
             del self._entries[lease]
         return [self._step(entry, StepKind.CUT), *self._place()]
 
-    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
-        """The devices of a lease that is here, over or not."""
+    def devices_of(self, lease: LeaseId, kind: DeviceKind | None = None) -> tuple[DeviceId, ...]:
+        """The devices, of one kind, of a lease that is here, over or not."""
         entry = self._entries.get(lease)
-        return () if entry is None else tuple(share.device for share in entry.install.shares)
+        shares = () if entry is None else entry.install.shares
+        return tuple(share.device for share in shares if kind in (None, share.kind))
 
     def stuck(self, lease: LeaseId, detail: str) -> list[Step]:
         """Its worker cannot be killed: what waits for its shares waits for nothing, and ends."""

@@ -104,10 +104,12 @@ class HostProbe:
         self._offer = offer
         self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
         self._indices: dict[DeviceId, int] = {}
+        self._looking = asyncio.Lock()  # a driver's process answers one question at a time
 
     async def devices(self) -> tuple[Device, ...]:
         """All devices, with an index of their own on this host."""
-        found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
+        async with self._looking:
+            found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
         every = [device for devices in found for device in devices]
         for device in every:
             self._indices.setdefault(device.id, len(self._indices))
@@ -115,9 +117,15 @@ class HostProbe:
         return numbered if self._offer is None else await self._offer.added_to(numbered)
 
     async def usage(self) -> tuple[Usage, ...]:
-        """The figures of all that answer."""
+        """The figures of all that answer, as at the newest `devices`."""
         found = await asyncio.gather(*(probe.usage() for probe in self._probes))
         return tuple(usage for usages in found for usage in usages)
+
+    async def used_mib(self, device: DeviceId) -> int | None:
+        """Memory in use on a device now; None when its driver does not tell."""
+        await self.devices()
+        figures = {one.device: one.memory_used_mib for one in await self.usage()}
+        return figures.get(device)
 
     async def close(self) -> None:
         """Close all."""

@@ -1,11 +1,14 @@
-"""A worker that cannot be killed: its devices are SUSPECT until it is gone."""
+"""The end of a lease that is not clean: its devices are SUSPECT until nothing of it is left."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,9 +36,9 @@ from remote_gpu.host.turns import Turns
 D0 = DeviceId("d0")
 
 
-def install(number: int) -> Install:
+def install(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
     share = Share(
-        host=HostId("h"), device=D0, index=0, kind=DeviceKind.CPU, model="cpu", memory_mib=600,
+        host=HostId("h"), device=D0, index=0, kind=kind, model="m", memory_mib=600,
         compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
     )  # fmt: skip
     return Install(
@@ -94,3 +97,48 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
         process.communicate()
     log.close()
     theirs.close()
+
+
+async def seen(ready: Callable[[], bool]) -> None:
+    """Poll: not everything that changes wakes who waits."""
+    async with asyncio.timeout(60):
+        for pause_s in itertools.repeat(0.01):
+            if ready():
+                return
+            await asyncio.sleep(pause_s)
+
+
+class Card:
+    """The driver's figure, as a test says."""
+
+    used_mib_now: int | None = None
+
+    async def used_mib(self, device: DeviceId) -> int | None:
+        assert device == D0
+        return self.used_mib_now
+
+
+@pytest.mark.asyncio
+async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> None:
+    log, budget = LeaseLog(tmp_path / "leases.jsonl"), Budget().scaled(0.001)
+    async with Nursery("test") as nursery:
+        pool = WorkerPool({}, tmp_path, (), (), budget, nursery)
+        daemon = HostDaemon(LeaseTable({D0: 2000}, 30.0), pool, Turns({}), log, budget, nursery)
+        daemon.link, daemon.memory = told, card = Told(), Card()
+        for number in range(1, 5):
+            daemon.install(install(number, DeviceKind.CUDA))  # three fit, the fourth waits
+        card.used_mib_now = 2 * (600 + 512) + 512  # more than two leases with their processes need
+        daemon.end(LeaseId("l1"), 1, EndReason.REVOKED)
+        await seen(lambda: bool(daemon.faults()))
+        fault = daemon.faults()[D0]
+        assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.MEMORY_HELD)
+        assert fault.detail == "2736 MiB in use after the end of lease l1"
+        assert (told.closed, told.cuts) == ([], []), "what is not clean is not cut; l4 waits"
+        card.used_mib_now = 2 * (600 + 512)
+        await seen(lambda: "l1" in told.cuts)
+        assert daemon.faults() == {}
+        assert daemon.table.find("l4").occupying
+        card.used_mib_now = None  # a driver that does not tell, as OpenCL's, keeps nobody waiting
+        daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
+        await seen(lambda: "l2" in told.cuts)
+    log.close()
