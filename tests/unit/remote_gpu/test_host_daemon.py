@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ class Card:
 
 @pytest.mark.asyncio
 async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> None:
-    log, budget = LeaseLog(tmp_path / "leases.jsonl"), Budget().scaled(0.001)
+    log, budget = LeaseLog(tmp_path / "leases.jsonl"), replace(Budget(), worker_cut_s=0.01)
     async with Nursery("test") as nursery:
         pool = WorkerPool({}, tmp_path, (), (), budget, nursery)
         daemon = HostDaemon(LeaseTable({D0: 2000}, 30.0), pool, Turns({}), log, budget, nursery)
