@@ -89,7 +89,7 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
 def _say_head(known: Known) -> None:
     import time
 
-    from orchgpu.cli.waiting import told_pause, told_waiting
+    from orchgpu.cli.waiting import in_lines, told_pause, told_waiting
 
     function = known.function.name if known.function else "function unknown"
     used, most = known.attempt - known.first_attempt + 1, ""
@@ -98,7 +98,7 @@ def _say_head(known: Known) -> None:
     click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {known.attempt}{most}")
     scheduled = known.scheduled
     if scheduled and scheduled.waits:
-        click.echo(told_waiting(scheduled.waits, scheduled.others))
+        click.echo(in_lines(told_waiting(scheduled.waits, scheduled.others)))
     elif scheduled and (pause := told_pause(scheduled.record, time.time())):
         click.echo(pause)
     if scheduled and scheduled.ends_in_s is not None:

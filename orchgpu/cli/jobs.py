@@ -49,13 +49,19 @@ def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
     ]  # fmt: skip
     head = ("JOB", "FUNCTION", "STATE", "REASON", "ATTEMPT", "SINCE", "INPUT")
     say_table(head, rows, empty="no jobs in the last hour")
-    for entry in found:
-        if entry["why"]:
-            click.echo(f"{entry['job_id']} waits: {entry['why']}")
-    for function, count in queued.items():
-        click.echo(f"{function}: {count} more in its queue, not received yet")
+    _say_waits(found, queued)
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
         click.echo(f"{function}: {note}")
+
+
+def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
+    from orchgpu.cli.waiting import in_lines
+
+    for entry in found:
+        if entry["why"]:
+            click.echo(f"{entry['job_id']} waits: {in_lines(entry['why'])}")
+    for function, count in queued.items():
+        click.echo(f"{function}: {count} more in its queue, not received yet")
 
 
 def with_notes(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, int]]:

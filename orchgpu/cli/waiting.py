@@ -25,6 +25,7 @@ _LENT = frozenset({
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
+_IN_ITS_WAY = ". In its way: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,12 @@ def told_waiting(why: Explanation, others: Sequence[InTheWay]) -> str:
         return why.sentence
     named = "; ".join(one.text for one in others[:_NAMED_MAX])
     more = f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
-    return f"{why.sentence}. In its way: {named}{more}"
+    return f"{why.sentence}{_IN_ITS_WAY}{named}{more}"
+
+
+def in_lines(told: str) -> str:
+    """The same with the leases on a line of their own."""
+    return told.replace(_IN_ITS_WAY, "\n  in its way: ")
 
 
 def told_pause(record: Record, now_s: float) -> str:
