@@ -40,11 +40,21 @@ class Host:
         self._attempts = itertools.count(1)
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
         self._scheduler = str(scheduler["socket"])
-        self._daemon(
+        host = self._daemon(
             "remote_gpu.host", "--host-id", "bench", "--scheduler", self._scheduler,
             "--state", str(folder / "h"), "--cpus", str(core), "--memory-mib", "1024", "--no-nvml",
             *options,
         )  # fmt: skip
+        self._pid = int(str(host["pid"]))
+
+    def computed_s(self) -> dict[int, float]:
+        """Processor seconds of every worker (gpud's grandchildren) so far, by its pid."""
+        parents = _parents()
+        return {
+            pid: sum(_processor_s(task) for task in Path(f"/proc/{pid}/task").iterdir())
+            for pid, spawner in parents.items()
+            if parents.get(spawner) == self._pid
+        }
 
     def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
         """A lease with its session open; both end with the stack at the latest."""
@@ -76,3 +86,18 @@ class Host:
             time.sleep(0.02)
         found: dict[str, object] = json.loads(ready.read_text())
         return found
+
+
+def _parents() -> dict[int, int]:
+    """Of every process: its parent's pid. Fields are counted behind the name, which may be odd."""
+    found: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            found[int(folder.name)] = int(fields[1])
+    return found
+
+
+def _processor_s(task: Path) -> float:
+    """Of one thread, to the nanosecond (`stat` counts in hundredths of a second)."""
+    return int((task / "schedstat").read_text().split()[0]) / 1e9
