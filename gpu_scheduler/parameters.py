@@ -104,6 +104,8 @@ class Parameters:
 
     def quota(self, tenant: str) -> Quota:
         """What limits this tenant."""
+        if not self.quotas:
+            return NO_QUOTA
         return self.quotas.get(tenant) or self.quotas.get(EVERYBODY, NO_QUOTA)
 
     def weight(self, tenant: str) -> float:
