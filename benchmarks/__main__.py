@@ -30,7 +30,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.recovery": (),
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.operations": (),
-    "remote_gpu.sharing": ("--seconds", "10"),
+    "remote_gpu.sharing": ("--seconds", "20"),
     "remote_gpu.sequence_search": (),
 }
 LIMIT_S = 900.0  #: one benchmark; it hangs if it takes longer
