@@ -48,8 +48,6 @@ functions:
 """
 #: Written anew from the structure of SCAR's own examples.
 SHAPES = sorted((Path(__file__).parents[1] / "unit" / "fdl" / "shapes").glob("*.yaml"))
-SOME = ("audio-video-workflow", "two-providers", "run-script-and-bucket", "paper-figure-4")
-ALL = tuple(path.stem for path in SHAPES)
 PROGRAMS = {"moto": "orchgpu.local.moto", "embedded": "local_cloud.server"}
 
 
@@ -288,7 +286,7 @@ class _Cut(Exception):
     pass
 
 
-@pytest.mark.parametrize("after", [1, 8, 14])
+@pytest.mark.parametrize("after", [8])  # every step: tests/unit/fdl/test_plan.py
 def test_a_deploy_killed_after_any_step_is_taken_up(bench: Bench, after: int) -> None:
     file = bench.write(FDL, f"cut{after}")
     cloud = bench.cloud()
@@ -330,7 +328,7 @@ def test_jobs_say_that_an_image_is_not_used(bench: Bench, monkeypatch: pytest.Mo
     file = bench.write(FDL.replace("init_script", image), "painted")
     bench.run("deploy", file)
     monkeypatch.setenv("AWS_ENDPOINT_URL", bench.endpoint)
-    jobs = with_notes([{"function": "painted"}, {"function": "gone"}, {"function": None}])
+    jobs, _ = with_notes([{"function": "painted"}, {"function": "gone"}, {"function": None}])
     said = "image grycap/y is not used here: the script runs on this machine's files"
     assert [job["note"] for job in jobs] == [said, None, None]
     bench.run("rm", file)
@@ -454,13 +452,10 @@ def test_what_is_staged_expires_beside_foreign_rules(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
-@pytest.mark.parametrize("names", [SOME, pytest.param(ALL, marks=pytest.mark.soak)], ids=len)
-def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(
-    bench: Bench, names: tuple[str, ...]
-) -> None:
+def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(bench: Bench) -> None:
     (bench.folder / "script.sh").write_text("#!/bin/sh\n")
     cloud = bench.cloud()
-    for shape in [path for path in SHAPES if path.stem in names]:
+    for shape in SHAPES:
         file = bench.folder / shape.name
         layer = "\n      - arn:aws:lambda:us-east-1:123456789012:layer:tools:1"
         file.write_text(shape.read_text().replace(layer, " []"))  # Lambda asks for real layers

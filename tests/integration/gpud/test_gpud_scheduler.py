@@ -229,10 +229,9 @@ async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: Sy
 
     def work_on_both(connection: dict[str, Any]) -> list[bytes]:
         with Session.open(connection, 30) as session:
-            found = []
-            for index in range(2):
-                with connect(session.environment())[index] as device:
-                    found.append(bytes(device.op("noop", bytes([index])).buffers[0]))
+            with connect(session.environment()) as devices:
+                assert len(devices) == 2
+                found = [bytes(d.op("noop", bytes([n])).buffers[0]) for n, d in enumerate(devices)]
             session.give_back()
             assert session.alive
             return found
