@@ -1,0 +1,94 @@
+"""A program over the stand-in driver (`cuda_driver.c`), which a process must find before its first
+call; prints "right" when all of it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from remote_gpu.wire.errors import OpFailed
+from remote_gpu.wire.graphs import Scalar, Shared
+from remote_gpu.worker.backends import staging
+from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
+from remote_gpu.worker.quota import Quota
+
+N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
+
+
+def code_of(call) -> str:
+    try:
+        call()
+    except OpFailed as error:
+        return f"{error.code}: {error.message}"
+    return "no error"
+
+
+def check_memory(backend: CudaBackend) -> None:
+    quota = Quota(1 << 40)
+    x, y = backend.allocate(quota, 4 * N), backend.allocate(quota, 4 * N)
+    assert not np.frombuffer(y.read(), np.uint8).any(), "what the last one left is seen"
+    data = np.arange(N, dtype=np.float32)
+    x.write(memoryview(data).cast("B"))
+    kernel = backend.build("").kernel("scale", [y, x, Scalar("float", 2.0)])
+    kernel.enqueue((N,), (1,))
+    assert (np.frombuffer(y.read(), np.float32) == 2 * data).all()
+    assert code_of(lambda: backend.allocate(quota, 1 << 30)).startswith("ENOMEM")
+    assert quota.used_bytes == 8 * N
+    x.close()
+    y.close()
+    assert quota.used_bytes == 0
+
+
+def check_launches(backend: CudaBackend) -> None:
+    program, memory = backend.build(""), backend.allocate(Quota(), 64)
+    sums = program.kernel("group_sum", [memory, memory, Shared(40), Shared(60_000)])
+    sums.enqueue((8, 6), (4, 3))
+    too_much = code_of(lambda: program.kernel("group_sum", [memory, memory, Shared(200_000)]))
+    assert too_much.startswith("EINVAL: kernel 'group_sum' cannot be launched"), too_much
+    wide = code_of(lambda: sums.enqueue((2048,), (2048,)))
+    assert wide.startswith("EINVAL: kernel 'group_sum' cannot be launched"), wide
+
+
+def check_lost(backend: CudaBackend, ended: list[str]) -> None:
+    backend.build("").kernel("wild", []).enqueue((1,), (1,))
+    assert code_of(backend.finish).startswith("EIO: the device failed: CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert ended == []
+    assert code_of(backend.finish).startswith("EIO")
+    assert ended == ["ended"]
+
+
+def check_choice() -> None:
+    """The device that was lent is the one that is opened."""
+    for visible, words in (
+        ("GPU-2", "ENODEV: GPU-1 is not among the devices of this process"),
+        ("GPU-2,GPU-1", "ENODEV: the NVIDIA driver does not show GPU-1: CUDA_ERROR_INVALID_VALUE"),
+        ("GPU-1", "no error"),
+    ):
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+        assert (found := code_of(lambda: open_cuda("GPU-1"))) == words, found
+    os.environ["FAKE_CUDA_NO_DEVICE"] = "1"
+    words = "ENODEV: the NVIDIA driver has no device: CUDA_ERROR_NO_DEVICE"
+    assert (found := code_of(lambda: open_cuda("GPU-1"))) == words, found
+
+
+def main() -> None:
+    """Everything; an assertion says what was wrong."""
+    image = b"\x7fELF, as far as the stand-in looks"
+    backend = open_cuda("", None, lambda source, architecture, cache: image)
+    assert backend.implementation == "cuda: sm_90, Stand-in", backend.implementation
+    check_memory(backend)
+    check_launches(backend)
+    ended: list[str] = []
+    backend._on_lost = lambda: ended.append("ended")
+    check_lost(backend, ended)
+    check_choice()
+    print("right")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
