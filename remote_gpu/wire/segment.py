@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from remote_gpu.wire.errors import WireError
 
 #: Of one slot: small enough to stay in a core's cache between the two copies.
-SLOT_BYTES = 1 << 20
+SLOT_BYTES = 1 << 19
 _SLOTS = 4  #: of one direction: one is filled, one is emptied, two absorb the waking up
 SEGMENT_BYTES = 2 * _SLOTS * SLOT_BYTES
 #: Below this a payload goes through the connection like everything else.

@@ -2,7 +2,7 @@
 
 The memory is the worker's, of one fixed size, and sealed: a client that could shrink it could kill
 the worker by a page that is gone. It is not counted in the quota, as the kernel's buffers of a
-connection are not: 8 MiB for a lane that ever had a large payload.
+connection are not: 4 MiB for a lane that ever had a large payload.
 """
 
 from __future__ import annotations
