@@ -51,7 +51,7 @@ def calls(draw):
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(calls())
 def test_a_wrong_call_is_named_and_costs_no_memory(runner, call) -> None:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import OpFailed
@@ -117,6 +117,7 @@ def test_places_take_plain_words() -> None:
             program.filled(words)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.text(st.characters(codec="utf-8"), max_size=200)
     | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n"])
