@@ -437,3 +437,59 @@ def test_never_too_many_turns_and_nobody_starves(tenants, width) -> None:
         bound_s = (SLICE_S + GRACE_S + LINGER_S + caller.op_s) * total / caller.guarantee_pct
         bound_s += (len(callers) + 2) * (SLICE_S + GRACE_S + LINGER_S)
         assert caller.longest_wait_s <= bound_s
+
+
+STEP = st.tuples(
+    st.sampled_from(["ask", "done", "wake", "leave", "resize"]),
+    st.integers(0, 3),  # lease
+    st.sampled_from([0.0, 0.0003, 0.004, 0.013, 0.2]),  # since the step before
+)
+
+
+@given(st.lists(STEP, max_size=60), st.integers(1, 2))
+@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_any_order_of_events_keeps_the_table_consistent(steps, width) -> None:
+    """Tokens are given once, never too many, and nobody waits beside an idle device."""
+    table, now_s, tickets = TimeSlices(width), 0.0, itertools.count(1)
+    names = [LeaseId(str(number)) for number in range(4)]
+    waiting: dict[LeaseId, list[int]] = {name: [] for name in names}
+    running: dict[LeaseId, list[int]] = {name: [] for name in names}
+    paused: set[LeaseId] = set()
+    for name in names:
+        table.join(name, 20, 100)
+    for what, number, later_s in steps:
+        name, now_s = names[number], now_s + later_s
+        match what:
+            case "ask":
+                waiting[name].append(next(tickets))
+                changes = table.ask(name, waiting[name][-1], now_s)
+            case "done" if running[name]:
+                changes = table.done(name, running[name].pop(), now_s)
+            case "leave":
+                changes = table.leave(name, now_s)
+                waiting[name], running[name] = [], []
+                paused.discard(name)
+                table.join(name, 20, 100)
+            case "resize":
+                table.join(name, 40, 100)
+                changes = table.wake(now_s)
+            case _:
+                changes = table.wake(now_s)
+        for change in changes:
+            match change:
+                case Begin():
+                    assert change.lease not in paused
+                    waiting[change.lease].remove(change.ticket)
+                    running[change.lease].append(change.ticket)
+                case Pause():
+                    assert running[change.lease]
+                    assert change.lease not in paused
+                    paused.add(change.lease)
+                case Resume():
+                    paused.remove(change.lease)
+        used = sum(len(running[name]) for name in names if name not in paused)
+        assert used <= 2 * width - 1  # who was stopped goes on with all of its tokens
+        assert used >= width or not any(waiting.values())
+        assert used >= width or not paused
+        wake_s = table.next_wake_s()
+        assert wake_s is None or wake_s > now_s
