@@ -139,17 +139,3 @@ def test_any_graph_gets_an_answer_and_the_lane_goes_on(lane: Any, mutation: Any,
     except (OpFailed, ValueError) as error:
         assert getattr(error, "code", "EINVAL") in ("EINVAL", "ENOENT", "ENOMEM", "E2BIG")  # noqa: PT017
     assert lane.op("noop").values == {}
-
-
-def test_a_source_that_is_no_text_and_one_that_never_ends_its_macros(lane: Any) -> None:
-    bomb = "#define A0 1\n" + "".join(f"#define A{i + 1} (A{i}+A{i})\n" for i in range(12))
-    for source, words in (
-        (f"{bomb}__kernel void scale(__global float *x, float k) {{ y = A9; }}", "y"),
-        ("\0", "unexpected"),
-    ):
-        graph = Graph(source)
-        graph.launch("scale", (16,), (4,), graph.inout("x", 64), 3.0)
-        with pytest.raises(OpFailed, match=f"EINVAL: .*{words}"):
-            lane.run(graph, x=bytes(64))
-    check = lane.run(scaled(), x=np.ones(16, np.float32))
-    assert np.frombuffer(check["x"], np.float32).tolist() == [3.0] * 16
