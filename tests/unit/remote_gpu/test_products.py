@@ -39,7 +39,7 @@ def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
 
 @pytest.mark.parametrize("name", ["opencl-naive", "opencl-tiled", "opencl-blocked"])
 def test_any_shape_is_right(context, name) -> None:
-    for m, n, k in ((64, 32, 16), (1, 1, 1), (17, 33, 5), (17, 33, 5)):
+    for m, n, k in ((64, 32, 16), (1, 1, 1), (70, 9, 21), (17, 33, 5), (17, 33, 5)):
         multiply(context, name, m, n, k)
 
 
