@@ -233,7 +233,8 @@ LAMBDA = Block(
                 short="module.function",
             ),
             about="A Python function beside this file, called with one `lambda_functions.work.Work`"
-            " for each input, instead of a script.",
+            " for each input, instead of a script; with `completion: object` Lambda's own handler,"
+            " called with event and context.",
         ),
         "run_script": Key(
             reader=_FILE, about="SCAR sends it with each `scar run`.",

@@ -1,6 +1,8 @@
 """`orchgpu fdl validate` and what the deploy commands refuse before they speak to any cloud."""
 
 import json
+import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,3 +100,18 @@ def test_one_deploy_has_one_region(folder: Path) -> None:
 
 def test_the_schema_is_json() -> None:
     assert json.loads(run(["fdl", "schema"]).stdout)["type"] == "object"
+
+
+def test_what_travels_can_be_put_into_an_image(folder: Path) -> None:
+    one = "{lambda: {name: %s, init_script: run.sh, input: [{path: %s-in}]}}"
+    both = ", ".join(one % (name, name) for name in ("aaa", "bbb"))
+    (folder / "two.yaml").write_text(f"functions: {{aws: [{both}]}}")
+    run(["package", "two.yaml", "aaa", "--out", "task"])
+    assert os.access("task/script/run.sh", os.X_OK)
+    assert Path("task/lambda_functions/gpu_runner/handler.py").is_file()
+    run(["package", "two.yaml", "bbb", "--out", "b.zip"])
+    assert zipfile.is_zipfile("b.zip")
+    several = run(["package", "two.yaml", "--out", "x"], 2)
+    assert "say which (aaa, bbb)" in several.stderr
+    run(["package", "two.yaml", "ccc", "--out", "x"], 3)
+    run(["package", "two.yaml", "aaa", "--out", "task"], 2)  # it is there already

@@ -1,0 +1,138 @@
+"""Revisions and locks over as much of S3 as they use: numbers, what is kept, who may go on."""
+
+import io
+import json
+import time
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from fdl.desired import Code, desired
+from fdl.parse import parse
+from fdl.plan import Plan
+from fdl.resources import Place
+from orchgpu.deploy import aws_revisions
+from orchgpu.deploy.aws_revisions import Locks, Revisions
+from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
+
+PLACE = Place(account="000000000000", region="us-east-1", local=True)
+TEXT = "functions: {aws: [{lambda: {name: f, init_script: a.sh, output: [{path: out}]}, gpu: {}, job: {input: {path: inn}}}]}"  # noqa: E501
+
+
+class Bucket:
+    """One bucket of S3 with conditional writes."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, **conditions: str) -> None:  # noqa: N803
+        standing = self.bodies.get(Key)
+        taken = "IfNoneMatch" in conditions and standing is not None
+        other = "IfMatch" in conditions and conditions["IfMatch"] != self._etag(Key)
+        if taken or other:
+            raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "PutObject")
+        self.bodies[Key] = Body
+
+    def get_object(self, *, Key: str, **_: str) -> dict[str, Any]:  # noqa: N803
+        if Key not in self.bodies:
+            raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
+        return {"Body": io.BytesIO(self.bodies[Key]), "ETag": self._etag(Key)}
+
+    def delete_object(self, *, Key: str, **_: str) -> None:  # noqa: N803
+        self.bodies.pop(Key, None)
+
+    def get_paginator(self, _: str) -> "Bucket":
+        return self
+
+    def paginate(self, *, Prefix: str, **_: str) -> list[dict[str, Any]]:  # noqa: N803
+        return [{"Contents": [{"Key": k} for k in self.bodies if k.startswith(Prefix)]}]
+
+    def _etag(self, key: str) -> str:
+        return str(hash(self.bodies.get(key)))
+
+
+def revision(number: int = 1, sha256: str = "0" * 64) -> Revision:
+    (function,) = parse(TEXT).functions.aws
+    wanted = desired(function, PLACE, Code(sha256=sha256, size=1), Budget())
+    return revision_of(
+        wanted, number=number, at_s=5.0, note="", plan=Plan(), package=sha256
+    )  # fmt: skip
+
+
+def test_a_revision_comes_back_as_it_was() -> None:
+    revisions = Revisions(Bucket(), PLACE)
+    kept = revisions.write(revision(), b"zip")
+    (found,) = revisions.of("f")
+    assert found == kept == revision()
+    assert revisions.package(found) == b"zip"
+    (function,) = parse(TEXT).functions.aws
+    again = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
+    assert found.wanted().resources == again.resources
+    assert Revisions(Bucket(), PLACE).of("f") == ()
+
+
+def test_a_number_is_never_given_twice() -> None:
+    revisions = Revisions(Bucket(), PLACE)
+    numbers = [revisions.write(revision(1), None).number for _ in range(3)]
+    assert numbers == [1, 2, 3]
+
+
+def test_the_oldest_go_with_their_packages() -> None:
+    bucket = Bucket()
+    revisions = Revisions(bucket, PLACE)
+    for number in range(1, REVISIONS_KEPT + 3):
+        revisions.write(revision(number, sha256=f"{number:064d}"), b"zip")
+    kept = revisions.of("f")
+    assert [r.number for r in kept] == list(range(3, REVISIONS_KEPT + 3))
+    assert len([key for key in bucket.bodies if key.endswith(".zip")]) == REVISIONS_KEPT
+    revisions.forget("f")
+    assert bucket.bodies == {}
+
+
+def test_which_one_a_rollback_means() -> None:
+    kept = tuple(revision(number) for number in (4, 5, 6))
+    assert chosen("f", kept, None).number == 5
+    assert chosen("f", kept, 4).number == 4
+    for known, number, said in (
+        (kept, 9, "kept are 4, 5, 6"),
+        (kept[:1], None, "only one"),
+        ((), None, "none"),
+    ):
+        with pytest.raises(AppError, match=said) as caught:
+            chosen("f", known, number)
+        assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_a_lock_is_held_by_one_and_freed() -> None:
+    bucket = Bucket()
+    locks = Locks(bucket, PLACE)
+    with locks.held("inn"):
+        assert list(bucket.bodies) == ["locks/inn"]
+    with locks.held("inn"):
+        pass
+    assert bucket.bodies == {}
+
+
+def test_a_lock_of_a_deploy_that_died_runs_out() -> None:
+    bucket = Bucket()
+    bucket.bodies["locks/inn"] = json.dumps({"token": "dead", "until_s": time.time() - 1}).encode()
+    bucket.bodies["locks/out"] = b"nonsense"
+    with Locks(bucket, PLACE).held("inn"), Locks(bucket, PLACE).held("out"):
+        assert json.loads(bucket.bodies["locks/inn"])["token"] != "dead"
+    assert bucket.bodies == {}
+
+
+def test_a_lock_that_is_never_free_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aws_revisions, "_LOCK_TRIES", 2)
+    monkeypatch.setattr(aws_revisions, "_LOCK_POLL_S", 0.0)
+    locks = Locks(Bucket(), PLACE)
+    with (
+        locks.held("inn"),
+        pytest.raises(AppError, match="another deploy is changing inn") as caught,
+        locks.held("inn"),
+    ):
+        pass
+    assert caught.value.code is ErrorCode.CONFLICT
