@@ -11,6 +11,7 @@ from typing import cast
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
+from remote_gpu.worker.backends.cache import trim
 
 #: Kind of device → the extra of this package that its kernels need.
 _EXTRAS = {"cpu": "opencl", "opencl": "opencl", "cuda": "cuda"}
@@ -29,6 +30,8 @@ def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Back
     """
     if kind not in _EXTRAS:
         raise OpFailed(OpCode.ENOTSUP, f"there are no kernels for devices of kind {kind}")
+    if cache is not None:
+        trim(cache)
     try:
         if kind == "cuda":
             cuda = importlib.import_module("remote_gpu.worker.backends.cuda")

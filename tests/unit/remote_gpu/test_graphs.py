@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from remote_gpu.client import Graph, Local, OpFailed
 from remote_gpu.wire.graphs import Spec, content_id
+from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.operation import Context, load_registry
@@ -214,3 +215,14 @@ def test_the_oldest_contents_make_room(tmp_path) -> None:
     assert [fresh.find(name) is not None for name in names] == [False, False, True, True]
     with pytest.raises(OpFailed, match="E2BIG"):
         contents.put(content_id(bytes(251)), memoryview(bytes(251)))
+
+
+def test_compiled_kernels_have_a_limit(tmp_path) -> None:
+    folder = tmp_path / "compiled"
+    trim(folder)
+    (folder / "ab" / "cd").mkdir(parents=True)
+    (folder / "ab" / "cd" / "kernel.so").write_bytes(bytes(100))
+    trim(folder, 100)
+    assert (folder / "ab" / "cd" / "kernel.so").exists()
+    trim(folder, 99)
+    assert list(tmp_path.iterdir()) == []
