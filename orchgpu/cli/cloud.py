@@ -66,6 +66,11 @@ class JobCloud:
         self._region = region
         self._connections = connections  #: calls that may be made at once, by threads
 
+    @property
+    def local(self) -> bool:
+        """Whether it is not AWS itself."""
+        return bool(self._settings("s3").local)
+
     def function(self, name: str) -> Function:
         """The deployed function. Raises NOT_FOUND with what to do, INVALID for a plain function."""
         key = f"functions/{name}.json"
@@ -265,22 +270,19 @@ class JobCloud:
         return int(answer["Attributes"].get(name, 0))
 
     def identity(self) -> tuple[str, float | None]:
-        """As whom we are known, and by how much the cloud's clock is ahead, to a second.
+        """As whom we are known, and by how much the cloud's clock is ahead at least.
 
         STS answers everybody whose keys are good, whatever they may do. None: it does not say.
         """
         client = self._client("sts")
+        asked_s = time.time()
         try:
             with self._translated("sts:GetCallerIdentity"):
                 answer = client.get_caller_identity()
         finally:
             client.close()
         said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-        try:
-            ahead_s = parsedate_to_datetime(said).timestamp() - time.time() if said else None
-        except ValueError:
-            ahead_s = None
-        return str(answer["Arn"]), ahead_s
+        return str(answer["Arn"]), _ahead_s(said, asked_s, time.time())
 
     def missing(self, function: Function) -> list[str]:
         """What a deploy made for the function and is not there now, as `kind/name`."""
@@ -371,6 +373,19 @@ class JobCloud:
 def input_key(function: Function, file: Path) -> str:
     """Where a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
+
+
+def _ahead_s(said: str | None, asked_s: float, answered_s: float) -> float | None:
+    """How far a date of whole seconds lies outside of the time in which it was written."""
+    try:
+        began_s = parsedate_to_datetime(said).timestamp() if said else None
+    except ValueError:
+        return None
+    if began_s is None:
+        return None
+    if began_s > answered_s:
+        return began_s - answered_s
+    return min(0.0, began_s + 1.0 - asked_s)
 
 
 def _origin(function: Function, file: Path) -> dict[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.system import ailing
 
 if TYPE_CHECKING:
+    from gpu_scheduler.protocol.answers import HostView
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.core.function import Function
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 WRONG_STATUS = 1
 #: S3 refuses requests that are 15 minutes off; timelines are of no use long before.
 SKEW_S_MAX = 5.0
+#: Of one gateway; a network that needs longer is of no use for computing.
+DIAL_WITHIN_S = 3.0
 #: A canary on an idle system takes seconds; a busy one may need `--timeout`.
 CANARY_WITHIN_S = 120.0
 
@@ -88,7 +92,10 @@ def _checks(
         yield checked("local system", lambda: told_processes(system))
     yield checked("cloud", lambda: _cloud(cloud, names, functions))
     yield checked("clock", lambda: told_skew(cloud.identity()[1]))
-    yield checked("scheduler", lambda: _scheduler(scheduler))
+    hosts: list[HostView] = []
+    yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
+    if hosts:
+        yield checked("gateways", lambda: told_gateways(hosts, near=cloud.local))
     for function in functions:
         yield checked(f"function {function.name}", partial(_deployed, cloud, function))
     if canary is not None and functions:
@@ -132,9 +139,35 @@ def told_skew(ahead_s: float | None) -> str:
     return f"within {SKEW_S_MAX:g} s of the cloud's"
 
 
-def _scheduler(given: str | None) -> str:
+def told_gateways(hosts: Sequence[HostView], *, near: bool) -> str:
+    """How many hosts that are up let a connection in; devices are used through nothing else.
+
+    Raises UNAVAILABLE for those that do not, if functions run as near to them as we do.
+    """
+    doors = {host.host: host.gateway for host in hosts if host.state.value == "UP" and host.gateway}
+    closed = [f"{name} ({gateway})" for name, gateway in doors.items() if not _open(gateway)]
+    said = f"{len(doors) - len(closed)} of {len(doors)} can be reached"
+    if not near:
+        return f"{said} from here; functions reach them from their own network"
+    if closed:
+        message = f"{said}; not: {', '.join(closed)}"
+        raise AppError(ErrorCode.UNAVAILABLE, message)
+    return said
+
+
+def _open(gateway: str) -> bool:
+    address, _, port = gateway.rpartition(":")
+    try:
+        with socket.create_connection((address.strip("[]"), int(port)), timeout=DIAL_WITHIN_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _scheduler(given: str | None, hosts: list[HostView]) -> str:
     address = scheduler_address(given)
     inventory = ask(address, lambda client: client.inventory())
+    hosts += inventory.hosts
     up = [host for host in inventory.hosts if host.state.value == "UP"]
     devices = [view.device for host in up for view in host.devices]
     sound = [device for device in devices if device.health.value == "OK"]

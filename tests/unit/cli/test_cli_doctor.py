@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.doctor import checked, told_skew
+from corekit.ids import HostId
+from gpu_scheduler.model import HostState
+from gpu_scheduler.protocol.answers import HostView
+from orchgpu.cli.cloud import _ahead_s
+from orchgpu.cli.doctor import checked, told_gateways, told_skew
 from orchgpu.cli.main import _status_of
 
 
@@ -29,6 +34,19 @@ def test_a_clock_that_is_off_says_which_way(ahead_s: float, way: str) -> None:
     assert "not known" in told_skew(None)
 
 
+@pytest.mark.parametrize(
+    ("asked_s", "answered_s", "ahead_s"),
+    [(99.2, 100.5, 0.0), (100.9, 130.0, 0.0), (90.0, 95.0, 5.0), (111.0, 112.0, -10.0)],
+)
+def test_a_slow_answer_is_no_clock_that_is_off(
+    asked_s: float, answered_s: float, ahead_s: float
+) -> None:
+    said = "Thu, 01 Jan 1970 00:01:40 GMT"
+    assert _ahead_s(said, asked_s, answered_s) == pytest.approx(ahead_s)
+    assert _ahead_s("nonsense", 1.0, 2.0) is None
+    assert _ahead_s(None, 1.0, 2.0) is None
+
+
 def test_every_check_is_made_though_nothing_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +60,24 @@ def test_every_check_is_made_though_nothing_answers(
     said = json.loads(capsys.readouterr().out)
     assert [f["check"] for f in said["findings"]] == ["cloud", "clock", "scheduler"]
     assert not any(f["good"] for f in said["findings"])
+
+
+def host(name: str, gateway: str | None, state: HostState = HostState.UP) -> HostView:
+    return HostView(
+        host=HostId(name), state=state, gateway=gateway, incarnation="i", silent_s=0.0, devices=()
+    )
+
+
+def test_a_gateway_that_lets_nobody_in_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        port, nobodys = server.getsockname()[1], closed.getsockname()[1]
+        hosts = [host("a", f"127.0.0.1:{port}"), host("watched", None)]
+        assert told_gateways(hosts, near=True) == "1 of 1 can be reached"
+        hosts += [host("b", f"127.0.0.1:{nobodys}"), host("gone", "x:1", HostState.LOST)]
+        with pytest.raises(AppError, match=rf"1 of 2 can be reached; not: b \(127.0.0.1:{nobodys}"):
+            told_gateways(hosts, near=True)
+        assert "from here; functions reach them" in told_gateways(hosts, near=False)
 
 
 def test_a_canary_needs_one_function() -> None:
