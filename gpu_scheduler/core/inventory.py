@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import dataclass, field, replace
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, Make, Shape, make_of
-from gpu_scheduler.core.index import Index
+from gpu_scheduler.core.index import Devices, Index
 from gpu_scheduler.model import Device, HostState, Share, Usage
 from gpu_scheduler.versions import parse_version
 
@@ -45,6 +45,7 @@ class DeviceEntry:
     resident: tuple[str, ...] = ()
     usage: Usage | None = None
     shape: Shape | None = None  #: under which it is indexed
+    crowds: dict[int, Devices] = field(default_factory=dict)  #: of its make, by number of leases
 
 
 @dataclass(slots=True)
@@ -83,6 +84,8 @@ class Inventory:
         self.refused: dict[Question, int] = {}  #: on no one host then; `looser` at that moment
         self.ever: dict[Question, Any] = {}  #: about all known devices, whatever is lent
         self._warm: dict[str, Index] = {}
+        #: Devices of one make by how many leases they have: their load when nothing is promised.
+        self._crowds: dict[Make, dict[int, Devices]] = {}
 
     # ------------------------------------------------------------------ reading
 
@@ -104,6 +107,16 @@ class Inventory:
     def warm(self, key: str) -> Index | None:
         """The index of the devices that hold this warm key."""
         return self._warm.get(key)
+
+    def calmest(self, make: Make) -> Iterator[tuple[int, Devices]]:
+        """Devices of a make by how many leases they have, the fewest first.
+
+        Those that are lent exclusively are left out.
+        """
+        crowds = self._crowds.get(make, {})
+        for leases in sorted(crowds):
+            if leases != _WHOLE:
+                yield leases, crowds[leases]
 
     def declared_makes(self) -> Iterator[Make]:
         """Declared devices that have not registered yet, as they would be."""
@@ -176,22 +189,27 @@ class Inventory:
 
     def promise(self, lease: LeaseId, share: Share) -> None:
         entry = self.devices[share.device]
+        before = _load(entry)
         entry.shares[lease] = share
         entry.promised_mib += share.memory_mib
         entry.promised_pct += share.compute_guarantee_pct
         if share.exclusive:
             entry.exclusive = lease
+        _crowd(entry, before)
         self._relent(entry)
 
     def take_back(self, lease: LeaseId, share: Share) -> None:
         """Idempotent: an ENDING lease has given its shares back already."""
         entry = self.devices.get(share.device)
-        if entry is None or entry.shares.pop(lease, None) is None:
+        if entry is None or lease not in entry.shares:
             return
+        before = _load(entry)
+        del entry.shares[lease]
         entry.promised_mib -= share.memory_mib
         entry.promised_pct -= share.compute_guarantee_pct
         if entry.exclusive == lease:
             entry.exclusive = None
+        _crowd(entry, before)
         if self._relent(entry):
             self._looser(entry)
 
@@ -227,6 +245,10 @@ class Inventory:
         if new == old:
             return
         entry.shape = new
+        if old is None or not old.made_as(new):
+            self._leave_crowd(entry, old)
+            entry.crowds = self._crowds.setdefault(new.make, {})
+            entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
         indexes = [self.index, *(self._warm[key] for key in entry.resident)]
         for index in indexes:
             if old is None:
@@ -251,7 +273,15 @@ class Inventory:
         self.index.remove(entry.device.id, shape)
         for key in entry.resident:
             self._cool(key, entry, shape)
+        self._leave_crowd(entry, shape)
         entry.shape = None
+
+    def _leave_crowd(self, entry: DeviceEntry, shape: Shape | None) -> None:
+        if shape is None:
+            return
+        _less(entry.crowds, _load(entry), entry.device.id)
+        if not entry.crowds:
+            del self._crowds[shape.make]
 
     def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
         index = self._warm[key]
@@ -269,6 +299,25 @@ class Inventory:
         for key in keys:
             self._warm.setdefault(key, Index()).add(entry.device.id, shape)
         entry.resident = keys
+
+
+_WHOLE = -1  #: load of a device that is lent exclusively
+
+
+def _load(entry: DeviceEntry) -> int:
+    return len(entry.shares) if entry.exclusive is None else _WHOLE
+
+
+def _crowd(entry: DeviceEntry, before: int) -> None:
+    """It had this load until now."""
+    _less(entry.crowds, before, entry.device.id)
+    entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
+
+
+def _less(crowds: dict[int, Devices], leases: int, device: DeviceId) -> None:
+    del crowds[leases][device]
+    if not crowds[leases]:
+        del crowds[leases]
 
 
 def tighter(old: Shape, new: Shape) -> bool:

@@ -2,10 +2,12 @@
 
 The order of what decides: the request's preferences (kinds, then models), a warm device before a
 cold one, then the fit. PACK loses as few *slots* as it can, then leaves as little free as it can;
-SPREAD takes the emptiest device; an exclusive request wastes as little memory as it can. A device
-has a slot for every request of an eighth, a fourth, a half or the whole of it (in memory and in
-compute) that still fits, and those of a larger device count for more: so small requests fill odd
-corners and small devices, and leave halves and wholes alone.
+SPREAD takes the emptiest device; an exclusive request wastes as little memory as it can. Who is
+promised nothing (a share without memory and guarantee) gets the device with the fewest leases.
+
+A device has a slot for every request of an eighth, a fourth, a half or the whole of it (in memory
+and in compute) that still fits, and those of a larger device count for more: so small requests fill
+odd corners and small devices, and leave halves and wholes alone.
 
 One device costs a look at a few rows of the index. Several take the first preferences that can hold
 all of them, row by row, and are arranged among four times as many as are needed.
@@ -31,6 +33,8 @@ PARTS = 8  #: of a device: the smallest part that is a slot
 GANG_LOOK = 4
 #: Hosts that are compared before one is kept for the head of the queue.
 KEEP_LOOK_MAX = 64
+#: Equally loaded devices that are compared for one that is promised nothing.
+CALM_LOOK_MAX = 64
 
 #: Slots lost, by size of the device; what is left free (SPREAD: less is worse); the size of the
 #: device. Lower is better.
@@ -57,9 +61,25 @@ def fit(request: Request, shape: Shape) -> Fit:
     return _shared_fit(request, shape.memory_mib, shape.free_mib, shape.free_pct)
 
 
-def score(request: Request, shape: Shape, *, warm: bool = False) -> Score:
+def score(request: Request, shape: Shape, *, warm: bool = False, leases: int = 0) -> Score:
     """Everything that decides between two devices that fit; lower is better."""
-    return (*preference(request, shape), int(not warm), *fit(request, shape))
+    fitting = _calm(leases, shape) if promises_nothing(request) else fit(request, shape)
+    return (*preference(request, shape), int(not warm), *fitting)
+
+
+def promises_nothing(request: Request) -> bool:
+    """A share without memory and guarantee: nothing is packed, but they share the computing."""
+    return (
+        request.sharing is Sharing.SHARED
+        and not request.memory_mib
+        and not request.compute_guarantee_pct
+    )
+
+
+def _calm(leases: int, shape: Shape) -> Fit:
+    """The load of a device for who is promised nothing: its leases, then what it promised."""
+    free = shape.free_mib / max(1, shape.memory_mib) + shape.free_pct / COMPUTE_PCT_MAX
+    return (leases, -free, shape.memory_mib)
 
 
 def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
@@ -126,7 +146,11 @@ def _best(
 ) -> _Best | None:
     """The best fit among these groups; of equal ones, the one that came there first."""
     found: _Best | None = None
+    calm = promises_nothing(request)
     for group in groups:
+        if calm:
+            found = _better(found, _calmest(request, inventory, group, attempt))
+            continue
         if request.sharing is Sharing.EXCLUSIVE:
             found = _better(found, _best_empty(request, group))
         elif request.placement is Placement.SPREAD:
@@ -136,6 +160,29 @@ def _best(
         if attempt in group.kept:
             found = _better(found, _best_kept(request, inventory, group.kept[attempt], attempt))
     return found
+
+
+def _calmest(
+    request: Request, inventory: Inventory, group: Group, attempt: str | None
+) -> _Best | None:
+    """Of those with the fewest leases the one that promised least."""
+    for leases, devices in _calm_levels(request, inventory, group, attempt):
+        shapes = ((device, inventory.shape_of(device)) for device in devices)
+        ranked = ((_calm(leases, shape), device) for device, shape in shapes)
+        best = min(islice(ranked, CALM_LOOK_MAX), key=lambda one: one[0], default=None)
+        if best is not None:
+            return best
+    return None
+
+
+def _calm_levels(
+    request: Request, inventory: Inventory, group: Group, attempt: str | None
+) -> Iterator[tuple[int, Iterator[DeviceId]]]:
+    """Devices of a group that fit, by how many leases they have, the fewest first."""
+    for leases, devices in inventory.calmest(group.make):
+        here = (device for device in devices if device in group.devices)
+        fit_now = (d for d in here if fits(request, inventory.shape_of(d), attempt) is None)
+        yield leases, fit_now
 
 
 def _better(left: _Best | None, right: _Best | None) -> _Best | None:
@@ -230,25 +277,38 @@ def _gang(
     for devices in _fitting(request, inventory, attempt):
         seen.extend(islice(devices, GANG_LOOK * request.count))
         if len(seen) >= request.count:
-            return _arranged(request, _by_host(inventory, seen))
+            return _arranged(request, inventory, _by_host(inventory, seen))
     return None
 
 
-def _arranged(request: Request, hosts: Mapping[HostId, list[DeviceId]]) -> tuple[DeviceId, ...]:
+def _arranged(
+    request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
+) -> tuple[DeviceId, ...]:
     """PACK: on few hosts, best on one that it fills. SPREAD: one of each host in turn."""
     lines = list(hosts.values())
     if request.placement is Placement.SPREAD:
         return _round_robin(lines, request.count)
-    if (one := _filled(request, lines)) is not None:
+    if (one := _filled(request, inventory, lines)) is not None:
         return one
     lines.sort(key=len, reverse=True)
     return tuple([device for line in lines for device in line][: request.count])
 
 
-def _filled(request: Request, lines: Iterable[list[DeviceId]]) -> tuple[DeviceId, ...] | None:
-    """The host with enough devices that has the fewest to spare."""
+def _filled(
+    request: Request, inventory: Inventory, lines: Iterable[list[DeviceId]]
+) -> tuple[DeviceId, ...] | None:
+    """The host with enough devices that has the fewest to spare.
+
+    For who is promised nothing the one whose devices are loaded least.
+    """
     enough = (line for line in lines if len(line) >= request.count)
-    best = min(enough, key=len, default=None)
+    calm, entries = promises_nothing(request), inventory.devices
+
+    def key(line: list[DeviceId]) -> tuple[int, int]:
+        load = sum(len(entries[d].shares) for d in line[: request.count]) if calm else 0
+        return load, len(line)
+
+    best = min(enough, key=key, default=None)
     return None if best is None else tuple(best[: request.count])
 
 
@@ -283,7 +343,14 @@ def _fitting(
 def _of_group(
     request: Request, inventory: Inventory, group: Group, attempt: str | None
 ) -> Iterator[DeviceId]:
-    """Kept ones first; SPREAD from the emptiest row on, PACK from the tightest."""
+    """Kept ones first; SPREAD from the emptiest row on, PACK from the tightest.
+
+    Who is promised nothing gets the least loaded ones.
+    """
+    if promises_nothing(request):
+        for _, devices in _calm_levels(request, inventory, group, attempt):
+            yield from devices
+        return
     for device in group.kept.get(attempt, ()) if attempt is not None else ():
         if fits(request, inventory.shape_of(device), attempt) is None:
             yield device
@@ -362,9 +429,9 @@ def _on_any_host(
             line.append(device)
             if look < 0 and len(line) >= request.count:
                 return tuple(line)
-            if look == 0 and (found := _filled(request, hosts.values())):
+            if look == 0 and (found := _filled(request, inventory, hosts.values())):
                 return found
-        if found := _filled(request, hosts.values()):
+        if found := _filled(request, inventory, hosts.values()):
             return found
     return None
 

@@ -139,7 +139,8 @@ class Known:
     def score(self, request: Request, device: DeviceId) -> Any:
         entry = self.inventory.devices[device]
         warm = request.warm_key is None or request.warm_key in entry.resident
-        return score(request, self.inventory.shape_of(device), warm=warm)
+        leases = len(self.inventory.devices[device].shares)
+        return score(request, self.inventory.shape_of(device), warm=warm, leases=leases)
 
 
 known = st.builds(Known, mixed, days)

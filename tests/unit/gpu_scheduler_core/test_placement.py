@@ -26,6 +26,28 @@ def test_pack_fills_the_fullest_that_fits(world, device):
     assert place(world, "4", memory_mib=100) == ["a"]
 
 
+@pytest.mark.parametrize("placement", ["pack", "spread"])
+def test_who_is_promised_nothing_gets_the_least_loaded_device(world, device, placement):
+    world.host("h", device("a"), device("b", index=1), device("c", index=2))
+    promised = place(world, "big", memory_mib=500, compute_guarantee_pct=50)
+    plain = {"placement": Placement(placement)}
+    got = [place(world, f"{n}", **plain)[0] for n in range(5)]
+    assert sorted([*promised, *got]) == ["a", "a", "b", "b", "c", "c"]
+    assert got[:2] == ["b", "c"], "first those of which nothing is lent"
+
+
+@pytest.mark.parametrize("placement", list(Placement))
+def test_several_devices_of_which_nothing_is_promised_are_the_least_loaded(
+    world, device, placement
+):
+    for host in ("h1", "h2"):
+        world.host(host, *(device(f"{host}/{n}", index=n) for n in range(2)))
+    got = [place(world, f"{n}", count=2, placement=placement) for n in range(4)]
+    assert sorted(d for gang in got for d in gang) == sorted(
+        d for d in ("h1/0", "h1/1", "h2/0", "h2/1") for _ in range(2)
+    )
+
+
 def test_best_fit_looks_at_compute_too(world, device):
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=100, compute_guarantee_pct=90)  # a: 900 MiB, 10 %
