@@ -25,6 +25,7 @@ class Devices(Sequence[Lane]):
         self._lock = threading.Lock()
         self._first = Lane.open(access)
         self._lanes = {0: self._first}
+        self.info = self._first.info  #: of the first device
 
     def __len__(self) -> int:
         return len(self._access.devices)
@@ -49,11 +50,6 @@ class Devices(Sequence[Lane]):
     def infos(self) -> tuple[DeviceInfo, ...]:
         """What was lent, without opening anything."""
         return tuple(info for _, info in self._access.devices)
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Of the first device."""
-        return self._first.info
 
     def op(
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any

@@ -35,6 +35,19 @@ class Local:
         self._graphs: set[str] = set()
         self.info = DeviceInfo(0, "cpu", "this process", 0)
 
+    def __len__(self) -> int:
+        """One device, as a sequence of them: programs for several run here too."""
+        return 1
+
+    def __getitem__(self, index: int) -> Local:
+        """Itself. Raises IndexError for any other device."""
+        return (self,)[index]
+
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """See `Devices.infos`."""
+        return (self.info,)
+
     def op(
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
     ) -> OpResult:

@@ -95,4 +95,8 @@ async def test_a_local_device_to_be_awaited() -> None:
     async with aio.local() as device:
         assert bytes((await device.op("noop", b"abc")).buffers[0]) == b"abc"
     with Local() as same:
-        assert same.op("noop").values == {}
+        assert [one.op("noop").values for one in same] == [{}]
+        assert same[0] is same[-1] is same
+        assert same.infos == (same.info,)
+        with pytest.raises(IndexError):
+            same[1]
