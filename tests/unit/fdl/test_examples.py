@@ -11,6 +11,7 @@ import fdl
 from corekit.budget import Budget
 from corekit.decode import decode
 from fdl.desired import Code, desired
+from fdl.groups import deployed
 from fdl.keys import json_schema
 from fdl.parse import parse
 from fdl.plan import Observed, plan
@@ -36,7 +37,7 @@ def test_an_example_is_valid_without_a_single_note(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
-    *_, function = parse(path.read_bytes()).functions.aws
+    *_, function = deployed(parse(path.read_bytes()))
     wanted = desired(function, PLACE, Code(sha256="0" * 64, size=1), Budget())
     made = plan([wanted], Observed(), PLACE)
     kinds = [step.resource.kind for step in made.steps]
