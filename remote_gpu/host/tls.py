@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.client.tls import server_context
 from remote_gpu.wire.proof import AUTHORITY_CHARACTERS_MAX
 
-_END = "-----END CERTIFICATE-----"
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,8 @@ class HostTls:
         except OSError as error:  # ssl.SSLError is one
             reason = error.strerror or "they are no certificate and key in PEM form that match"
             raise invalid(f"cannot use {certificate} and {key} for TLS: {reason}") from None
-        authority = authority[authority.find("-----BEGIN") : authority.find(_END) + len(_END)]
+        # the host's own certificate is the first one; its key may stand in the same file
+        authority = _BEGIN + authority.partition(_BEGIN)[2].partition(_END)[0] + _END
         if len(authority) > AUTHORITY_CHARACTERS_MAX:
             text = f"{certificate}: a certificate of {len(authority)} characters is too large for"
             raise invalid(f"{text} a hello ({AUTHORITY_CHARACTERS_MAX}); use an elliptic curve's")

@@ -131,6 +131,10 @@ def test_a_peer_that_says_nothing_is_not_waited_for(pair) -> None:
 def test_what_a_host_serves_tls_with(pair, tmp_path: Path) -> None:
     tls = HostTls.load(*pair, required=False)
     assert tls.authority == pair[0].read_text().strip()
+    both = tmp_path / "both.pem"
+    both.touch(mode=0o600)
+    both.write_text(pair[1].read_text() + pair[0].read_text() + "and more\n")
+    assert HostTls.load(both, both, required=False).authority == tls.authority
     sources = ("", "127.0.0.1", "::1", "10.0.0.1", "fe80::1%eth0")
     told = [bool(tls.authority_for(source)) for source in sources]
     assert told == [False, False, False, True, True]
