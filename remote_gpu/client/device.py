@@ -174,7 +174,7 @@ class Lane:
             if self._gone is not None:
                 raise self._gone
             try:
-                kept = kept_in(out)
+                kept = kept_in(out) if out else ()
                 call = self._send(name, buffers, args, 0, kept)
                 received = self._channel.receive()
                 if received is None:
@@ -275,6 +275,8 @@ class Lane:
             self._channel.segment = self._memory.segment
 
     def _result(self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None) -> OpResult:
+        if len(meta) == 1 and "ran" in meta and out is None and not header.payload_bytes:
+            return OpResult({}, [], str(meta["ran"]))
         if isinstance(error := meta.get("error"), dict):
             raise OpFailed(str(error.get("code")), str(error.get("message")))
         views: list[memoryview] = []

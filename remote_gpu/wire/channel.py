@@ -93,14 +93,17 @@ class Channel:
         """
         if self._to - self._from < HEADER_BYTES and not self._fill(HEADER_BYTES, eof_allowed=True):
             return None
-        header = parse_header(self._ahead, self.limits, self._from)
-        self._from += HEADER_BYTES
+        ahead, start = self._ahead, self._from
+        header = parse_header(ahead, self.limits, start)
         _, flags, size, payload_bytes = header
-        if size <= _KNOWN_BYTES_MAX and self._from + size <= self._to:
-            body = self._ahead[self._from : self._from + size].tobytes()
-            self._from += size
+        start += HEADER_BYTES
+        end = start + size
+        if size <= _KNOWN_BYTES_MAX and end <= self._to:
+            self._from = end
+            body = ahead[start:end].tobytes()
             meta = self._known.get(body) or self._learn(body)
         else:
+            self._from = start
             meta = parse_meta(self._take(size))
         self._source = None
         if flags & SHARED:
