@@ -48,7 +48,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with (
         aws_clients() as aws,
-        SchedulerAdapter.connect(settings.scheduler, replica, budget) as scheduler,
+        SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access) as scheduler,
         Nursery("orchgpu") as nursery,
     ):
         shell = build(aws, scheduler, settings, budget, nursery)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpu_scheduler.client.access import Access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,6 +13,7 @@ class OrchestratorSettings:
     """Everything `orchgpu.app.run` needs. Endpoints of AWS come from the environment."""
 
     scheduler: str  #: "address:port" of ssgmd's socket door
+    access: Access = field(default_factory=Access)  #: to it: the key, and the CA of its TLS
     ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}
     functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function
     replica: str | None = None  #: name in logs and sessions; None = made from host and pid

@@ -10,6 +10,7 @@ from typing import Any
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import Connected, PushWord, SchedulerClient
+from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.client import new_session
 from gpu_scheduler.model import EndReason, GrantedLease, Hold, Record, Request
 from gpu_scheduler.protocol import answers
@@ -26,9 +27,12 @@ class SchedulerAdapter:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, address: str, replica: str, budget: Budget
+        cls, address: str, replica: str, budget: Budget, access: Access | None = None
     ) -> AsyncIterator[SchedulerAdapter]:
-        """A session of its own for every process: a successor adopts, it never impersonates."""
+        """A session of its own for every process: a successor adopts, it never impersonates.
+
+        `access` None: the environment's.
+        """
         mail: asyncio.Queue[ports.Push] = asyncio.Queue()
 
         def receive(word: PushWord) -> None:
@@ -38,7 +42,7 @@ class SchedulerAdapter:
 
         session = f"{replica}-{new_session()}"
         async with SchedulerClient(
-            address, session=session, budget=budget, on_push=receive
+            address, session=session, budget=budget, on_push=receive, access=access
         ) as client:
             await client.wait_connected(budget.client_gone_s + budget.reconnect_s_max)
             yield cls(client, mail)

@@ -15,11 +15,17 @@ from orchgpu.cli.scheduler import scheduler_option
               help="Written once it serves.")  # fmt: skip
 @click.option("--function", "functions", multiple=True, metavar="NAME",
               help="Serve only this function (repeatable). [default: all]")  # fmt: skip
+@click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Holds the scheduler's key; else ORCHGPU_SCHEDULER_KEY_FILE.")  # fmt: skip
+@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE",
+              help="TLS to the scheduler by this CA; else ORCHGPU_SCHEDULER_CA.")  # fmt: skip
 @click.option("--replica", help="Name in logs. [default: made from host and process]")
 def orchestrate(
     scheduler: str | None,
     ready_file: Path | None,
     functions: tuple[str, ...],
+    key_file: Path | None,
+    ca: Path | None,
     replica: str | None,
 ) -> None:
     """Serve the jobs of deployed functions until SIGTERM. Start as many as you like.
@@ -27,6 +33,7 @@ def orchestrate(
     \b
     Example:  orchgpu orchestrate --scheduler 10.0.0.7:4700
     """
+    from gpu_scheduler.client.access import find_access
     from orchgpu.app import run
     from orchgpu.cli.scheduler import scheduler_address
     from orchgpu.settings import OrchestratorSettings
@@ -37,5 +44,6 @@ def orchestrate(
             ready_file=ready_file,
             functions=functions,
             replica=replica,
+            access=find_access(key_file=key_file, ca=ca),
         )
     )
