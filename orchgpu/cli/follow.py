@@ -158,7 +158,9 @@ async def follow(
             await _with_scheduler(follower, scheduler, check)
     except TimeoutError:
         left = ", ".join(f"{job.job_id} {job.where}" for job in jobs if not job.over)
-        raise AppError(ErrorCode.TIMEOUT, f"not over after {within_s:g} s: {left}") from None
+        told = [{"job_id": job.job_id, "state": job.state} for job in jobs]
+        message = f"not over after {within_s:g} s: {left}"
+        raise AppError(ErrorCode.TIMEOUT, message, jobs=told) from None
     return jobs
 
 

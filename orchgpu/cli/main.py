@@ -27,6 +27,7 @@ from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
+from orchgpu.cli.screen import say_json
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
@@ -73,6 +74,8 @@ def _status_of(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
     except AppError as error:
+        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+            say_json({"error": error.as_json()})
         click.echo(f"orchgpu: {error.message}", err=True)
         return EXIT_STATUS[error.code]
     except click.ClickException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections import Counter
 from pathlib import Path
@@ -71,6 +72,8 @@ def run(
         deployed = cloud.function(function)
         _check(cloud, deployed, files)  # all of them before the first upload
         address = _reachable(scheduler) if follows else None
+        if follows:
+            _load_what_follows()
         progress = Progress(len(files), quiet=as_json, ids=follows)
         try:
             submitted = _submit(cloud, deployed, files, at_once, progress, again=again)
@@ -98,6 +101,12 @@ def _check(cloud: JobCloud, function: Function, files: Sequence[Path]) -> None:
     for name, times in Counter(file.name for file in files).items():
         if times > 1:
             raise invalid(f"{times} of the files are named {name!r}: each would replace the other")
+
+
+def _load_what_follows() -> None:
+    """Before the first upload: Python may lose a Ctrl-C that comes in the middle of an import."""
+    for name in ("asyncio", "orchgpu.cli.follow", "orchgpu.cli.report"):
+        importlib.import_module(name)
 
 
 def _reachable(given: str | None) -> str | None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +27,7 @@ from orchgpu.cli.main import _status_of
 from orchgpu.core.function import Function
 from orchgpu.local.programs import cloud_environment
 
+ROOT = Path(__file__).resolve().parents[2]
 STATE = "orchgpu-state-000000000000-us-east-1"
 
 
@@ -148,6 +154,30 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
     assert "uploaded: j" in shown.err
     assert "not received yet" in shown.err
     assert "UPLOADED" not in shown.err
+
+
+def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("interrupted")
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "orchgpu", "run", "f", "a", "--wait"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, restore_signals=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        assert waiting.stderr is not None
+        assert "uploaded: j" in waiting.stderr.readline()
+        for _ in range(6):  # Python may lose one that comes in the middle of a finalizer
+            waiting.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = waiting.communicate(timeout=20)
+                break
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert (waiting.returncode, out) == (130, "")
+    assert err.endswith("repeat the command to follow it\n")
+    assert inputs(s3) == ["a"]
 
 
 def test_the_logs_of_a_job_are_the_lines_of_its_invocations(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
+from orchgpu.cli.screen import coloured
 from orchgpu.local.home import Home, SystemRecord
 
 
@@ -143,6 +145,29 @@ def test_a_failure_becomes_a_line_and_a_status(
     monkeypatch.setattr(cli.commands["down"], "callback", fails)
     assert status_of("down") == status
     assert capsys.readouterr().err.endswith(said)
+
+
+def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("status", "--json") == 8
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert (told["version"], told["error"]["code"]) == (1, "unavailable")
+    assert shown.err == f"orchgpu: {told['error']['message']}\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert coloured("FAILED") == "FAILED"
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert coloured("FAILED") == "\x1b[31mFAILED\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured("FAILED") == "FAILED"
 
 
 def test_the_command_line_is_immediate() -> None:
