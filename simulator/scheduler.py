@@ -56,7 +56,8 @@ class SimScheduler:
         self._machine = SchedulerMachine(self._budget, ids, self._configured)
         for line in self._journal:
             self._machine.apply(decode_entry(line))
-        self.tell(on.EpochBegan(**self.now()))
+        moment = self.now()
+        self.tell(on.EpochBegan(at_s=moment["at_s"], wall_s=moment["wall_s"]))
 
     def kill(self) -> None:
         """`kill -9`: connections break, answers under way are lost, the journal stays."""

@@ -1,4 +1,4 @@
-"""`python -m remote_gpu.forwarder`: a foreign function's program with what its envelope lends it."""
+"""`python -m remote_gpu.forwarder`: a foreign program on what its envelope lends it."""
 
 import json
 import subprocess
