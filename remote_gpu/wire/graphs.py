@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -245,7 +246,11 @@ def _argument(value: Any, buffers: Mapping[str, Buffer], where: str) -> Argument
 def _number(kind: str, value: Any, where: str) -> int | float:
     if kind in ("float", "double"):
         if type(value) not in (int, float):
-            raise _wrong(f"{where}: {value!r} is not a {kind}")
+            raise _wrong(f"{where}: {str(value)[:80]!r} is not a {kind}")
+        try:
+            struct.pack("<" + SCALARS[kind], value)  # native order makes infinity of it
+        except (OverflowError, struct.error):
+            raise _wrong(f"{where}: the number is too large for a {kind}") from None
         return float(value)
     bits = 32 if kind.endswith("int") else 64
     least, most = (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -108,7 +108,17 @@ def test_grids_that_do_not_divide(sizes, groups) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("int", 2**31), ("uint", -1), ("long", 1.5), ("float", "x"), ("half", 1)]
+    ("kind", "value"),
+    [
+        ("int", 2**31),
+        ("uint", -1),
+        ("long", 1.5),
+        ("float", "x"),
+        ("half", 1),
+        ("float", 1e39),
+        ("float", 10**400),
+        ("double", 10**400),
+    ],
 )
 def test_scalars_out_of_range(kind, value) -> None:
     graph = Graph(KERNELS)
