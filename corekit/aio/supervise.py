@@ -45,7 +45,9 @@ class Nursery:
 
     def start_eternal(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run `work` that must not end before the nursery closes."""
-        return self.start(self._eternal(work, name), name)
+        task = self.start(self._eternal(work, name), name)
+        task.add_done_callback(lambda _: work.close())  # it may have ended before its first step
+        return task
 
     async def _eternal(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         await work

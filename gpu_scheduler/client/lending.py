@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import format_duration, parse_duration_s
 from gpu_scheduler.client import tables
 from gpu_scheduler.client.allocation import Ask, allocate, session_of
@@ -43,12 +43,20 @@ def alloc(
     """
     ask = Ask(
         request=request, wait=wait or request.max_wait_s is not None, attempt=attempt,
-        door=one_of(Door)(door),
+        door=_door(door),
         sources=tuple(one.strip() for one in sources.split(",")) if sources else (),
     )  # fmt: skip
     outcome = run(_allocate(line, ask))
     line.show(outcome, lambda: tables.outcome(outcome))
     return _STATUS[outcome.outcome]
+
+
+def _door(text: str) -> Door:
+    try:
+        door: Door = one_of(Door)(text)
+        return door
+    except AppError as error:
+        raise invalid(f"--door: {error.message}") from None
 
 
 async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:

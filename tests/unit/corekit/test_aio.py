@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,17 @@ def test_an_eternal_task_that_ends_fails_the_nursery(caplog: pytest.LogCaptureFi
 
     with caplog.at_level(logging.CRITICAL), pytest.raises(RuntimeError, match="test/short ended"):
         run_virtual(main())
+
+
+def test_work_that_never_began_leaves_no_warning() -> None:
+    """Warnings are errors here: a coroutine that nobody awaited would be one."""
+
+    async def main() -> None:
+        async with Nursery("n") as nursery:
+            nursery.start_eternal(asyncio.sleep(3600), "too late")
+
+    asyncio.run(main())
+    gc.collect()
 
 
 def test_closing_ends_every_task() -> None:
