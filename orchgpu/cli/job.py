@@ -68,14 +68,17 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
     from corekit.decode import encode
     from orchgpu.cli.jobs import described
     from orchgpu.cli.known import latencies
+    from orchgpu.cli.waiting import reason_of_wait
 
     scheduled = known.scheduled
+    why = scheduled.waits if scheduled else None
     return {
         "job_id": known.job,
         "function": known.function.name if known.function else None,
         **(described(known.record) if known.record else {}),
         "state": known.state,
-        "waits": encode(scheduled.waits) if scheduled and scheduled.waits else None,
+        **({"reason": reason_of_wait(why).value} if why is not None else {}),
+        "waits": encode(why) if why is not None else None,
         "in_the_way": encode(scheduled.others) if scheduled else [],
         "lease_now": encode(scheduled.lease) if scheduled and scheduled.lease else None,
         "lease_ends_in_s": scheduled.ends_in_s if scheduled else None,

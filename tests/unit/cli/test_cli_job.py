@@ -127,6 +127,7 @@ def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) 
     job = known(scheduled=Scheduled(record=waiting, waits=why), result=None)
     shown = json.loads(json.dumps(_as_json(job, moments(job))))
     assert shown["waits"]["position"] == 1
+    assert shown["reason"] == "BUSY"
     assert (shown["state"], shown["result"], shown["RLat"]) == ("WAITING", None, None)
     _say_head(job)
     assert "position 1: 2 of 2 are lent" in capsys.readouterr().out
