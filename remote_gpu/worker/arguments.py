@@ -6,7 +6,7 @@ Every error names the argument and what it should be.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -162,12 +162,28 @@ class Signature:
     def read(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with their defaults. Raises OpFailed(EINVAL) for an unknown one, one that
         is missing, and one that does not keep its rule."""
-        known = {argument.name: argument for argument in self.arguments}
+        found, given = {}, 0
+        for argument in self.arguments:
+            name = argument.name
+            if name in args:
+                value, given = args[name], given + 1
+                right = argument.fits(value)
+            else:
+                value = argument.default
+                right = value is not REQUIRED
+            if not right:
+                raise OpFailed(OpCode.EINVAL, f"{name!r} must be {argument.rule}")
+            found[name] = value
+        if given != len(args) and not self.extra:
+            self._refuse_unknown(args)
+        return found
+
+    def _refuse_unknown(self, args: Mapping[str, Any]) -> None:
+        known = [argument.name for argument in self.arguments]
         for name in args:
-            if name not in known and name != IMPLEMENTATION and not self.extra:
+            if name not in known and name != IMPLEMENTATION:
                 taken = ", ".join(known) or "no arguments"
                 raise OpFailed(OpCode.EINVAL, f"unknown argument {name!r}; it takes {taken}")
-        return {name: _read(argument, args) for name, argument in known.items()}
 
     def to_meta(self) -> dict[str, Any]:
         """For `operations.describe`."""
@@ -177,18 +193,6 @@ class Signature:
             "outputs": [port.to_meta() for port in self.outputs],
             "values": self.values,
         }
-
-
-def names_of(items: Sequence[Argument | Port]) -> str:
-    """`m, n, k`."""
-    return ", ".join(item.name for item in items)
-
-
-def _read(argument: Argument, args: Mapping[str, Any]) -> Any:
-    value = args.get(argument.name, argument.default)
-    if value is REQUIRED or (argument.name in args and not argument.fits(value)):
-        raise OpFailed(OpCode.EINVAL, f"{argument.name!r} must be {argument.rule}")
-    return value
 
 
 def _described(argument: Argument) -> dict[str, Any]:
