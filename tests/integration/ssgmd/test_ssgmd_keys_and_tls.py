@@ -177,6 +177,32 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
 
 
 @pytest.mark.asyncio
+async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -> None:
+    a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
+    host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
+    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
+             "installed": [], "version": 1}  # fmt: skip
+    body = {"holder": "j", "n": 1, "revision": 0, "request": {"memory_mib": 10}}
+    async with serving(tmp_path) as doors, doors.peer() as host:
+        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        record = (await doors.ask("POST", "/v1/attempt", body, key=a)).value["record"]
+        back = {"holder": "j", "revision": record["revision"]}
+        record = (await doors.ask("POST", "/v1/hand_back", back, key=a)).value["record"]
+        assert record["owner"] is None
+    async with serving(tmp_path) as doors:
+        mine = {"holder": "j", "revision": record["revision"]}
+        for op in ("adopt", "reopen"):
+            answer = await doors.ask("POST", f"/v1/{op}", {**mine, "handle": ""}, key=b)
+            assert (answer.status, answer.value["error"]["details"]) == (403, {"needs": "owner"})
+        orphans = [
+            (await doors.ask("GET", "/v1/orphans", key=key)).value["records"] for key in (a, b)
+        ]
+        assert [[one["holder"] for one in page] for page in orphans] == [["j"], []]
+        taken = await doors.ask("POST", "/v1/adopt", mine, key=a)
+        assert taken.value["record"]["owner"] == "a/http"
+
+
+@pytest.mark.asyncio
 async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_path: Path) -> None:
     async with serving(tmp_path) as doors, doors.peer() as early:
         assert "ok" in await early.hello()
