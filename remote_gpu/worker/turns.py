@@ -29,6 +29,9 @@ _QUICK_S = LINGER_S / 2
 #: A longer pause counts as this one: a single late call is forgiven, two in a row are not.
 _PAUSE_S_MAX = 2 * LINGER_S
 _SMOOTHING = 1 / 8  #: weight of the newest pause
+#: Of what is known, with each call whose token was not kept: a pause shows its own length only
+#: while nobody else computes, so every dozen calls one is kept.
+_FORGETTING = 1 / 32
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +75,7 @@ class Tokens:
     def take(self, now_s: float) -> int:
         """A token that is at hand, or 0; then `wait` for one."""
         if self._left_s is not None:
-            pause_s = min(now_s - self._left_s, _PAUSE_S_MAX)
-            self._pause_s += (pause_s - self._pause_s) * _SMOOTHING
+            self._learn(min(now_s - self._left_s, _PAUSE_S_MAX))
             self._left_s = None
         if now_s >= self._until_s:
             self._give_back()
@@ -90,9 +92,10 @@ class Tokens:
         if now_s >= self._until_s:
             self._give_back()
         self._go()
-        if self._until_s < math.inf and len(self._idle) == self._held:
+        if self._until_s < math.inf and self._idle and len(self._idle) == self._held:
             self._left_s = now_s
             if self._pause_s > _QUICK_S:
+                self._pause_s *= 1 - _FORGETTING
                 self._give_back()
 
     def granted(self, ticket: int, until_s: float, width: int, now_s: float) -> None:
@@ -109,13 +112,15 @@ class Tokens:
         self._go()
         if until_s == math.inf:
             self._left_s = None
-        elif self._left_s is None and len(self._idle) == self._held:
+        elif self._left_s is None and self._idle and len(self._idle) == self._held:
             self._left_s = now_s
         self.look(now_s)
 
     def look(self, now_s: float) -> None:
         """Give back what is idle for too long; to be called at `next_look_s`."""
         if self._idle and now_s >= self._idle_end_s():
+            if self._left_s is not None and now_s >= self._left_s + LINGER_S:
+                self._learn(_PAUSE_S_MAX)
             self._give_back()
 
     def next_look_s(self, now_s: float) -> float | None:
@@ -130,6 +135,9 @@ class Tokens:
         if self._left_s is None:  # others of this lease compute, or nobody waits
             return self._until_s
         return min(self._until_s, self._left_s + LINGER_S)
+
+    def _learn(self, pause_s: float) -> None:
+        self._pause_s += (pause_s - self._pause_s) * _SMOOTHING
 
     def _pop(self) -> int:
         try:
@@ -148,7 +156,8 @@ class Tokens:
             self._send("ask", next(self._tickets))
 
     def _give_back(self) -> None:
-        """What is idle."""
+        """What is idle. A pause is not measured while others may delay its end."""
+        self._left_s = None
         while ticket := self._pop():
             self._held -= 1
             self._send("done", ticket)

@@ -359,55 +359,6 @@ def test_a_new_limit_holds_for_the_present_slice() -> None:
     assert table.wake(0.004) == [Until(ONE, SLICE_S)]
 
 
-def sent(calls: list[Any]) -> tuple[Tokens, list[tuple[str, int]]]:
-    messages: list[tuple[str, int]] = []
-    tokens = Tokens(lambda word, ticket: messages.append((word, ticket)))
-    for name, *arguments in calls:
-        getattr(tokens, name)(*arguments)
-    return tokens, messages
-
-
-def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
-    first, second = Waiter(), Waiter()
-    tokens, messages = sent(
-        [("take", 0.0), ("wait", first), ("wait", second), ("granted", 1, math.inf, 1, 0.0)]
-    )
-    assert first.ticket == 1
-    assert second.lock.locked()
-    assert tokens.push(1)
-    tokens.settle(0.1)
-    assert second.ticket == 1
-    assert messages == [("ask", 1)]
-    tokens.due(0.05, 0.15)
-    assert tokens.push(1)
-    tokens.settle(0.2)
-    assert messages == [("ask", 1), ("done", 1)]
-
-
-@pytest.mark.parametrize(
-    ("until_s", "look_s", "kept"),
-    [
-        (math.inf, 10.0, True),  # nobody waits
-        (1.0, LINGER_S / 2, True),
-        (1.0, LINGER_S, False),
-        (LINGER_S / 4, LINGER_S / 2, False),
-    ],
-)
-def test_an_idle_token_is_given_back_in_time(until_s, look_s, kept) -> None:
-    tokens, messages = sent(
-        [
-            ("take", 0.0),
-            ("wait", Waiter()),
-            ("granted", 1, until_s, 1, 0.0),
-            ("push", 1),
-            ("settle", 0.0),
-        ]
-    )
-    tokens.look(look_s)
-    assert (("done", 1) in messages) != kept
-    assert bool(tokens.take(look_s)) == kept
-
-
 @given(
     st.lists(
         st.tuples(st.integers(1, 50), st.sampled_from([0.0005, 0.002, 0.01, 0.05]),

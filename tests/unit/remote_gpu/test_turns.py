@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import queue
 import threading
+from typing import Any
 
 import pytest
 
-from remote_gpu.worker.turns import Gate
+from remote_gpu.worker.turns import LINGER_S, Gate, Tokens, Waiter
 
 LANES, CALLS = 4, 150
 
@@ -75,3 +77,69 @@ def test_an_error_inside_gives_the_token_back() -> None:
     gpud.heard.put(None)
     host.join(60.0)
     assert gpud.most == 1
+
+
+def sent(calls: list[Any]) -> tuple[Tokens, list[tuple[str, int]]]:
+    messages: list[tuple[str, int]] = []
+    tokens = Tokens(lambda word, ticket: messages.append((word, ticket)))
+    for name, *arguments in calls:
+        getattr(tokens, name)(*arguments)
+    return tokens, messages
+
+
+def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
+    first, second = Waiter(), Waiter()
+    tokens, messages = sent(
+        [("take", 0.0), ("wait", first), ("wait", second), ("granted", 1, math.inf, 1, 0.0)]
+    )
+    assert first.ticket == 1
+    assert second.lock.locked()
+    assert tokens.push(1)
+    tokens.settle(0.1)
+    assert second.ticket == 1
+    assert messages == [("ask", 1)]
+    tokens.due(0.05, 0.15)
+    assert tokens.push(1)
+    tokens.settle(0.2)
+    assert messages == [("ask", 1), ("done", 1)]
+
+
+@pytest.mark.parametrize(
+    ("until_s", "look_s", "kept"),
+    [
+        (math.inf, 10.0, True),  # nobody waits
+        (1.0, LINGER_S / 2, True),
+        (1.0, LINGER_S, False),
+        (LINGER_S / 4, LINGER_S / 2, False),
+    ],
+)
+def test_an_idle_token_is_given_back_in_time(until_s, look_s, kept) -> None:
+    tokens, messages = sent(
+        [
+            ("take", 0.0),
+            ("wait", Waiter()),
+            ("granted", 1, until_s, 1, 0.0),
+            ("push", 1),
+            ("settle", 0.0),
+        ]
+    )
+    tokens.look(look_s)
+    assert (("done", 1) in messages) != kept
+    assert bool(tokens.take(look_s)) == kept
+
+
+def test_a_slow_caller_is_trusted_again_once_it_is_quick() -> None:
+    tokens, messages = sent([("take", 0.0), ("wait", Waiter()), ("granted", 1, 1e9, 1, 0.0)])
+    now_s, ticket, kept = 0.0, 1, list[bool]()
+    for call in range(100):
+        assert tokens.push(ticket)
+        tokens.settle(now_s)
+        kept.append(("done", ticket) not in messages)
+        now_s += LINGER_S * (2 if call < 40 else 0.1)
+        tokens.look(now_s)
+        if not tokens.take(now_s):
+            tokens.wait(Waiter())
+            ticket += 1
+            tokens.granted(ticket, 1e9, 1, now_s)
+    assert sum(kept[:40]) <= 12
+    assert all(kept[70:])
