@@ -25,8 +25,8 @@ from typing import TypeAlias
 
 from corekit.ids import LeaseId
 
-#: Of one holder while others wait. To hand over takes 0.2 ms (two processes and gpud wake up):
-#: 2 % of this; eight tenants go round in 80 ms.
+#: Of one holder while others wait. To hand over takes 0.2 ms (two processes and gpud wake up) to
+#: 1 ms (cold caches): 2 to 10 % of this; eight tenants go round in 80 ms.
 SLICE_S = 0.010
 #: For the launch that runs at a slice's end; what takes longer is stopped, which costs 0.02 ms.
 GRACE_S = 0.002
