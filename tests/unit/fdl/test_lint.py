@@ -182,7 +182,12 @@ def test_aws_asks_for_more_than_a_local_cloud() -> None:
 def test_on_aws_private_hosts_need_a_vpc() -> None:
     said = "f:3:5: warning: functions.aws[0].lambda: no vpc: GPU hosts with private addresses cannot be reached"
     assert said in findings(GPU, place=AWS)
-    assert said not in findings(GPU.replace("init_script", "vpc: {SubnetIds: [s], SecurityGroupIds: [g]}\n      init_script"), place=AWS)
+    assert said not in findings(
+        GPU.replace(
+            "init_script", "vpc: {SubnetIds: [s], SecurityGroupIds: [g]}\n      init_script"
+        ),
+        place=AWS,
+    )
 
 
 def test_an_output_that_just_misses_an_input_is_told() -> None:
