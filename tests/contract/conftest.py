@@ -41,6 +41,11 @@ class CloudUnderTest:
     _clients: dict[str, Any] = field(default_factory=dict)
     _count: int = 0
 
+    @property
+    def patience_s(self) -> int:
+        """How long a test waits for what comes by itself: on moto in vain, see its gaps."""
+        return 2 if self.name == "moto" else 60
+
     def client(self, service: str) -> Any:
         if service not in self._clients:
             self._clients[service] = boto3.client(

@@ -204,7 +204,7 @@ def test_an_event_goes_to_the_failure_destination(cloud: Cloud) -> None:
         DestinationConfig={"OnFailure": {"Destination": arn}},
     )  # fmt: skip
     assert _invoke(cloud, name, {"a": 1}, InvocationType="Event")["StatusCode"] == 202
-    (record,) = cloud.bodies(url, 1, wait_s=30)
+    (record,) = cloud.bodies(url, 1, wait_s=cloud.patience_s)
     assert record["requestContext"]["condition"] == "RetriesExhausted"
     assert record["requestContext"]["functionArn"].endswith(f":function:{name}:$LATEST")
     assert record["requestPayload"] == {"a": 1}
@@ -230,7 +230,7 @@ def test_an_s3_event_runs_the_function(cloud: Cloud, refused: Refused) -> None:
     )  # fmt: skip
     configure(**wanted)
     s3.put_object(Bucket=bucket, Key="in/a b+ü.txt", Body=b"shout")
-    ends_s = time.monotonic() + 60
+    ends_s = time.monotonic() + cloud.patience_s
     while not (found := s3.list_objects_v2(Bucket=bucket, Prefix="out/").get("Contents")):
         assert time.monotonic() < ends_s, "the function did not write"
         time.sleep(0.05)

@@ -200,7 +200,7 @@ def test_a_dropped_poller_takes_no_message(cloud: Cloud) -> None:
         time.sleep(0.3)
     time.sleep(0.3)
     sqs.send_message(QueueUrl=url, MessageBody="x")
-    assert len(_receive(cloud, url, WaitTimeSeconds=10)) == 1
+    assert len(_receive(cloud, url, WaitTimeSeconds=2)) == 1
 
 
 def test_queues_are_listed_found_and_tagged(cloud: Cloud) -> None:

@@ -26,14 +26,18 @@ def test_an_example_is_complete(folder: Path) -> None:
     functions = document.functions.aws
     assert any(function.lends for function in functions)
     for function in functions:
-        script = folder / (function.function.init_script or "")
-        assert os.access(script, os.X_OK)
-        assert script.read_text().startswith("#!/usr/bin/env python3\n")
+        if (handler := function.function.handler) is not None:
+            module, name = handler.rsplit(".", 1)
+            assert callable(runpy.run_path(str(folder / f"{module}.py"))[name])
+        else:
+            script = folder / (function.function.init_script or "")
+            assert os.access(script, os.X_OK)
+            assert script.read_text().startswith("#!/usr/bin/env python3\n")
     text = (folder / "README.md").read_text()
     assert f"orchgpu deploy fdl/examples/{folder.name}/fdl.yaml" in text
     commands = re.findall(r"(?m)^orchgpu run (\S+) (\S+)", text)
     for name, files in commands:
-        (function,) = [one for one in functions if one.name == name]
+        (function,) = [one for one in functions if name in (one.name, one.group)][:1]
         suffixes = tuple(s for storage in function.user_input for s in storage.suffixes)
         found = list(ROOT.glob(files))
         assert found
@@ -43,13 +47,14 @@ def test_an_example_is_complete(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_a_script_needs_the_standard_library_and_the_client_only(folder: Path) -> None:
+def test_a_step_needs_the_standard_library_and_what_the_runner_brings(folder: Path) -> None:
     for script in folder.glob("*.py"):
         for node in ast.walk(ast.parse(script.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                assert name == "remote_gpu.client" or name in sys.stdlib_module_names
+                brought = name in ("remote_gpu.client", "lambda_functions.work")
+                assert brought or name in sys.stdlib_module_names
 
 
 def test_every_protein_is_listed_with_its_accession() -> None:
