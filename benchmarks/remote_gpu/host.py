@@ -51,7 +51,7 @@ class Host:
         """Processor seconds of every worker (gpud's grandchildren) so far, by its pid."""
         parents = _parents()
         return {
-            pid: sum(_processor_s(task) for task in Path(f"/proc/{pid}/task").iterdir())
+            pid: _processor_s(pid)
             for pid, spawner in parents.items()
             if parents.get(spawner) == self._pid
         }
@@ -98,6 +98,6 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _processor_s(task: Path) -> float:
-    """Of one thread, to the nanosecond (`stat` counts in hundredths of a second)."""
-    return int((task / "schedstat").read_text().split()[0]) / 1e9
+def _processor_s(pid: int) -> float:
+    """Of all its threads, those that ended too, to the nanosecond: clock_getcpuclockid(3)."""
+    return time.clock_gettime(~pid << 3 | 2)

@@ -11,7 +11,9 @@ for in the next ones, and what it leaves idle goes to the rest in proportion to 
 * A slice lasts `SLICE_S`, and longer for as long as its lease is behind the one that waits: beside
   a tenth, nine tenths run 90 ms in one piece.
 * A lease that comes back from idleness goes first at once: the holder is asked to give back after
-  its present launch. Idleness is no credit beyond one slice.
+  its present launch. Idleness is no credit, and costs nothing that it was owed when it went: a
+  lease keeps its lag behind the mean (as in Stoica, Abdel-Wahab 1995, and Linux' EEVDF). A caller
+  of nine tenths whom its network delays now and then would lose up to 80 ms each time else.
 * Who does not give back in `GRACE_S` is paused (its process is stopped), and goes on in its turn.
 * A lease with a limit below 100 % pauses after each slice for as long as the limit says.
 """
@@ -87,6 +89,13 @@ class _Lease:
     back_by_s: float = 0.0  #: expected back until then
     allowed_s: float = 0.0  #: its limit lets nothing begin or go on before
 
+    owed_s: float = 0.0  #: of virtual time, when it was last here
+
+    @property
+    def here(self) -> bool:
+        """It computes or wants to."""
+        return bool(self.waiting or self.running or self.paused)
+
     @property
     def wants(self) -> bool:
         """There is something to begin or to resume."""
@@ -125,10 +134,9 @@ class TimeSlices:
         """A call wants to compute; returns what changes now, maybe its own begin."""
         self._advance(now_s)
         entry = self._leases[lease]
-        if not (entry.waiting or entry.running or entry.paused):
+        if not entry.here:
             entry.eager = entry.virtual_s < self._virtual_s
-            credit_s = SLICE_S / entry.weight  # a moment's absence does not cost what it is owed
-            entry.virtual_s = max(entry.virtual_s, self._virtual_s - credit_s)
+            entry.virtual_s = max(entry.virtual_s, self._place_s(entry))
             entry.back_by_s = 0.0
         entry.waiting.append(ticket)
         return self._dispatch(now_s)
@@ -151,6 +159,8 @@ class TimeSlices:
                 changes.append(Resume(lease))
         elif ticket in entry.waiting:
             entry.waiting.remove(ticket)
+        if not entry.here:
+            entry.owed_s = self._owed_s(entry, now_s)
         return changes + self._dispatch(now_s)
 
     def wake(self, now_s: float) -> list[Change]:
@@ -160,6 +170,27 @@ class TimeSlices:
     def next_wake_s(self) -> float | None:
         """When something may change without any call."""
         return self._wake_s
+
+    def _place_s(self, back: _Lease) -> float:
+        """The virtual time with which a lease is owed as much as when it went idle."""
+        weight, fair_s = self._fair(back)
+        if not weight:
+            return self._virtual_s
+        return fair_s - back.owed_s * (weight + back.weight) / weight  # it moves the mean itself
+
+    def _owed_s(self, gone: _Lease, now_s: float) -> float:
+        """How far a lease that goes idle is behind the mean of all that are here, itself too."""
+        for entry in self._leases.values():
+            self._charge(entry, now_s)
+        weight, fair_s = self._fair(gone)
+        return max(0.0, (fair_s - gone.virtual_s) * weight / (weight + gone.weight))
+
+    def _fair(self, left_out: _Lease) -> tuple[float, float]:
+        """The weight of the others that are here, and their mean virtual time."""
+        others = [entry for entry in self._leases.values() if entry.here and entry is not left_out]
+        weight = sum(entry.weight for entry in others)
+        mean_s = sum(entry.weight * entry.virtual_s for entry in others) / weight if weight else 0.0
+        return weight, mean_s
 
     def _advance(self, now_s: float) -> None:
         """Accounts as of now. Who holds the device unasked has had its slice already."""
