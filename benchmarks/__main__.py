@@ -30,7 +30,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "scheduler.recovery": (),
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.operations": (),
-    "remote_gpu.sharing": ("--seconds", "20"),
+    "remote_gpu.sharing": ("--seconds", "45"),
     "remote_gpu.sequence_search": (),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),
 }

@@ -125,7 +125,7 @@ def elasticity(host: Host, core: int, seconds: float) -> list[report.Figure]:
 
 def main() -> None:
     parser = report.arguments(__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each count of tenants")
+    parser.add_argument("--seconds", type=float, default=45.0, help="of each count of tenants")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:
