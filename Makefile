@@ -22,7 +22,7 @@ demo: $(STAMP)  ## the whole way on this machine: upload, lend, compute, result
 
 test: $(STAMP)  ## all checks and tests, as CI runs them
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -116,6 +116,7 @@ def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
     assert_clean(environment)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_the_demo_on_moto_finishes_the_same_jobs(environment: dict[str, str]) -> None:
     status, out, err = finish(start(environment, "demo", "--cloud", "moto", "--json"), 180)
