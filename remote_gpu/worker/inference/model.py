@@ -31,6 +31,9 @@ _DTYPES = {
 }  # fmt: skip
 _DIMENSIONS_MAX = 16
 _SIDE_MAX = 2**40
+#: Weights may lie in files beside a model, which a sent one has none of: left to itself the library
+#: would look for them in gpud's working folder, and read whatever lies below it.
+_WEIGHTS_FOLDER, _NOWHERE = "session.model_external_initializers_file_folder_path", "/dev/null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,15 @@ class Model:
     """Loaded and immutable; several threads may run it."""
 
     def __init__(self, source: bytes | Path) -> None:
-        """On the CPU. Raises OpFailed(EINVAL) for what is not a model."""
+        """On the CPU; of bytes, all of it must be in them. Raises OpFailed(EINVAL) for what is not
+        a model."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         given = str(source) if isinstance(source, Path) else source
+        if given is source:
+            options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
         try:
             self._session = onnxruntime.InferenceSession(
                 given, options, providers=["CPUExecutionProvider"]

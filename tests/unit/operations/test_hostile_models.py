@@ -1,0 +1,114 @@
+"""Models that a stranger sends: none reads a file of the host, none is more than an error."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.inference.model import Model
+
+UINT8, INT64 = 2, 7
+TENSOR, GRAPH = 4, 5  # AttributeProto.AttributeType
+SECRET = b"what nobody may read"
+
+
+def varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def whole(field: int, number: int) -> bytes:
+    return varint(field << 3) + varint(number)
+
+
+def part(field: int, *parts: bytes | str) -> bytes:
+    body = b"".join(one.encode() if isinstance(one, str) else one for one in parts)
+    return varint(field << 3 | 2) + varint(len(body)) + body
+
+
+def tensor(name: str, size: int, *data: bytes, kind: int = UINT8) -> bytes:
+    return whole(1, size) + whole(2, kind) + part(8, name) + b"".join(data)
+
+
+def beside(place: str, size: int) -> bytes:
+    """The data of a tensor lies in a file."""
+    told = {"location": place, "offset": "0", "length": str(size)}
+    return b"".join(part(13, part(1, k), part(2, v)) for k, v in told.items()) + whole(14, 1)
+
+
+def declared(name: str, size: int) -> bytes:
+    shape = part(2, part(1, whole(1, size)))
+    return part(1, name) + part(2, part(1, whole(1, UINT8) + shape))
+
+
+def node(op: str, inputs: str, output: str, *attributes: bytes) -> bytes:
+    ins = b"".join(part(1, one) for one in inputs.split())
+    return ins + part(2, output) + part(4, op) + b"".join(part(5, one) for one in attributes)
+
+
+def graph(nodes: list[bytes], weights: list[bytes], size: int) -> bytes:
+    body = b"".join(part(1, one) for one in nodes) + part(2, "g")
+    return body + b"".join(part(5, one) for one in weights) + part(12, declared("y", size))
+
+
+def model(nodes: list[bytes], weights: list[bytes], size: int) -> bytes:
+    return whole(1, 8) + part(7, graph(nodes, weights, size)) + part(8, part(1, ""), whole(2, 17))
+
+
+def reading(place: str) -> dict[str, bytes]:
+    """Models whose weights lie in a file, in each way that there is to say so."""
+    size = len(SECRET)
+    value = part(1, "value") + part(5, tensor("c", size, beside(place, size))) + whole(20, TENSOR)
+    weights = tensor("w", size, beside(place, size))
+    branch = part(6, graph([node("Identity", "w", "y")], [weights], size)) + whole(20, GRAPH)
+    branches = [part(1, name) + branch for name in ("then_branch", "else_branch")]
+    flag = whole(2, 9) + part(8, "flag") + part(9, b"\1")
+    return {
+        "weights": model([node("Identity", "w", "y")], [weights], size),
+        "a constant": model([node("Constant", "", "y", value)], [], size),
+        "a branch": model([node("If", "flag", "y", *branches)], [flag], size),
+    }
+
+
+@pytest.mark.parametrize("where", ["secret", "./secret", "../below/secret", "/etc/hostname"])
+def test_no_file_of_the_host_is_read(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "secret").write_bytes(SECRET)
+    monkeypatch.chdir(below)  # gpud's working folder, "/" for a service
+    for what, sent in reading(where).items():
+        with pytest.raises(OpFailed) as failed:
+            Model(sent).run({}, ["y"])
+        assert failed.value.code == OpCode.EINVAL, what
+
+
+def test_an_operators_model_has_its_weights_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(SECRET)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(reading("secret")["weights"])
+    assert bytes(Model(path).run({}, ["y"])[0]) == SECRET
+
+
+def test_damaged_models_are_errors() -> None:
+    whole_one = model([node("Identity", "w", "y")], [tensor("w", 4, part(9, b"abcd"))], 4)
+    assert bytes(Model(whole_one).run({}, ["y"])[0]) == b"abcd"
+    choose, refused = random.Random(4), []
+    for _ in range(300):
+        damaged = bytearray(whole_one)
+        for _ in range(choose.randint(1, 4)):
+            damaged[choose.randrange(len(damaged))] = choose.randrange(256)
+        try:
+            Model(bytes(damaged[: choose.randint(1, len(damaged))]))
+        except OpFailed as failed:  # anything else fails the test
+            refused.append(failed.code)
+    assert len(refused) > 200
+    assert set(refused) == {OpCode.EINVAL}
