@@ -8,6 +8,7 @@ Every length is checked against `Limits` before anything of that length exists.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -139,9 +140,15 @@ def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
 
 
 def _not_finite(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a finite number")
+    raise ValueError(f"{constant[:40]} is not a finite number")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):  # 1e999
+        _not_finite(text)
+    return value
 
 
 # made once: json.dumps and json.loads make new ones for every call that is not all defaults
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-_decode = json.JSONDecoder(parse_constant=_not_finite).raw_decode
+_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite).raw_decode

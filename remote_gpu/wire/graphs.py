@@ -237,7 +237,7 @@ def _argument(value: Any, buffers: Mapping[str, Buffer], where: str) -> Argument
     pair = _list(value, f"{where}: an argument", 2)
     if len(pair) == 2 and pair[0] == "shared":
         return Shared(_whole(pair[1], f"{where}: shared bytes", 1, SIZE_MAX))
-    if len(pair) != 2 or pair[0] not in SCALARS:
+    if len(pair) != 2 or not isinstance(pair[0], str) or pair[0] not in SCALARS:
         kinds = ", ".join((*SCALARS, "shared"))
         raise _wrong(f"{where}: an argument is a buffer's name or [one of {kinds}, value]")
     return Scalar(pair[0], _number(pair[0], pair[1], where))

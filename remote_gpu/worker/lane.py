@@ -84,20 +84,20 @@ class Runner:
         self._commands |= {"graph.put": self._graphs.put, "graph.free": self._graphs.free}
 
     def run(self, name: str, args: Mapping[str, Any], inputs: Sequence[Input]) -> Ran:
-        """Run one command. Raises OpFailed only; whatever else an operation raises is EIO."""
-        if (command := self._commands.get(name)) is not None:
-            values, results = command(args)
-            return values, results, ""
-        views: list[memoryview] = []
-        if inputs:
-            views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
-        if (with_inputs := self._commands_with_inputs.get(name)) is not None:
-            values, results = with_inputs(args, views)
-            return values, results, self._graphs.implementation
-        wanted = wanted_implementation(args) if args else None
-        operation = self._registry.find(name, self._context.kind, wanted)
-        operation.limits.check(name, [view.nbytes for view in views])
+        """Run one command. Raises OpFailed only; whatever else is raised inside is EIO."""
         try:
+            if (command := self._commands.get(name)) is not None:
+                values, results = command(args)
+                return values, results, ""
+            views: list[memoryview] = []
+            if inputs:
+                views = [i if isinstance(i, memoryview) else self._resident(i) for i in inputs]
+            if (with_inputs := self._commands_with_inputs.get(name)) is not None:
+                values, results = with_inputs(args, views)
+                return values, results, self._graphs.implementation
+            wanted = wanted_implementation(args) if args else None
+            operation = self._registry.find(name, self._context.kind, wanted)
+            operation.limits.check(name, [view.nbytes for view in views])
             with self._context.turn_of(operation):
                 values, results = operation.run(self._context, args, views)
             return values, flat_views(results) if results else [], operation.implementation
@@ -243,7 +243,7 @@ class LaneServer:
             return
         try:
             self._channel.send(meta, views, call=header.call)
-        except (TypeError, ValueError) as problem:  # before any byte of it was sent
+        except (TypeError, ValueError, RecursionError) as problem:  # before any byte was sent
             message = f"the operation's values are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 

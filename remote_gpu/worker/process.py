@@ -137,11 +137,13 @@ def _start_lane(
     lane.setblocking(True)  # gpud's event loop had it non-blocking; the flag is the socket's
 
     def serve() -> None:
-        with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
-            carrier, runner = carried(), Runner(registry, context)
-            LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
-        with contextlib.suppress(OSError):  # gpud is gone, and this process with it in a moment
-            control.send(stream, {"lane_ended": {}})
+        try:
+            with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
+                carrier, runner = carried(), Runner(registry, context)
+                LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
+        finally:  # whatever ends it: gpud counts lanes
+            with contextlib.suppress(OSError):  # it is gone, and this process with it in a moment
+                control.send(stream, {"lane_ended": {}})
 
     threading.Thread(target=serve, name="lane", daemon=True).start()
 

@@ -13,7 +13,7 @@ from remote_gpu.client import Local
 from remote_gpu.client.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import NO_REPLY, SHARED, Limits, pack
+from remote_gpu.wire.frames import HEADER, MAGIC, NO_REPLY, SHARED, VERSION, Limits, pack
 from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
@@ -193,6 +193,49 @@ def test_any_batch_is_answered_frame_by_frame_or_ends_the_lane(frames) -> None:
     broken = [one for one in found if one.get("error", {}).get("code") == "EPROTO"]
     assert len(found) == wanted or (broken and len(found) <= wanted + 1)
     assert all("ran" in one or one["error"]["message"] for one in found)
+
+
+def step(**step: object) -> dict[str, object]:
+    graph = {"source": "", "buffers": [], "steps": [step]}
+    return {"op": "graph.put", "args": {"graph": graph}}
+
+
+def nested(levels: int) -> list:
+    return [nested(levels - 1)] if levels else []
+
+
+@pytest.mark.parametrize(
+    ("meta", "code"),
+    [({"op": "noop", "args": {"x": nested(200)}}, ""),
+     (step(kernel="k", **{"global": [1], "local": [1]}, args=[[[], 1]]), "EINVAL"),
+     (step(kernel="k", **{"global": [1], "local": [1]}, args=[[{}, 1]]), "EINVAL"),
+     ({"op": "burn", "args": {"ms": 10**400}}, "EINVAL"),
+     ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL")],
+)  # fmt: skip
+def test_odd_json_is_an_error_of_its_call(meta, code) -> None:
+    ends = Ends()
+    ends.client().send(meta)
+    ends.client().send({"op": "noop"})
+    ends.serve()
+    odd, good = answers(ends)
+    assert odd.get("error", {"code": ""})["code"] == code
+    assert good["ran"] == "none"
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_a_meta_as_deep_as_can_be_read_is_answered(put) -> None:
+    """One level more in the answer must not be one too many."""
+    for levels in range(930, 1000):
+        deep = "[" * levels + "]" * levels
+        text = f'{{"op": "noop", "args": {{"x": {deep}}}}}'
+        if put:
+            call = f'{{"op": "noop", "args": {{"x": {deep}}}, "in": [], "out": []}}'
+            graph = f'{{"source": "", "buffers": [], "steps": [{call}]}}'
+            text = f'{{"op": "graph.put", "args": {{"graph": {graph}}}}}'
+        ends, body = Ends(), text.encode()
+        ends.to_server += HEADER.pack(MAGIC, VERSION, 0, 0, len(body), 0) + body
+        ends.serve()
+        assert ends.to_client, "no answer"
 
 
 @settings(deadline=None, max_examples=25)

@@ -120,8 +120,10 @@ def test_the_largest_frame_before_the_proof_is_4_kib() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "1", "{", '{"a": NaN}', '{"a": -Infinity}', "[" * 100_000, '{"a": ' * 5000]
-)
+    "text",
+    ["", "[]", "1", "{", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": [-1e999]}',
+     "[" * 100_000, '{"a": ' * 5000],
+)  # fmt: skip
 def test_a_meta_is_one_object_of_finite_numbers(text) -> None:
     with pytest.raises(WireError):
         parse_meta(text.encode())
