@@ -76,7 +76,7 @@ class CudaBackend:
         self.enter()
         non_blocking = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self.stream = self.call(driver.cuStreamCreate, non_blocking.value)
-        self.staging = Staging(self)
+        self.staging = Staging(self.call, self.stream)
 
     def allocate(self, quota: Quota, size: int) -> DeviceMemory:
         self.enter()

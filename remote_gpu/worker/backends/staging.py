@@ -7,35 +7,34 @@ driver would otherwise do both one after the other, in pages of its own.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 from cuda.bindings import driver
-
-if TYPE_CHECKING:
-    from remote_gpu.worker.backends.cuda import CudaBackend
 
 #: A page; two of them. As large as the CPU's cache for them is not: 4 MiB are 0.4 ms of both.
 PAGE_BYTES = 4 << 20
 
 
 class Staging:
-    """Two pinned pages of one backend; counted in nobody's quota, freed with the process."""
+    """Two pinned pages of one stream; counted in nobody's quota, freed with the process."""
 
-    def __init__(self, backend: CudaBackend) -> None:
-        self._backend = backend
+    def __init__(self, call: Callable[..., Any], stream: Any) -> None:
+        """`call`: the value of a call to the driver, or its error raised."""
+        self._call, self._stream = call, stream
         self._addresses: list[int] = []
         self._pages: list[memoryview] = []
         timing = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         for _ in range(2):
-            address = int(backend.call(driver.cuMemHostAlloc, PAGE_BYTES, 0))
+            address = int(call(driver.cuMemHostAlloc, PAGE_BYTES, 0))
             page = (ctypes.c_ubyte * PAGE_BYTES).from_address(address)
             self._addresses.append(address)
             self._pages.append(memoryview(page).cast("B"))
-        self._done = [backend.call(driver.cuEventCreate, timing.value) for _ in range(2)]
+        self._done = [call(driver.cuEventCreate, timing.value) for _ in range(2)]
 
     def upload(self, target: int, data: memoryview) -> None:
         """Copy to the card, in the stream's order; `data` may change when it returns."""
-        call, stream = self._backend.call, self._backend.stream
+        call, stream = self._call, self._stream
         for number, at in enumerate(range(0, len(data), PAGE_BYTES)):
             slot, size = number % 2, min(PAGE_BYTES, len(data) - at)
             call(driver.cuEventSynchronize, self._done[slot])  # its last copy has left the page
@@ -52,11 +51,11 @@ class Staging:
             if at + PAGE_BYTES < len(data):  # the next page comes while this one is emptied
                 self._fetch((number + 1) % 2, source, at + PAGE_BYTES, len(data))
             slot, size = number % 2, min(PAGE_BYTES, len(data) - at)
-            self._backend.call(driver.cuEventSynchronize, self._done[slot])
+            self._call(driver.cuEventSynchronize, self._done[slot])
             data[at : at + size] = self._pages[slot][:size]
 
     def _fetch(self, slot: int, source: int, at: int, end: int) -> None:
-        call, stream = self._backend.call, self._backend.stream
+        call, stream = self._call, self._stream
         call(driver.cuEventSynchronize, self._done[slot])  # an upload may still use the page
         size = min(PAGE_BYTES, end - at)
         call(driver.cuMemcpyDtoHAsync, self._addresses[slot], source + at, size, stream)
