@@ -7,9 +7,9 @@ deletes a body with its last one; the simulator's is in memory, the server's a f
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,25 +30,39 @@ class Content:
     md5: str  #: hex digest of all bytes
 
 
-class BodyStore(Protocol):
-    """Counts who uses which body; what a new body holds is the adapter's own business."""
+class BodyStore(ABC):
+    """Counts who uses which body; where bodies lie is the adapter's own business."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, int] = {}
 
     def retain(self, segments: Iterable[Segment]) -> None:
         """One more user of these segments' bodies."""
-        ...
+        for segment in segments:
+            self._users[segment.body] = self._users.get(segment.body, 0) + 1
 
     def release(self, segments: Iterable[Segment]) -> None:
         """One user less; a body without users is deleted."""
-        ...
+        for segment in segments:
+            left = self._users.get(segment.body, 0) - 1
+            if left > 0:
+                self._users[segment.body] = left
+            else:
+                self._users.pop(segment.body, None)
+                self._delete(segment.body)
+
+    @abstractmethod
+    def _delete(self, body: str) -> None:
+        """Its bytes; no error when it is gone."""
 
 
-@dataclass(slots=True)
-class MemoryBodies:
+class MemoryBodies(BodyStore):
     """A body store in memory, for the simulator and the memory adapter."""
 
-    _bodies: dict[str, bytes] = field(default_factory=dict)
-    _users: dict[str, int] = field(default_factory=dict)
-    _count: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self._bodies: dict[str, bytes] = {}
+        self._count = 0
 
     def add(self, data: bytes) -> Content:
         """Store bytes; they are deleted when their last user releases them."""
@@ -63,18 +77,8 @@ class MemoryBodies:
         """The bytes of segments, in order."""
         return b"".join(self._bodies[s.body][s.offset : s.offset + s.size] for s in segments)
 
-    def retain(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            self._users[segment.body] = self._users.get(segment.body, 0) + 1
-
-    def release(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            left = self._users.get(segment.body, 0) - 1
-            if left > 0:
-                self._users[segment.body] = left
-            else:
-                self._users.pop(segment.body, None)
-                self._bodies.pop(segment.body, None)
+    def _delete(self, body: str) -> None:
+        self._bodies.pop(body, None)
 
 
 def cut(segments: Iterable[Segment], start: int, stop: int) -> tuple[Segment, ...]:

@@ -13,20 +13,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from local_cloud.model.body import Content, Segment
+from local_cloud.model.body import BodyStore, Content, Segment
 
 CHUNK_BYTES = 256 * 1024  #: of one read while an object is sent
 
 
-class FileBodies:
+class FileBodies(BodyStore):
     """A body store in a folder, two levels deep."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(256):
             (folder / f"{number:02x}").mkdir(exist_ok=True)
-        self._users: dict[str, int] = {}
 
     def path(self, body: str) -> Path:
         """The file of a body."""
@@ -37,25 +37,15 @@ class FileBodies:
         name = secrets.token_hex(16)
         return BodyWriter(name, self.path(name))
 
-    def retain(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            self._users[segment.body] = self._users.get(segment.body, 0) + 1
-
-    def release(self, segments: Iterable[Segment]) -> None:
-        for segment in segments:
-            left = self._users.get(segment.body, 0) - 1
-            if left > 0:
-                self._users[segment.body] = left
-            else:
-                self._users.pop(segment.body, None)
-                self.path(segment.body).unlink(missing_ok=True)
-
     def remove_unused(self) -> None:
         """Delete files without a user; only at start, before anything is being written."""
         for folder in self._folder.iterdir():
             for file in folder.iterdir():
                 if file.name not in self._users:
                     file.unlink()
+
+    def _delete(self, body: str) -> None:
+        self.path(body).unlink(missing_ok=True)
 
     def read(self, segments: Iterable[Segment]) -> bytes:
         """All bytes at once: for what is known to be small."""
