@@ -15,7 +15,8 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import dispatch, health
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.inventory import HostEntry, without_resident
+from gpu_scheduler.core.fits import Make, make_of
+from gpu_scheduler.core.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases import end
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
@@ -31,12 +32,9 @@ def hello(turn: Turn, event: on.HostHello) -> None:
         turn.refuse(event.reply_to, *problem)
         return
     known = turn.state.inventory.hosts.get(event.host)
-    before = () if known is None else known.middlewares
     restarted = known is not None and known.incarnation != event.incarnation
     said = (event.incarnation, event.gateway, event.middlewares)
     host = _know(turn, event.host, said, event.devices)
-    if known is not None and not set(before) <= set(event.middlewares):
-        dispatch.judge_again(turn)  # who waits for what is gone waits for nothing
     _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
     heard(turn, host)
     installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
@@ -107,13 +105,25 @@ def _know(turn: Turn, host: HostId, about: _Said, devices: tuple[Device, ...]) -
             host=host, incarnation=incarnation, gateway=gateway, devices=now,
             middlewares=middlewares,
         )  # fmt: skip
+        makes = _makes(inventory, now)
         turn.emit(registered)
         turn.capacity_freed = True
+        if any(inventory.shape_of(device).make != make for device, make in makes.items()):
+            dispatch.judge_again(turn)  # who waits for what is gone waits for nothing
     entry = inventory.hosts[host]
     for device in without_resident(devices):
         health.watch(turn, entry.devices[device.id], device)
     inventory.observe(entry, devices, ())
     return entry
+
+
+def _makes(inventory: Inventory, devices: tuple[Device, ...]) -> dict[DeviceId, Make]:
+    """What was known of these devices, by their hosts or by declaration."""
+    declared = {d.id: make_of(d, gateway=True) for d in inventory.declared}
+    makes = {d.id: declared[d.id] for d in devices if d.id in declared}
+    known = (d.id for d in devices if d.id in inventory.devices)
+    makes.update({device: inventory.shape_of(device).make for device in known})
+    return makes
 
 
 def _leases_on(turn: Turn, devices: Iterable[DeviceId]) -> list[LeaseId]:

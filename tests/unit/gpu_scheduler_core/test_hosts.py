@@ -262,3 +262,32 @@ def test_step_is_untouched_by_silence(one):
     one.hosts.clear()
     one.advance(one.budget.host_lost_s)
     assert one.record().step is Step.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("wanted", "now", "hello"),
+    [
+        (Request(memory_mib=800), {"memory_mib": 500}, {}),
+        (Request(models=("M",)), {"model": "N"}, {}),
+        (Request(min_driver="540"), {"driver": "500"}, {}),
+        (Request(middleware="rcuda"), {}, {"middlewares": ("builtin",)}),
+        (Request(), {}, {"gateway": None}),
+    ],
+)
+def test_who_waits_for_what_a_host_no_longer_has_is_told(world, device, whole, wanted, now, hello):
+    world.host("h1", device("d1", driver="550"), middlewares=("rcuda",))
+    world.reserve("a", whole)
+    assert world.reserve("b", wanted).outcome is do.Outcome.WAITING
+    if hello:
+        world.host("h1", device("d1", driver="550"), **hello)
+    else:
+        world.report("h1", device("d1", **{"driver": "550", **now}))
+    assert [push.attempt for push in world.pushes(do.ImpossiblePush)] == ["b"]
+    assert not world.machine.state.queue.entries
+
+
+def test_who_waits_for_more_than_a_declared_device_turns_out_to_be_is_told(world, device):
+    world.handle(on.CapacityDeclared, devices=(device("d1", 1000),))
+    assert world.reserve("a", Request(memory_mib=800)).outcome is do.Outcome.WAITING
+    world.host("h1", device("d1", 500))
+    assert [push.attempt for push in world.pushes(do.ImpossiblePush)] == ["a"]
