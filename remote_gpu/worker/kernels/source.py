@@ -8,7 +8,6 @@ its name would be looked up in the whole process. OpenCL and CUDA both compile w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Argument, Scalar, Shared
 from remote_gpu.worker.kernels.tokens import Sort, Token, tokens_of, wrong
 from remote_gpu.worker.kernels.words import (
+    ATTRIBUTES,
     BUILTINS,
     C_WORDS,
     KERNEL_WORDS,
@@ -25,8 +25,6 @@ from remote_gpu.worker.kernels.words import (
     check_directive,
     check_word,
 )
-
-_DEFINE = re.compile(r"#\s*define\s+(?P<name>\w+)(?P<call>\()?(?P<body>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Signature:
 class Source:
     """A source of the subset."""
 
-    text: str
+    text: str  #: for compilers: its lines end with LF
     tokens: tuple[Token, ...]  #: all of them
     kernels: Mapping[str, Signature]
 
@@ -86,6 +84,7 @@ def read_source(text: str) -> Source:
 
 
 def _read(text: str) -> Source:
+    text = text.replace("\r\n", "\n")
     tokens = tokens_of(text)
     names = _Names()
     for token in tokens:
@@ -138,24 +137,37 @@ class _Names:
 
     def add_directive(self, token: Token) -> None:
         """A macro may hold expressions and types; not what a translation must find."""
-        check_directive(token.text, token.line)
-        made = _DEFINE.match(token.text)
-        if made is None:
+        line, spliced = token.line, token.text[1:].replace("\\\n", "")
+        raw = tokens_of(spliced, line)
+        words = [one for one in raw if one.sort is not Sort.GAP]
+        check_directive(words, line)
+        if words[0].text != "define":
             return
-        body = re.sub(r"\\\n", " ", made["body"])
-        if "#" in body:
-            raise wrong(token.line, "# and ## in a macro are not in the subset")
-        words = [one for one in tokens_of(body) if one.sort is not Sort.GAP]
-        given: set[str] = set()
-        if made["call"]:
-            given = {one.text for one in words[: _index_of(words, ")")]}
-            words = words[_index_of(words, ")") + 1 :]
-        for one in words:
-            if one.text in KERNEL_WORDS or one.text in SPACES:
-                raise wrong(token.line, f"{one.text} in a macro: write it out where it is used")
-        self._macros[made["name"]] = _Macro(token.line, bool(made["call"]), given, words)
-        if not made["call"] and (kind := self.types.get(" ".join(body.split()))):
-            self.types[made["name"]] = kind
+        if len(words) < 2 or words[1].sort is not Sort.WORD:
+            raise wrong(line, "#define is followed by a name")
+        name, body, given = words[1], words[2:], set[str]()
+        takes = next(after.text == "(" for one, after in _pairs(raw) if one is name)
+        if takes:
+            parameters = body[: _index_of(body, ")")]
+            given = {one.text for one in parameters if one.sort is Sort.WORD}
+            body = body[_index_of(body, ")") + 1 :]
+        self._check_body(body, line)
+        self._macros[name.text] = _Macro(line, takes, given, body)
+        if not takes and (kind := self.types.get(" ".join(one.text for one in body))):
+            self.types[name.text] = kind
+
+    def _check_body(self, body: Sequence[Token], line: int) -> None:
+        depth = 0
+        for one in body:
+            if one.sort is Sort.DIRECTIVE:
+                raise wrong(line, "# and ## in a macro are not in the subset")
+            if one.text in KERNEL_WORDS or one.text in SPACES or one.text == "__attribute__":
+                raise wrong(line, f"{one.text} in a macro: write it out where it is used")
+            depth += (one.text == "(") - (one.text == ")")
+            if depth < 0:
+                break
+        if depth:
+            raise wrong(line, "a macro holds a parenthesis without the other one")
 
     def add_code(self, code: _Code) -> None:
         """Functions are followed by parameters and a body; typedefs of scalars are resolved."""
@@ -172,17 +184,42 @@ class _Names:
     def check(self, code: _Code) -> None:
         """Every word, and every call. Raises OpFailed(EINVAL)."""
         for macro in self._macros.values():
-            for token, after in zip(macro.body, [*macro.body[1:], None], strict=True):
-                called = after is not None and after.text == "("
-                if called and token.text in macro.parameters:
+            opens = self._openings(macro.body)
+            for at, token in enumerate(macro.body):
+                if opens[at + 1] and token.text in macro.parameters:
                     raise wrong(macro.line, f"{token.text!r} of a macro cannot be called")
-                self._check(token.text, macro.line, called=called)
+                self._check(token.text, macro.line, called=opens[at + 1])
+        opens = self._openings(code.tokens)
         for at, token in enumerate(code.tokens):
-            if token.sort is Sort.WORD:
-                called = code.text(at + 1) == "("
-                self._check(token.text, token.line, called=called)
-                if called and token.text in self._macros:
-                    self._check_expanded(token, code.text(code.behind(at + 1)))
+            if token.sort is not Sort.WORD:
+                continue
+            called = opens[at + 1]
+            self._check(token.text, token.line, called=called)
+            if token.text == "__attribute__":
+                self._check_attribute(code.tokens[at + 1 : code.behind(at + 1)])
+            elif called and token.text in self._macros:
+                plain = code.text(at + 1) == "("
+                self._check_expanded(token, opens[code.behind(at + 1)] if plain else True)
+
+    def _openings(self, tokens: Sequence[Token]) -> list[bool]:
+        """Of each place, and of two behind the last: may what stands there begin with `(` for a
+        compiler, which expands macros?"""
+        opens = [False] * (len(tokens) + 2)
+        for at in range(len(tokens) - 1, -1, -1):
+            macro = self._macros.get(tokens[at].text)
+            if macro is None:
+                opens[at] = tokens[at].text == "("
+            elif not macro.body:
+                opens[at] = opens[at + 1]
+            else:
+                first = macro.body[0].text
+                opens[at] = first == "(" or first in macro.parameters or first in self._macros
+        return opens
+
+    def _check_attribute(self, inner: Sequence[Token]) -> None:
+        for token in inner:
+            if token.sort is Sort.WORD and token.text not in ATTRIBUTES:
+                raise wrong(token.line, f"the attribute {token.text!r} is not in the subset")
 
     def _check(self, word: str, line: int, *, called: bool) -> None:
         check_word(word, line)
@@ -193,12 +230,12 @@ class _Names:
         if called and not named and word.isidentifier():
             raise wrong(line, f"{word!r} is neither defined here nor a function of the subset")
 
-    def _check_expanded(self, use: Token, behind: str) -> None:
+    def _check_expanded(self, use: Token, called_again: bool) -> None:
         """What a macro leaves behind must not become the name of a foreign function."""
         macro = self._macros[use.text]
         last = macro.body[-1].text if macro.body else ""
         is_function = last in self._functions or last in BUILTINS
-        if behind == "(" if macro.takes else not is_function:
+        if called_again if macro.takes else not is_function:
             raise wrong(use.line, f"the macro {use.text!r} cannot be called; call the function")
 
 
@@ -263,6 +300,11 @@ def _parameter(
     if spaces == ["local"]:
         return Parameter(words[-1], "shared", " ".join(plain[: plain.index("*")]))
     return Parameter(words[-1], "buffer")
+
+
+def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
+    """Each with the one behind it; a gap behind the last."""
+    return zip(tokens, [*tokens[1:], Token(Sort.GAP, "", 0)], strict=True)
 
 
 def _index_of(tokens: Sequence[Token], text: str) -> int:

@@ -1,4 +1,8 @@
-"""A kernel source as tokens with their lines. Pure; linear in the length of the source."""
+"""A kernel source as tokens with their lines. Pure; linear in the length of the source.
+
+What a compiler would read otherwise than we do is refused: it could hide a line from us that is an
+`#include` of a file of the host to the compiler.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,14 @@ _TOKEN = re.compile(
     | (?P<TEXT>     "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' )
     | (?P<NUMBER>   \.?\d(?:[eEpP][+-]|[\w.])* )
     | (?P<WORD>     [A-Za-z_]\w* )
+    | (?P<DIGRAPH>  %: | <: | :> | <% | %> )
     | (?P<SIGN>     /\* | [-+*/%=<>!&|^~?:;,.(){}\[\]] )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+#: Trigraphs, a joined line that is none at a second look, the end of a comment over two lines,
+#: characters that compilers take for the end of a line or of the source.
+_HIDDEN = re.compile(r"\?\?[=/'()!<>-]|\\[ \t\v\f]+\n|\*(?:\\\n)+/|[\0-\x08\x0d-\x1f\x7f]")
 
 
 class Sort(Enum):
@@ -49,20 +57,29 @@ def wrong(line: int, message: str) -> OpFailed:
     return OpFailed(OpCode.EINVAL, f"line {line}: {message}")
 
 
-def tokens_of(source: str) -> list[Token]:
-    """All tokens. Raises OpFailed: E2BIG, EINVAL for a character that C does not have."""
+def tokens_of(source: str, line: int = 1) -> list[Token]:
+    """All tokens, the first one in `line`. Raises OpFailed: E2BIG, EINVAL for a character that C
+    does not have, and for what compilers may read in two ways."""
     if len(source) > SOURCE_CHARS_MAX:
         message = f"a source has at most {SOURCE_CHARS_MAX} characters, not {len(source)}"
         raise OpFailed(OpCode.E2BIG, message)
+    if (hidden := _HIDDEN.search(source)) is not None:
+        what = f"{hidden.group()!r} is not in the subset: write what it stands for"
+        raise wrong(line + source.count("\n", 0, hidden.start()), what)
     tokens: list[Token] = []
-    at, line = 0, 1
+    at, before = 0, "GAP"
     while at < len(source):
         found = _TOKEN.match(source, at)
         if found is None or found.group() == "/*":
             what = "a comment has no end" if found else f"unexpected {source[at]!r}"
             raise wrong(line, what)
-        text = found.group()
-        tokens.append(Token(Sort[found.lastgroup or "GAP"], text, line))
+        text, sort = found.group(), found.lastgroup or "GAP"
+        if sort == "DIGRAPH" or (sort == "TEXT" and before in ("WORD", "NUMBER")):
+            raise wrong(line, f"unexpected {text[:20]!r}")
+        if text.startswith("//") and text.endswith("\\"):
+            raise wrong(line, "a comment with // ends with its line, and not with a backslash")
+        tokens.append(Token(Sort[sort], text, line))
+        before = sort
         at = found.end()
         line += text.count("\n")
     return tokens

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from remote_gpu.worker.kernels.tokens import wrong
+from remote_gpu.worker.kernels.tokens import Token, wrong
 
 KERNEL_WORDS = frozenset({"__kernel", "kernel"})
 #: Address spaces by each of their spellings.
@@ -52,6 +52,10 @@ _REFUSED = (
 _DIRECTIVES = frozenset(
     ("define", "undef", "if", "ifdef", "ifndef", "else", "elif", "endif", "pragma", "error")
 )
+#: The others reach into the linking of the worker, or run before any kernel.
+ATTRIBUTES = frozenset(
+    ("reqd_work_group_size", "work_group_size_hint", "packed", "always_inline", "noinline")
+)
 #: Scalars that a kernel can be given, by the words of C for them.
 SCALAR_WORDS: Mapping[str, str] = {
     "int": "int", "signed int": "int", "uint": "uint", "unsigned": "uint", "unsigned int": "uint",
@@ -72,9 +76,13 @@ def check_word(word: str, line: int) -> None:
         raise wrong(line, f"{word!r}: names that begin with __ or orchgpu_ are not in the subset")
 
 
-def check_directive(text: str, line: int) -> None:
-    """Raises OpFailed(EINVAL) for a line of the preprocessor that is none of the subset's."""
-    found = re.match(r"#\s*(\w*)", text)
-    word = found[1] if found else ""
+def check_directive(tokens: Sequence[Token], line: int) -> None:
+    """What follows a `#`. Raises OpFailed(EINVAL) for what is none of the subset's."""
+    word, behind = ([one.text for one in tokens[:2]] + ["", ""])[:2]
     if word not in _DIRECTIVES:
         raise wrong(line, f"#{word} is not in the subset")
+    if word == "pragma" and behind not in ("OPENCL", "unroll"):
+        raise wrong(line, f"#pragma {behind} is not in the subset")
+    for token in tokens[1:]:
+        if token.text.startswith("__has_"):
+            raise wrong(token.line, f"{token.text}: what a host has is not a source's to ask")

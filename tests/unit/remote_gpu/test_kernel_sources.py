@@ -71,6 +71,65 @@ def test_what_is_not_in_the_subset_is_named_with_its_line(source: str, words: st
     assert failed.value.message.startswith("the source does not build: ")
 
 
+INCLUDE = '#include "/etc/passwd"\n'
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        INCLUDE.replace("#", "%:"),
+        INCLUDE.replace("#", "??="),
+        "// text\r" + INCLUDE,
+        "// text \\\n/*\n" + INCLUDE + "// */\n",
+        "// text ??/\n/*\n" + INCLUDE + "// */\n",
+        "// text \\ \n/*\n" + INCLUDE + "// */\n",
+        "/* text *\\\n/\n" + INCLUDE + "/* */\n",
+        '#define A "/*" */*\n' + INCLUDE + "/* */\n",
+        "#define A /*\n// */ __asm__(0)\n",
+        'int a = R"(" /* )";\n' + INCLUDE + 'int b = R"( */ )";\n',
+        "/* \0 */" + INCLUDE,
+        "#/**/include <stdio.h>\n",
+        "#inc\\\nlude <stdio.h>\n",
+        '#if __has_include("/etc/passwd")\n#endif\n',
+        "#if 1\n#elif defined(X) && __has_embed(<x>)\n#endif\n",
+        "#pragma clang attribute push(__attribute__((constructor)), apply_to=function)\n",
+        "#pragma\n",
+        "__attribute__((constructor)) void g(void) {}\n",
+        '__attribute__((packed, alias("system"))) void g(void) {}\n',
+        "#define G __attribute__((constructor))\n",
+        "#define S prin\\\ntf\n",
+        "#define/**/S(x) system(x)\n",
+        "#define\n",
+        "#define OPEN (\nint system OPEN int);\n",
+        "#define CLOSE )\n",
+        "#define TURNED )(\n",
+        "#define P (0)\nint a = system P;\n",
+        "#define E\n#define P (0)\nint a = system E P;\n",
+        "#define E\nint a = system E (0);\n",
+        "#define P (0)\n#define Q P\nint a = system Q;\n",
+        "#define P(x) x\nint a = system P((0));\n",
+        "#define P (0)\n#define S system P\n",
+        "#define P (0)\n#define S(f) f P\n",
+    ],
+)
+def test_nothing_is_hidden_from_the_check(source: str) -> None:
+    with pytest.raises(OpFailed, match="EINVAL"):
+        read_source(source + kernel("x[0] = 1;"))
+
+
+def test_what_looks_alike_is_in_the_subset() -> None:
+    source = (
+        "// don't: what? a \\ b\r\n/* a * b \\\n / */\n"
+        "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\r\n"
+        "#define FAST // it is\n#define N (4)\n#define CLAMP(a, b) \\\n    min((a), \\\n (b))\n"
+        "#if defined(N) && __OPENCL_VERSION__ >= 120\n#endif\ntypedef float real;\n"
+        "__attribute__((always_inline)) real half_of(real a) { return (N) * a ? a : a / N; }\n"
+    )
+    read = read_source(source + kernel("real y = CLAMP(x[0], 1); x[0] = half_of(y) + sizeof N;"))
+    assert list(read.kernels) == ["f"]
+    assert "\r" not in read.text
+
+
 def test_words_in_comments_and_texts_are_free() -> None:
     source = "// float4 printf\n/* system(0)\n @ */" + kernel("x[0] = 1; // image2d_t")
     assert list(read_source(source).kernels) == ["f"]
@@ -138,7 +197,7 @@ def test_any_text_is_a_source_or_refused(text: str) -> None:
             read = read_source(source)
         except OpFailed:
             continue
-        assert "".join(token.text for token in read.tokens) == source
+        assert "".join(token.text for token in read.tokens) == source.replace("\r\n", "\n")
         to_cuda(read)
 
 
