@@ -34,6 +34,11 @@ class Preparation:
     blue_first: bool = False
     padded: bool = False  #: keep the proportions, fill up on the right
 
+    @property
+    def working_bytes(self) -> int:
+        """The tensor, and what is made on the way to it."""
+        return 3 * 3 * 4 * self.width * self.height
+
     def apply(self, pixels: npt.NDArray[np.uint8]) -> Array:
         """A float32 tensor of 1 × 3 × height × width from an image that is blue first."""
         import cv2  # slow to import, and only hosts that classify need it
@@ -60,8 +65,11 @@ class Classifier:
     logits: bool  #: what it gives are no probabilities yet
 
     def top(self, scores: Array, count: int) -> list[dict[str, Any]]:
-        """The most probable classes, best first. Raises OpFailed(EINVAL) for too few labels."""
+        """The most probable classes, best first. Raises OpFailed(EINVAL) for too few labels, and
+        for scores that are no numbers."""
         flat = scores.reshape(-1).astype(np.float64)
+        if not flat.size or not np.isfinite(flat).all():
+            raise OpFailed(OpCode.EINVAL, "the model gives no finite scores")
         if self.labels and len(self.labels) != flat.size:
             message = f"the model has {flat.size} classes, 'labels' {len(self.labels)}"
             raise OpFailed(OpCode.EINVAL, message)
@@ -121,7 +129,10 @@ def _side(declared: int | None, asked: int, name: str) -> int:
         raise OpFailed(OpCode.EINVAL, f"the model takes any {name}: say {name!r}")
     if declared is not None and asked not in (0, declared):
         raise OpFailed(OpCode.EINVAL, f"the model's {name} is {declared}, not {asked}")
-    return declared or asked
+    side = declared or asked
+    if not 1 <= side <= SIDE_MAX:
+        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {side}; 1…{SIDE_MAX} are taken")
+    return side
 
 
 def _three(value: Any, name: str, least: float = -1e6) -> tuple[float, ...]:

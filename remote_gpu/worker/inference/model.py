@@ -7,6 +7,7 @@ for all, or by its content (`sha256:<hex>`), when a session of this lease regist
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ _DTYPES = {
     "tensor(int64)": "int64", "tensor(uint8)": "uint8", "tensor(uint16)": "uint16",
     "tensor(uint32)": "uint32", "tensor(uint64)": "uint64", "tensor(bool)": "bool",
 }  # fmt: skip
+#: How ONNX Runtime says that an allocation failed.
+_NO_MEMORY = re.compile(r"bad_alloc|AllocateRaw|[Ff]ailed to allocate|SIZE_MAX")
 _DIMENSIONS_MAX = 16
 _SIDE_MAX = 2**40
 #: Weights may lie in files beside a model, which a sent one has none of: left to itself the library
@@ -57,7 +60,7 @@ class Model:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors are raised, and hold what a tenant wrote
         given = str(source) if isinstance(source, Path) else source
         if given is source:
             options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
@@ -79,8 +82,17 @@ class Model:
         return all(one.shape and one.shape[0] is None for one in tensors)
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """Compute; the results are contiguous."""
-        return [np.ascontiguousarray(one) for one in self._session.run(list(outputs), dict(feeds))]
+        """Compute; the results are contiguous. Raises OpFailed: ENOMEM, EINVAL for what the model
+        cannot compute."""
+        try:
+            results = self._session.run(list(outputs), dict(feeds))
+        except MemoryError:
+            raise
+        except Exception as error:  # as above: of the model and its inputs, not of the device
+            said = str(error)
+            code = OpCode.ENOMEM if _NO_MEMORY.search(said) else OpCode.EINVAL
+            raise OpFailed(code, f"the model cannot compute this: {said[:300]}") from None
+        return [np.ascontiguousarray(one) for one in results]
 
     def feeds(self, described: Any, tensors: Sequence[memoryview]) -> dict[str, Array]:
         """The inputs of a call, checked. Raises OpFailed: EINVAL, ENOTSUP."""
@@ -96,13 +108,19 @@ class Model:
         return feeds
 
     def output_names(self, wanted: Any) -> list[str]:
-        """The outputs of a call; None: all. Raises OpFailed(EINVAL)."""
-        if wanted is None:
-            return list(self.outputs)
-        right = isinstance(wanted, list) and wanted and all(one in self.outputs for one in wanted)
-        if not right:
+        """The outputs of a call; None: all. Raises OpFailed: EINVAL, ENOTSUP for what is no tensor
+        of numbers."""
+        names = list(self.outputs) if wanted is None else wanted
+        if not isinstance(names, list) or not names or not all(map(self._gives, names)):
             raise OpFailed(OpCode.EINVAL, f"'outputs' must name some of {', '.join(self.outputs)}")
-        return list(wanted)
+        for one in (self.outputs[name] for name in names):
+            if one.dtype not in _DTYPES.values():
+                message = f"output {one.name!r} is {one.dtype}: tensors of numbers only"
+                raise OpFailed(OpCode.ENOTSUP, message)
+        return list(names)
+
+    def _gives(self, name: Any) -> bool:
+        return isinstance(name, str) and name in self.outputs
 
 
 def find_model(context: Context, name: str) -> Model:
@@ -148,4 +166,7 @@ def _array(wanted: Tensor, view: memoryview, shape: Any) -> Array:
     if count != view.nbytes:
         message = f"{shape} of {dtype} is {count} bytes, {view.nbytes} came"
         raise OpFailed(OpCode.EINVAL, f"input {wanted.name!r}: {message}")
-    return np.frombuffer(view, dtype).reshape(shape)
+    try:
+        return np.frombuffer(view, dtype).reshape(shape)
+    except ValueError as error:  # sides whose product no machine can count, and a zero among them
+        raise OpFailed(OpCode.EINVAL, f"input {wanted.name!r}: {error}") from None

@@ -42,8 +42,8 @@ _VALUES = "`dtype`, `shape` of the result"
 class Map(CpuOperation):
     """A function of one array, or of two whose shapes broadcast.
 
-    The result has numpy's type for the function: roots of integers are float64. Division by zero
-    and roots of negative numbers give what IEEE 754 says.
+    The result has numpy's type for the function: roots of int32 and int64 are float64, those of
+    uint8 float16. Division by zero and roots of negative numbers give what IEEE 754 says.
     """
 
     name = "map"
@@ -79,7 +79,10 @@ class Map(CpuOperation):
         except ValueError as error:
             raise OpFailed(OpCode.EINVAL, f"the shapes do not go together: {error}") from None
         with context.quota.held(8 * math.prod(shape)), np.errstate(all="ignore"):
-            return _described(np.asarray(known[name](*arrays)))
+            try:
+                return _described(np.asarray(known[name](*arrays)))
+            except ValueError as error:  # whole numbers to a negative power
+                raise OpFailed(OpCode.EINVAL, f"{name}: {error}") from None
 
 
 class Reduce(CpuOperation):
@@ -138,7 +141,10 @@ def _array(view: memoryview, dtype: str, shape: Any) -> Array:
     if view.nbytes != wanted:
         message = f"{dtype} of shape {shape} has {wanted} bytes, not {view.nbytes}"
         raise OpFailed(OpCode.EINVAL, message)
-    return np.frombuffer(view, dtype).reshape(shape)
+    try:
+        return np.frombuffer(view, dtype).reshape(shape)
+    except ValueError as error:  # sides whose product no machine can count, and a zero among them
+        raise OpFailed(OpCode.EINVAL, f"{shape}: {error}") from None
 
 
 def _described(array: Array) -> Outcome:

@@ -88,11 +88,12 @@ class ImageClassification(CpuOperation):
                 pixels = decode(bytes(inputs[0]))
             except ImageError as error:
                 raise OpFailed(OpCode.EINVAL, str(error)) from None
-            with context.quota.held(2 * pixels.nbytes):
-                tensor = classifier.preparation.apply(pixels)
+            preparation = classifier.preparation
+            with context.quota.held(2 * pixels.nbytes + preparation.working_bytes):
+                tensor = preparation.apply(pixels)
         model = classifier.model
         feeds = {next(iter(model.inputs)): tensor}
-        outputs = list(model.outputs)[:1]
+        outputs = model.output_names(list(model.outputs)[:1])
         if model.joinable:
             results, joined = run_joined(context, model, feeds, outputs)
         else:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import Model
+from remote_gpu.worker.operation import Context
 
-UINT8, INT64 = 2, 7
+UINT8, INT64, STRING = 2, 7, 8  # TensorProto.DataType
 TENSOR, GRAPH = 4, 5  # AttributeProto.AttributeType
 SECRET = b"what nobody may read"
 
@@ -43,9 +46,9 @@ def beside(place: str, size: int) -> bytes:
     return b"".join(part(13, part(1, k), part(2, v)) for k, v in told.items()) + whole(14, 1)
 
 
-def declared(name: str, size: int) -> bytes:
-    shape = part(2, part(1, whole(1, size)))
-    return part(1, name) + part(2, part(1, whole(1, UINT8) + shape))
+def declared(name: str, size: int | str, kind: int = UINT8) -> bytes:
+    side = whole(1, size) if isinstance(size, int) else part(2, size)
+    return part(1, name) + part(2, part(1, whole(1, kind) + part(2, part(1, side))))
 
 
 def node(op: str, inputs: str, output: str, *attributes: bytes) -> bytes:
@@ -53,13 +56,18 @@ def node(op: str, inputs: str, output: str, *attributes: bytes) -> bytes:
     return ins + part(2, output) + part(4, op) + b"".join(part(5, one) for one in attributes)
 
 
-def graph(nodes: list[bytes], weights: list[bytes], size: int) -> bytes:
+def graph(nodes: list[bytes], weights: list[bytes], result: int | bytes) -> bytes:
     body = b"".join(part(1, one) for one in nodes) + part(2, "g")
-    return body + b"".join(part(5, one) for one in weights) + part(12, declared("y", size))
+    result = declared("y", result) if isinstance(result, int) else result
+    return body + b"".join(part(5, one) for one in weights) + part(12, result)
 
 
-def model(nodes: list[bytes], weights: list[bytes], size: int) -> bytes:
-    return whole(1, 8) + part(7, graph(nodes, weights, size)) + part(8, part(1, ""), whole(2, 17))
+def model(
+    nodes: list[bytes], weights: list[bytes], result: int | bytes, given: bytes = b""
+) -> bytes:
+    """`result`: the declared `y`, or its size; `given`: the declared input."""
+    whole_graph = graph(nodes, weights, result) + (part(11, given) if given else b"")
+    return whole(1, 8) + part(7, whole_graph) + part(8, part(1, ""), whole(2, 17))
 
 
 def reading(place: str) -> dict[str, bytes]:
@@ -112,3 +120,44 @@ def test_damaged_models_are_errors() -> None:
             refused.append(failed.code)
     assert len(refused) > 200
     assert set(refused) == {OpCode.EINVAL}
+
+
+@pytest.mark.parametrize(("size", "code"), [(5, ""), (1 << 44, "ENOMEM"), (-1, "EINVAL")])
+def test_a_model_that_wants_too_much(size: int, code: str) -> None:
+    one = part(1, "value") + part(5, tensor("c", 1, part(9, b"\1"))) + whole(20, TENSOR)
+    ones = Model(
+        model(
+            [node("ConstantOfShape", "s", "y", one)],
+            [],
+            declared("y", "n"),
+            declared("s", 1, INT64),
+        )
+    )
+    data = memoryview(size.to_bytes(8, "little", signed=True))
+    feeds = ones.feeds([{"name": "s", "shape": [1]}], [data])
+    try:
+        assert bytes(ones.run(feeds, ["y"])[0]) == bytes([1] * size)
+        found = ""
+    except OpFailed as failed:
+        found = failed.code
+    assert found == code
+
+
+def test_tensors_and_outputs_that_are_none() -> None:
+    text = Model(
+        model([node("Identity", "s", "y")], [], declared("y", 1, STRING), declared("s", 1, STRING))
+    )
+    with pytest.raises(OpFailed, match="ENOTSUP"):
+        text.output_names(None)
+    with pytest.raises(OpFailed, match="ENOTSUP"):
+        text.feeds([{"name": "s", "shape": [1]}], [memoryview(b"")])
+    for wanted in ([[]], [{}], "y", [], ["x"], [None]):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            text.output_names(wanted)
+
+
+def test_a_classifiers_scores_and_sides() -> None:
+    classifier = find_classifier(Context(), {"model": TEXT_DIRECTION})
+    for scores in ([], [float("nan"), 1], [float("inf"), 1]):
+        with pytest.raises(OpFailed, match="EINVAL"):
+            classifier.top(np.array(scores, np.float32), 1)

@@ -89,6 +89,29 @@ def test_what_does_not_fit_is_refused(local, operation, inputs, args) -> None:
     assert failed.value.code == "EINVAL"
 
 
+@pytest.mark.parametrize(
+    ("inputs", "args"),
+    [
+        ([2, -1], {"function": "power", "shapes": [[1], [1]]}),
+        ([], {"function": "abs", "shapes": [[0, 2**31 - 1, 2**31 - 1, 2**31 - 1]]}),
+        ([2], {"function": "abs", "shapes": [[2**62, 4, 0, 1]]}),
+    ],
+)
+def test_what_numpy_cannot_compute_is_a_wrong_call(local, inputs, args) -> None:
+    data = [np.array([number], np.int32) for number in inputs] or [b""]
+    with pytest.raises(OpFailed, match="EINVAL"):
+        local.op("map", *data, dtype="int32", **args)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "root"), [("uint8", "float16"), ("int32", "float64"), ("int64", "float64")]
+)
+def test_roots_of_whole_numbers(local, dtype, root) -> None:
+    result = local.op("map", np.array([9], dtype), function="sqrt", dtype=dtype, shapes=[[1]])
+    assert result.values["dtype"] == root
+    assert np.frombuffer(result.buffers[0], root).tolist() == [3.0]
+
+
 def test_an_empty_array_has_no_reduction(local) -> None:
     with pytest.raises(OpFailed, match="empty"):
         local.op("reduce", b"", function="sum", shapes=[[0]])
