@@ -122,7 +122,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
 def _log(folder: Path) -> LeaseLog:
     """The lease log in the state folder. Raises INVALID when the folder cannot be used."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # names of tenants are in it
         return LeaseLog(folder / LEASE_LOG_NAME)
     except OSError as error:
         text = f"cannot use {folder} as the state folder: {error.strerror or error}"

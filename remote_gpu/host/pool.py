@@ -115,7 +115,9 @@ class Worker:
     def _heard(self) -> None:
         with contextlib.suppress(OSError):
             if (received := control.receive(self._stream)) is not None:
-                meta = received[0]
+                meta, descriptor = received
+                if descriptor is not None:  # nobody asked for one
+                    os.close(descriptor)
                 if "lane_taken" in meta:
                     self._offered.popleft().set_result(True)
                 elif "lane_ended" in meta:

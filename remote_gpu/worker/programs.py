@@ -30,8 +30,9 @@ from remote_gpu.worker.quota import Quota
 #: Of each of the two streams that a program writes.
 OUTPUT_BYTES_MAX = 64 << 20
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-#: What may fill a place: no option, no path, nothing that a shell or an option parser reads.
-_WORD = re.compile(r"[A-Za-z0-9_.,:+@=][A-Za-z0-9_.,:+@=-]{0,127}")
+#: What may fill a place: no option, no path (`..` is one), nothing that a shell or an option parser
+#: reads.
+_WORD = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.,:+@=][A-Za-z0-9_.,:+@=-]{0,127}")
 _WARDEN = Path(__file__).with_name("warden.py")
 _CHUNK_BYTES = 1 << 16
 

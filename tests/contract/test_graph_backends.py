@@ -155,6 +155,14 @@ def test_groups_share_memory_and_wait_for_each_other(device: Device) -> None:
     assert floats(device.run(graph, x=data)["sums"]) == expected
 
 
+def test_no_group_shares_more_than_its_device_has(device: Device) -> None:
+    graph = Graph(KERNELS)
+    x, sums = graph.input("x", 4 * N), graph.output("sums", 4 * (N // 16))
+    graph.launch("group_sum", (N,), (16,), x, sums, graph.shared(1 << 30))
+    with pytest.raises(OpFailed, match="EINVAL: step 1"):
+        device.run(graph, x=ONES)
+
+
 def test_all_address_spaces(device: Device) -> None:
     graph = Graph(KERNELS)
     at, out = graph.output("at", 4 * 16), graph.output("out", 4 * 16)

@@ -34,6 +34,7 @@ class OpenclBackend:
         """`shared`: host and device use the same memory, as on a CPU."""
         self._context = cl.Context([device])
         self._queue = cl.CommandQueue(self._context, device)
+        self._device = device
         self._shared = shared
         version = " ".join(device.platform.version.split()[2:4])
         self.implementation = f"opencl: {version}, {device.name.strip()}"
@@ -51,7 +52,7 @@ class OpenclBackend:
         except cl.RuntimeError as error:
             log = _said(str(error))[:_LOG_CHARS_MAX]
             raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None
-        return _Program(self._queue, built)
+        return _Program(self._queue, built, self._device.local_mem_size)
 
     def finish(self) -> None:
         with _errors(OpCode.EIO, "the device failed"):
@@ -59,9 +60,10 @@ class OpenclBackend:
 
 
 class _Program:
-    def __init__(self, queue: cl.CommandQueue, program: cl.Program) -> None:
+    def __init__(self, queue: cl.CommandQueue, program: cl.Program, shared_bytes_max: int) -> None:
         self._queue = queue
         self._program = program
+        self._shared_bytes_max = shared_bytes_max
 
     def kernel(self, name: str, arguments: Sequence[Bound]) -> Kernel:
         with _errors(OpCode.EINVAL, f"no kernel {name!r} in the source"):
@@ -69,6 +71,10 @@ class _Program:
         if kernel.num_args != len(arguments):
             message = f"kernel {name!r} takes {kernel.num_args} arguments, not {len(arguments)}"
             raise OpFailed(OpCode.EINVAL, message)
+        shared = sum(one.size for one in arguments if isinstance(one, Shared))
+        if shared > self._shared_bytes_max:  # PoCL would end the process
+            message = f"{shared} bytes shared by a group; this device has {self._shared_bytes_max}"
+            raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {message}")
         for index, argument in enumerate(arguments):
             with _errors(OpCode.EINVAL, f"argument {index} of kernel {name!r} does not fit"):
                 kernel.set_arg(index, _as_argument(argument))

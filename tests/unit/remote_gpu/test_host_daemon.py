@@ -33,6 +33,7 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.pool import Worker, WorkerPool
 from remote_gpu.host.turns import Turns
+from remote_gpu.worker import control
 
 D0 = DeviceId("d0")
 
@@ -98,6 +99,21 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
         process.communicate()
     log.close()
     theirs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
+    process = sleeping()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
+    reading, writing = os.pipe()
+    with theirs, os.fdopen(reading, "rb") as end:
+        control.send(theirs, {"lane_ended": {}}, writing)
+        os.close(writing)
+        await asyncio.to_thread(end.read)  # ends when nobody has the other end any more
+    process.kill()
+    await worker.gone
+    process.communicate()
 
 
 async def seen(ready: Callable[[], bool]) -> None:

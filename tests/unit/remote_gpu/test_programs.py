@@ -120,7 +120,7 @@ def test_places_take_plain_words() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     st.text(st.characters(codec="utf-8"), max_size=200)
-    | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n"])
+    | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n", ".", ".."])
 )
 def test_no_word_is_an_option_a_path_or_a_shells(word) -> None:
     try:
@@ -130,6 +130,7 @@ def test_no_word_is_an_option_a_path_or_a_shells(word) -> None:
     else:
         assert filled == word
         assert not word.startswith("-")
+        assert word not in (".", "..")
         assert not set(word) & set(" \t\n/;&|<>$`'\"\\*?(){}[]~#!%\0")
 
 
