@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import secrets
 import ssl
@@ -13,8 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from aiohttp import web
 
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
@@ -31,6 +28,7 @@ from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import Gate, JobOwner
 from gpu_scheduler.daemon.http_door import HttpDoor
+from gpu_scheduler.daemon.http_server import listen
 from gpu_scheduler.daemon.journal import Disk, Journal
 from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.metrics import Metrics
@@ -42,7 +40,7 @@ from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.daemon.watch import Hub, WatchedJournal
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
-from gpu_scheduler.protocol.address import parse_address
+from gpu_scheduler.protocol.address import is_loopback, parse_address
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +227,7 @@ def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
     if settings.keys is not None and not gate.has_keys:
         text = f"there is no keys file {settings.keys}; make it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
-    outside = [a for a in (settings.listen, settings.http) if not _is_loopback(a)]
+    outside = [a for a in (settings.listen, settings.http) if not is_loopback(parse_address(a)[0])]
     if gate.has_keys:
         if outside and settings.tls is None:
             text = "keys and secrets of leases cross the network unencrypted: no TLS certificate"
@@ -240,14 +238,6 @@ def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
         text += "make them with `ssgmd keys add`, or listen on 127.0.0.1"
         raise AppError(ErrorCode.DENIED, text)
     logger.warning("no keys: only this machine is served", extra={"event": "no_keys"})
-
-
-def _is_loopback(address: str) -> bool:
-    host, _ = parse_address(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _reread(settings: DaemonSettings, gate: Gate, now: asyncio.Event) -> None:
@@ -296,16 +286,9 @@ async def _listen_socket(
 async def _listen_http(
     door: HttpDoor, settings: DaemonSettings, stack: contextlib.AsyncExitStack
 ) -> str:
-    # the door logs its own faults; what is no HTTP at all is the peer's, with a trace each
-    silent = logging.getLogger("gpu_scheduler.daemon.no_http")
-    silent.setLevel(logging.CRITICAL)
-    runner = web.AppRunner(door.application(), access_log=None, logger=silent, shutdown_timeout=1.0)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
     with _listening(settings.http):
-        site = web.TCPSite(runner, *parse_address(settings.http), ssl_context=settings.tls)
-        await site.start()
-    return _address_of(runner.addresses[0])
+        address = parse_address(settings.http)
+        return _address_of(await listen(door.application(), *address, settings.tls, stack))
 
 
 @contextlib.contextmanager

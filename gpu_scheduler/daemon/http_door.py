@@ -19,6 +19,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -32,6 +33,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.names import NAME_CHARS_MAX
+from gpu_scheduler.protocol.address import is_loopback
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
 from gpu_scheduler.protocol.requester import OPS
@@ -122,7 +124,10 @@ class HttpDoor:
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
-        text = await request.read()
+        try:
+            text = await request.read()
+        except web.RequestPayloadError as error:
+            raise invalid(f"the body cannot be read: {' '.join(str(error).split()):.200}") from None
         try:
             return await self._answer(request, op, Body(text) if text else EMPTY)
         except BrokenFrame as error:
@@ -150,6 +155,8 @@ class HttpDoor:
 
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        if not self._gate.has_keys:
+            _of_this_machine(request)
         caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
         return Caller(caller.key, request.remote or "")
 
@@ -184,6 +191,25 @@ async def _written(response: web.StreamResponse, subscriber: Subscriber, form: b
         async for line in subscriber.lines():
             await response.write(form % line)
         await response.write_eof()
+
+
+def _of_this_machine(request: web.Request) -> None:
+    """Without keys this machine is trusted, but not the web pages that its browsers show.
+
+    They send where they come from, and a foreign name that was made to lead here stays in `Host`.
+    """
+    origin = request.headers.get("Origin", "")
+    for url in (f"//{request.host}", origin):
+        if url and not is_loopback(_name_in(url)):
+            text = f"{url.lstrip('/')!r:.80} is not this machine; from elsewhere a key is needed"
+            raise AppError(ErrorCode.DENIED, text, needs="key")
+
+
+def _name_in(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _body(fields: Mapping[str, Any]) -> Body:

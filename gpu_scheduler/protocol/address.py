@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from corekit.errors import invalid
 
 
@@ -11,3 +13,11 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise invalid(f"{text!r} is not an address; write host:port, as 127.0.0.1:4700")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """True for an address or name that always means this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +181,70 @@ async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes)
         told = await peer.line(body.replace(b"{", b'{"id":2,"op":"reserve",', 1))
         assert told["error"]["code"] == "invalid"
     assert await standing(system) == before
+
+
+#: Requests that are none, in bytes: before a handler sees them, or while it reads.
+HEAD = b"POST /v1/reserve HTTP/1.1\r\nHost: localhost\r\n"
+FLOOD = b"".join(b"X-%d: y\r\n" % number for number in range(5000))
+NO_REQUESTS: tuple[tuple[bytes, int], ...] = (
+    (b"\x16\x03\x01\x02garbage\r\n\r\n", 400),
+    (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /v1/leases HTTP/9.9\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /v1/leases HTTP/1.1\r\n\r\n", 400),
+    (HEAD + b"X-Long: " + b"y" * 20_000 + b"\r\n\r\n", 400),
+    (HEAD + FLOOD + b"\r\n", 400),
+    (HEAD + b"Content-Length: -5\r\n\r\n", 400),
+    (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
+    (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400),
+    (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde", 400),
+    (HEAD + b"Expect: a miracle\r\nContent-Length: 2\r\n\r\n{}", 417),
+)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("sent", "status"), NO_REQUESTS, ids=range(len(NO_REQUESTS)))
+async def test_what_is_no_request_of_http_is_a_typed_error(
+    system: System, sent: bytes, status: int
+) -> None:
+    before = await standing(system)
+    answer = await raw(system, sent)
+    assert (answer[0], answer[1]["error"]["code"]) == (status, "invalid")
+    assert await standing(system) == before
+
+
+async def raw(system: System, sent: bytes) -> tuple[int, Any]:
+    """Status and JSON body of the answer to these bytes."""
+    address, _, port = system.doors.daemon.http.rpartition(":")
+    reader, writer = await asyncio.open_connection(address, int(port))
+    async with asyncio.timeout(60):
+        writer.write(sent)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"Content-Length: ([0-9]+)", head)
+        assert length is not None, head
+        body = await reader.readexactly(int(length[1]))
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+    return int(head.split()[1]), json.loads(body)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:4780"}, 200), ({"Host": "[::1]:4780"}, 200),
+        ({"Origin": "http://localhost:8080"}, 200), ({"Host": "evil.example"}, 401),
+        ({"Host": "127.0.0.1.evil.example:4780"}, 401), ({"Origin": "https://evil.example"}, 401),
+        ({"Origin": "null"}, 401), ({"Host": "[::1"}, 401),
+    ],
+)  # fmt: skip
+async def test_a_web_page_of_elsewhere_is_not_this_machine(
+    system: System, headers: dict[str, str], status: int
+) -> None:
+    """Without keys this machine is trusted, but not what its browsers are made to send."""
+    answer = await system.doors.ask("GET", "/v1/leases", headers=headers)
+    assert answer.status == status
+    assert status == 200 or answer.value["error"]["code"] == "denied"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -1,0 +1,74 @@
+"""The HTTP server below the door: what is no HTTP request gets a typed error too.
+
+aiohttp answers such a thing itself, as plain text, before a handler or middleware sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode, invalid
+
+#: The door logs its own faults; what is no HTTP at all is the peer's, with a trace each.
+_SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
+_SILENT.setLevel(logging.CRITICAL)
+_STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
+_SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
+
+
+class _Connection(web.RequestHandler):
+    """One connection, whose own refusals are JSON with a code like those of the door."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:  # fmt: skip
+        super().handle_error(request, status, exc, message)
+        if status >= 500:
+            return _typed(AppError(ErrorCode.INTERNAL, "a bug of ours"), status)
+        said = (message or "it cannot be read").partition("\n")[0]
+        return _typed(invalid(f"no request of HTTP/1.1: {said:.{_SAID_CHARS_MAX}}"), status)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException):  # a header that is judged before the door's turn
+            resp = _typed(invalid(f"{resp.reason}: {resp.text or ''}"), resp.status)
+        return await super().finish_response(request, resp, start_time)
+
+
+def _typed(error: AppError, status: int) -> web.Response:
+    answer = web.json_response({"error": error.as_json()}, status=status)
+    answer.force_close()
+    return answer
+
+
+async def listen(
+    application: web.Application, host: str, port: int, tls: ssl.SSLContext | None,
+    stack: AsyncExitStack,
+) -> tuple[str, int]:  # fmt: skip
+    """Serve until the stack is left. Raises OSError when the address cannot be used."""
+    runner = web.AppRunner(
+        application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S
+    )
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    made = runner.server
+    assert made is not None, "it is set up"
+
+    def connection() -> web.RequestHandler:
+        handler = made()
+        handler.__class__ = _Connection  # aiohttp has no place to name another one
+        return handler
+
+    server = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
+    stack.callback(server.close)
+    name: tuple[str, int] = server.sockets[0].getsockname()
+    return name[0], name[1]
