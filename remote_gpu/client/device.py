@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.handshake import Carrier, open_connection
+from remote_gpu.client.prompt import PromptSocket
 from remote_gpu.client.resources import Resource
 from remote_gpu.client.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
@@ -163,6 +164,8 @@ class Lane:
             device=info.index,
         )
         stream.settimeout(None)  # operations take as long as they take; the session watches
+        if isinstance(stream, socket.socket) and stream.family != socket.AF_UNIX:
+            channel = Channel(PromptSocket(stream), Limits())
         channel.limits = Limits()
         return cls(stream, channel, info)
 
@@ -245,14 +248,16 @@ class Lane:
             return self._call
         inputs: list[Any] = []
         payload: list[memoryview] = []
+        size = 0
         for buffer in buffers:
             if isinstance(buffer, (DeviceBuffer, Resource)):
                 inputs.append(buffer.reference)
             else:
-                view = flat_views([buffer])[0]
+                view = memoryview(buffer)
                 inputs.append(view.nbytes)
                 payload.append(view)
-        if self._may_share and sum(view.nbytes for view in payload) >= SHARED_BYTES_MIN:
+                size += view.nbytes
+        if self._may_share and size >= SHARED_BYTES_MIN:
             self._share()
         meta: dict[str, Any] = {"op": name}
         if args:
@@ -322,6 +327,9 @@ def _fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview] | Non
     views = flat_views(out)
     if len(views) != len(sizes):
         return None
-    if any(v.nbytes < size or v.readonly for v, size in zip(views, sizes, strict=True)):
-        return None
-    return [view[:size] for view, size in zip(views, sizes, strict=True)]
+    fitting = []
+    for view, size in zip(views, sizes, strict=True):
+        if view.nbytes < size or view.readonly:
+            return None
+        fitting.append(view if view.nbytes == size else view[:size])
+    return fitting

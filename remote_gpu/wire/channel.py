@@ -24,8 +24,11 @@ from remote_gpu.wire.segment import SHARED_BYTES_MIN, Segment
 #: Header, meta and the beginning of a small payload arrive in one call to the kernel.
 _READ_AHEAD_BYTES = 8192
 _DISCARD_BYTES = 1 << 16
+#: From here on a frame's head goes ahead of its payload: the peer wakes up, reads it and looks for
+#: a place while the kernel still copies. Below, a second packet costs more than that.
+_HEAD_FIRST_BYTES = 1 << 15
 #: Small metas come again and again, byte by byte the same: `{"op":"noop"}`, `{"ran":"none"}`.
-_KNOWN_BYTES_MAX = 64
+_KNOWN_BYTES_MAX = 256
 _KNOWN_MAX = 64
 
 
@@ -42,8 +45,10 @@ class Stream(Protocol):
 class Channel:
     """One side of a connection; not thread-safe: one sender and one receiver at a time."""
 
-    def __init__(self, stream: Stream, limits: Limits) -> None:
+    def __init__(self, stream: Stream, limits: Limits, *, only_read: bool = False) -> None:
+        """`only_read`: what a meta holds is never changed, nor given to who might change it."""
         self._stream = stream
+        self._only_read = only_read
         self.limits = limits
         self.segment: Segment | None = None  #: large payloads go through it, once there is one
         self._source: Segment | None = None  # of the payload that is to be taken
@@ -69,14 +74,19 @@ class Channel:
         if not buffers:
             self.send_bytes(pack(meta, call=call, flags=flags))
             return
-        payload = flat_views(buffers)
-        size = sum(view.nbytes for view in payload)
+        payload, size = flat_views(buffers), 0
+        for view in payload:
+            size += view.nbytes
         if self.segment is not None and size >= SHARED_BYTES_MIN:
             self.send_bytes(pack(meta, call=call, flags=flags | SHARED, payload_bytes=size))
             self.segment.put(payload)
             return
         head = pack(meta, call=call, flags=flags, payload_bytes=size)
-        self._send_all([memoryview(head), *(v for v in payload if v.nbytes)])
+        if size < _HEAD_FIRST_BYTES:
+            payload.insert(0, memoryview(head))
+        else:
+            self.send_bytes(head)
+        self._send_all(payload)
 
     def send_bytes(self, frame: bytes | bytearray) -> None:
         """Send a frame that is packed already; small ones go in one call to the kernel."""
@@ -115,8 +125,7 @@ class Channel:
 
     def _learn(self, body: bytes) -> dict[str, Any]:
         meta = parse_meta(body)
-        flat = all(type(value) is str for value in meta.values())
-        if flat and len(self._known) < _KNOWN_MAX:
+        if len(self._known) < _KNOWN_MAX and (self._only_read or _is_flat(meta)):
             self._known[body] = meta
         return meta
 
@@ -189,3 +198,8 @@ class Channel:
             if read == 0:
                 raise WireError("the connection ended inside a frame")
             done += read
+
+
+def _is_flat(meta: Mapping[str, Any]) -> bool:
+    """Nothing in it can be changed but itself."""
+    return all(type(value) is str for value in meta.values())

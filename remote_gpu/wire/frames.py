@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -104,10 +104,13 @@ def parse_sizes(meta: Mapping[str, Any], key: str, payload_bytes: int, limits: L
     sizes = meta.get(key, [])
     if not isinstance(sizes, list) or len(sizes) > limits.buffers_max:
         raise WireError(f"{key!r} must list at most {limits.buffers_max} sizes")
-    if not all(type(n) is int and 0 <= n <= payload_bytes for n in sizes):
-        raise WireError(f"{key!r} holds what is not a size within the payload")
-    if sum(sizes) != payload_bytes:
-        raise WireError(f"{key!r} adds up to {sum(sizes)}, the payload has {payload_bytes} bytes")
+    total = 0
+    for size in sizes:
+        if type(size) is not int or not 0 <= size <= payload_bytes:
+            raise WireError(f"{key!r} holds what is not a size within the payload")
+        total += size
+    if total != payload_bytes:
+        raise WireError(f"{key!r} adds up to {total}, the payload has {payload_bytes} bytes")
     return sizes
 
 
@@ -132,6 +135,9 @@ def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
     views: list[memoryview] = []
     for buffer in buffers:
         view = memoryview(buffer)
+        if view.format == "B" and view.ndim == 1 and view.c_contiguous:
+            views.append(view)  # as it is
+            continue
         if not view.c_contiguous:
             raise TypeError("a buffer must be C-contiguous; copy it first")
         # a view with a zero in its shape cannot be cast, and has no bytes anyway
@@ -149,6 +155,18 @@ def _finite(text: str) -> float:
     return value
 
 
+def _encoder() -> Callable[[Mapping[str, Any]], str]:
+    """CPython's own, made once: `JSONEncoder.encode` makes it anew for every call, at twice the
+    time of its use. Where there is none, what `json` has in its place."""
+    encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return encoder.encode
+    text = json.encoder.encode_basestring_ascii
+    chunks = make(None, encoder.default, text, None, ":", ",", False, False, False)
+    return lambda meta: "".join(chunks(meta, 0))
+
+
 # made once: json.dumps and json.loads make new ones for every call that is not all defaults
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+_encode = _encoder()
 _decode = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite).raw_decode

@@ -161,7 +161,7 @@ class Signature:
     def read(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with their defaults. Raises OpFailed(EINVAL) for an unknown one, one that
         is missing, and one that does not keep its rule."""
-        found, given = {}, 0
+        found, given = {}, 1 if IMPLEMENTATION in args else 0
         for argument in self.arguments:
             name = argument.name
             if name in args:

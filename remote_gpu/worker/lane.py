@@ -169,7 +169,7 @@ class LaneServer:
     ) -> None:
         """`shared`: for a client of the same machine, which may ask for shared memory."""
         self._shared = shared
-        self._channel = Channel(stream, LANE_LIMITS)
+        self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
         self._quota = quota
         self._area: Memory | None = None
@@ -258,11 +258,10 @@ class LaneServer:
             args = meta.get("args", {})
             if not isinstance(args, dict):
                 raise WireError("'args' must be an object")
-            inputs: list[Input] = []
+            inputs: Sequence[Input] = ()
             if left or "in" in meta:
-                inputs = self._destinations(name, args, meta.get("in", []), left)
-                views = [view for view in inputs if isinstance(view, memoryview)]
-                self._channel.receive_payload(views)
+                inputs, places = self._destinations(name, args, meta.get("in", []), left)
+                self._channel.receive_payload(places)
                 left = 0
             ran = self._runner.run(name, args, inputs)
             return self._kept(ran, meta["keep"]) if "keep" in meta else ran
@@ -285,17 +284,20 @@ class LaneServer:
 
     def _destinations(
         self, name: str, args: Mapping[str, Any], described: Any, payload_bytes: int
-    ) -> list[Input]:
-        """Where each input goes or already is. Raises OpFailed(ENOMEM) over the quota."""
+    ) -> tuple[Sequence[Input], Sequence[memoryview]]:
+        """Where each input goes or already is, and where the payload is received.
+
+        Raises OpFailed(ENOMEM) over the quota.
+        """
         if not isinstance(described, list) or len(described) > LANE_LIMITS.buffers_max:
             raise WireError(f"'in' must list at most {LANE_LIMITS.buffers_max} inputs")
         sizes = [item for item in described if type(item) is int]
-        if any(size < 0 for size in sizes) or sum(sizes) != payload_bytes:
+        if sum(sizes) != payload_bytes or (sizes and min(sizes) < 0):
             raise WireError("the sizes of 'in' do not add up to the payload")
         if len(described) == len(sizes):
             places = self._runner.places(name, args, sizes)
             if places is not None:
-                return list(places)
+                return places, places
         area, at = self._area_of(payload_bytes), 0
         inputs: list[Input] = []
         for item in described:
@@ -308,7 +310,7 @@ class LaneServer:
                 inputs.append(int_field(item, "buffer"))
             else:
                 raise WireError("an input is a size, a buffer or a content")
-        return inputs
+        return inputs, (area,)
 
     def _area_of(self, size: int) -> memoryview:
         if size == 0:

@@ -201,6 +201,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._operations: dict[tuple[str, str], list[Operation]] = {}
+        self._found: dict[tuple[str, str, str], Operation] = {}  # those that were asked for by name
         self.failures: dict[str, str] = {}  #: module or operation → why it is not here
 
     def add(self, operation: Operation) -> None:
@@ -219,8 +220,11 @@ class Registry:
             raise self._unknown(name, kind)
         if wanted is None:
             return found[0]
+        if type(wanted) is str and (known := self._found.get((name, kind, wanted))) is not None:
+            return known
         for operation in found:
             if first_word(operation) == wanted:
+                self._found[name, kind, wanted] = operation
                 return operation
         there = ", ".join(first_word(operation) for operation in found)
         raise OpFailed(
@@ -241,6 +245,7 @@ class Registry:
 
     def prepare(self, context: Context) -> None:
         """Warm every operation of the context's kind; one that fails is taken out, with why."""
+        self._found.clear()
         for key in [key for key in self._operations if key[1] == context.kind]:
             kept = [one for one in self._operations[key] if self._prepared(one, context)]
             if kept:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 
@@ -35,11 +33,22 @@ class Quota:
             self.used_bytes -= count
             assert self.used_bytes >= 0, "more bytes freed than were reserved"
 
-    @contextmanager
-    def held(self, count: int) -> Iterator[None]:
+    def held(self, count: int) -> Held:
         """`count` bytes for the length of a block."""
-        self.reserve(count)
-        try:
-            yield
-        finally:
-            self.free(count)
+        return Held(self, count)
+
+
+class Held:
+    """A block during which bytes are reserved. Once each."""
+
+    __slots__ = ("_count", "_quota")
+
+    def __init__(self, quota: Quota, count: int) -> None:
+        self._quota = quota
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._quota.reserve(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        self._quota.free(self._count)

@@ -45,8 +45,8 @@ class NumpySgemm(CpuOperation):
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
     ) -> Outcome:
         m, n, k = _sides(args, inputs)
-        a = np.frombuffer(inputs[0], np.float32).reshape(m, k)
-        b = np.frombuffer(inputs[1], np.float32).reshape(k, n)
+        a = np.ndarray((m, k), np.float32, inputs[0])
+        b = np.ndarray((k, n), np.float32, inputs[1])
         with context.quota.held(4 * m * n):
             return {"shape": [m, n]}, [np.matmul(a, b)]
 
@@ -80,11 +80,15 @@ def _sides(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> tuple[int, 
     """m, n and k. Raises OpFailed(EINVAL) when the matrices do not have them."""
     read = _SIGNATURE.read(args)
     m, n, k = read["m"], read["n"], read["k"]
-    for view, what, rows, columns in ((inputs[0], "A", m, k), (inputs[1], "B", k, n)):
-        if view.nbytes != 4 * rows * columns:
-            wanted = f"{rows}×{columns} float32, {4 * rows * columns} bytes"
-            raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {view.nbytes}")
+    _check("A", inputs[0].nbytes, m, k)
+    _check("B", inputs[1].nbytes, k, n)
     return m, n, k
+
+
+def _check(what: str, size: int, rows: int, columns: int) -> None:
+    if size != 4 * rows * columns:
+        wanted = f"{rows}×{columns} float32, {4 * rows * columns} bytes"
+        raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {size}")
 
 
 #: On a CPU numpy is the best; of the kernels the one that keeps most in registers.
