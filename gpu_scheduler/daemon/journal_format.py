@@ -84,10 +84,12 @@ def _checked(line: bytes) -> bytes | None:
 
 
 def _must_be_torn(used: bytes, start: int, newline: int, name: str) -> None:
-    if newline < 0:
-        return  # the last line never ended
-    rest = used[newline + 1 :].split(b"\n")
-    if b"\0" in used[start:newline] and all(_checked(line) is None for line in rest):
+    if newline < 0:  # it never ended; but a whole one with another byte for its newline did
+        torn = _checked(used[start:-1]) is None
+    else:
+        rest = used[newline + 1 :].split(b"\n")
+        torn = b"\0" in used[start:newline] and all(_checked(line) is None for line in rest)
+    if torn:
         return
     text = f"{name} is damaged at byte {start}: a line that was synced does not check. Restore the "
     text += f"file from a copy, or keep what is sound: ssgmd --state {Path(name).parent} "

@@ -54,7 +54,7 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
                  Counter(lease.state.value for lease in standing.leases).items()),
         *_family("hosts", "gauge", "Hosts by state", "state",
                  Counter(host.state.value for host in hosts).items()),
-        *_one("pushes_total", "counter", "Pushes sent", metrics.pushes),
+        *_one("pushes_total", "counter", "Pushes to sessions and hosts", metrics.pushes),
         *_one("connections", "gauge", "Open socket connections", metrics.connections),
         *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
         *_one("devices", "gauge", "Known devices", len(devices)),

@@ -47,6 +47,7 @@ class Switchboard:
         self._next = 0
         self._sessions: dict[str, Line] = {}
         self._hosts: dict[str, Line] = {}
+        self._ended = ""  #: the lease that ended last
         #: What the wire has with secrets, which the core does not know.
         self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
             do.AttemptAnswer: self._attempt, do.AdoptAnswer: self._adopted,
@@ -99,33 +100,36 @@ class Switchboard:
 
     def push(self, action: do.PushToSession) -> None:
         push = action.push
-        line = self._sessions.get(action.session)
-        if line is None:
-            return
-        self._metrics.pushes += 1
-        line.push(do.PUSH_NAMES[type(push)], self._text(push))
+        if line := self._sessions.get(action.session):
+            self._push(line, do.PUSH_NAMES[type(push)], self._text(push))
 
     def install(self, action: do.InstallOnHost) -> None:
-        if line := self._hosts.get(action.host):
-            install = self._install(action.install, action.host)
-            line.push("install", encode_json(host_words.InstallPush(install=install)))
+        install = self._install(action.install, action.host)
+        self._tell_host(action.host, "install", host_words.InstallPush(install=install))
 
     def end(self, action: do.EndOnHost) -> None:
-        self._metrics.lease_ends[action.reason.value] += 1
-        if line := self._hosts.get(action.host):
-            end = host_words.End(lease=action.lease, fence=action.fence, reason=action.reason)
-            line.push("end", encode_json(end))
+        # each of its hosts is told, one after the other; without a fence no lease ended here
+        if action.fence and action.lease != self._ended:
+            self._ended = action.lease
+            self._metrics.lease_ends[action.reason.value] += 1
+        end = host_words.End(lease=action.lease, fence=action.fence, reason=action.reason)
+        self._tell_host(action.host, "end", end)
 
     def staged(self, action: do.StagedOnHost) -> None:
-        if line := self._hosts.get(action.host):
-            staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
-            line.push("staged", encode_json(staged))
+        staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
+        self._tell_host(action.host, "staged", staged)
 
     def resize(self, action: do.ResizeOnHost) -> None:
-        if line := self._hosts.get(action.host):
-            limit_pct = action.compute_limit_pct
-            resize = host_words.Resize(lease=action.lease, compute_limit_pct=limit_pct)
-            line.push("resize", encode_json(resize))
+        resize = host_words.Resize(lease=action.lease, compute_limit_pct=action.compute_limit_pct)
+        self._tell_host(action.host, "resize", resize)
+
+    def _tell_host(self, host: str, name: str, value: Any) -> None:
+        if line := self._hosts.get(host):
+            self._push(line, name, encode_json(value))
+
+    def _push(self, line: Line, name: str, text: bytes) -> None:
+        self._metrics.pushes += 1
+        line.push(name, text)
 
     # --- wire forms
 

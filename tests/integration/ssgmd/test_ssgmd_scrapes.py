@@ -54,3 +54,20 @@ async def test_a_large_text_serves_all_who_ask_soon_after(
         monkeypatch.setattr(scrape, "REST_S_PER_LINE", 60.0)
         large = [(await doors.ask("GET", "/metrics")).value for _ in range(2)]
         assert large[0] == large[1]
+
+
+@pytest.mark.asyncio
+async def test_an_end_is_counted_once_whatever_hosts_are_told(tmp_path: Path) -> None:
+    async with serving(tmp_path) as doors, doors.peer() as a, doors.peer() as b:
+        for peer, host in ((a, "h1"), (b, "h2")):
+            await filled(doors, peer, host)
+        body = {"attempt": "gang", "request": {"count": 2}}
+        lease = (await doors.ask("POST", "/v1/reserve", body)).value["granted"]["lease"]["id"]
+        await doors.ask("DELETE", f"/v1/leases/{lease}")
+        assert [(await a.next())["push"] for _ in range(2)] == ["install", "end"]
+        stale = await a.ask(op="session", lease="lease-unknown", state="opened", nonce="n")
+        assert stale["push"] == "end"
+        text = (await doors.ask("GET", "/metrics")).value
+    ends = [line for line in text.splitlines() if line.startswith("ssgmd_lease_ends_total{")]
+    assert ends == ['ssgmd_lease_ends_total{reason="RELEASED"} 1']
+    assert "ssgmd_pushes_total 5" in text
