@@ -132,13 +132,18 @@ class Channel:
             self._wire.write(pending.line)
 
     def _expire(self, pending: _Pending, op: str, deadline_s: float) -> None:
-        where = "{}:{}".format(*self._address)
         if pending.sent:
+            where = "{}:{}".format(*self._address)
             text = f"the scheduler at {where} did not answer {op!r} in {deadline_s:g} s"
             _fail(pending.answer, AppError(ErrorCode.TIMEOUT, text))
         else:
-            text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
-            _fail(pending.answer, AppError(ErrorCode.UNAVAILABLE, text))
+            _fail(pending.answer, self.unreachable(deadline_s))
+
+    def unreachable(self, deadline_s: float) -> AppError:
+        """What to say of a scheduler that was not reached in time: where, and why not."""
+        where = "{}:{}".format(*self._address)
+        text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
+        return AppError(ErrorCode.UNAVAILABLE, text)
 
     def say_hello_again(self) -> None:
         """Exchange the full state again on the same connection, in order with its pushes."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from corekit.budget import Budget
 from corekit.decode import decode
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
@@ -92,8 +92,7 @@ class SchedulerClient:
             async with asyncio.timeout(deadline_s):
                 await self._welcomed.wait()
         except TimeoutError:
-            text = f"no connection to the scheduler in {deadline_s:g} s; is ssgmd up?"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            raise self._channel.unreachable(deadline_s) from None
 
     # --- attempts and job records
 

@@ -4,6 +4,12 @@ Every command imports what it needs when it runs, so that `orchgpu --help` is im
 failure is one line on standard error and an exit status of `corekit.errors.EXIT_STATUS`.
 """
 
-from orchgpu.cli.main import main
+import sys
+
+try:
+    from orchgpu.cli.main import main
+except KeyboardInterrupt:  # Ctrl-C in the first moments, before anything could catch it
+    sys.stderr.write("orchgpu: interrupted\n")
+    sys.exit(130)
 
 __all__ = ["main"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from contract.states import JobState
-from orchgpu.cli.screen import coloured
+from orchgpu.cli.screen import coloured, printable
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import Submitted
@@ -64,15 +64,41 @@ def bar(done: int, total: int) -> str:
     return f"[{'#' * full}{' ' * (BAR_WIDTH - full)}] {done}/{total}"
 
 
+class Bar:
+    """One line on standard error that is drawn over and over; lines that stay go above it.
+
+    Nothing is drawn where there is no terminal, and for a single thing, whose lines say more.
+    """
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self.total = total
+        #: What is no terminal keeps all that is written.
+        self.shown = not quiet and total > 1 and terminal()
+
+    def draw(self, done: int, words: str) -> None:
+        """So many of all are done."""
+        if self.shown:
+            line = f"\r{bar(done, self.total)}{words}{_CLEAR_REST}"
+            click.echo(line, nl=False, err=True, color=True)
+
+    def say(self, line: str, *, err: bool) -> None:
+        """A line that stays, on standard output or error."""
+        self.end()
+        click.echo(line, err=err)
+
+    def end(self) -> None:
+        """The bar goes; what comes next has a line of its own."""
+        if self.shown:
+            click.echo("\r" + _CLEAR_REST, nl=False, err=True, color=True)
+
+
 class Progress:
     """Tells of many jobs on standard error: a bar on a terminal, else a line for each news."""
 
     def __init__(self, total: int, *, quiet: bool, ids: bool) -> None:
-        self._total = total
         self._ids = ids  #: told at once; else the command tells them itself in the end
         self._quiet = quiet
-        #: A single job says more by its lines; what is no terminal keeps all that is written.
-        self._bar = not quiet and total > 1 and terminal()
+        self._bar = Bar(total, quiet=quiet)
         self._states: dict[str, str] = {}
         self._over = 0
         self._uploaded = 0
@@ -82,38 +108,50 @@ class Progress:
         self._uploaded += 1
         how = "uploaded before" if before else "uploaded"
         if self._ids or before:
-            self._say(f"{job.file.name:<24} {how}: {job.job_ids[0]}")
-        self._draw(f"{bar(self._uploaded, self._total)} uploaded")
+            self._bar.say(f"{printable(job.file.name):<24} {how}: {job.job_ids[0]}", err=True)
+        self._bar.draw(self._uploaded, " uploaded")
 
     def told(self, job: Followed) -> None:
         """A job's state or reason changed."""
         from orchgpu.cli.report import say_progress
 
-        if not self._bar:
+        if not self._bar.shown:
             if not self._quiet:
                 say_progress(job)
             return
         if job.over and not job.succeeded:
-            self._say(f"{job.submitted.file.name:<24} {coloured(job.where)} {job.reason}")
+            name = printable(job.submitted.file.name)
+            self._bar.say(f"{name:<24} {coloured(job.where)} {job.reason}", err=True)
         self._over += job.over
         self._states[job.submitted.key] = job.where
         counted = Counter(self._states.values())
         words = [*(state.value for state in JobState), *sorted(counted)]
         states = "  ".join(f"{word} {counted.pop(word)}" for word in words if word in counted)
-        self._draw(f"{bar(self._over, self._total)}  {states}")
+        self._bar.draw(self._over, f"  {states}")
 
     def end(self) -> None:
         """The bar goes; what comes next has a line of its own."""
-        if self._bar:
-            click.echo("\r" + _CLEAR_REST, nl=False, err=True, color=True)
+        self._bar.end()
 
-    def _say(self, line: str) -> None:
-        self.end()
-        click.echo(line, err=True)
 
-    def _draw(self, line: str) -> None:
-        if self._bar:
-            click.echo(f"\r{line}{_CLEAR_REST}", nl=False, err=True, color=True)
+def transfer(
+    work: Callable[[T], R], things: Sequence[T], at_once: int, line: Callable[[R], str],
+    *, quiet: bool,
+) -> list[R]:  # fmt: skip
+    """`for_each`, with a line on standard output for each thing and a bar on a terminal."""
+    progress, done = Bar(len(things), quiet=quiet), 0
+
+    def told(one: R) -> None:
+        nonlocal done
+        done += 1
+        if not quiet:
+            progress.say(line(one), err=False)
+        progress.draw(done, "")
+
+    try:
+        return for_each(work, things, at_once, told)
+    finally:
+        progress.end()
 
 
 def terminal() -> bool:

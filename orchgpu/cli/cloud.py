@@ -23,6 +23,9 @@ from fdl.resources import Ledger, Notification, Record
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve
 
+#: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
+PUT_BYTES_MAX = 5 * 2**30
+
 _RULE = Notification.kind
 _COUNTS = (
     "ApproximateNumberOfMessages",
@@ -148,18 +151,6 @@ class JobCloud:
         found = [rule for bucket in buckets for rule in rules.observe(bucket) if rule.name in names]
         return list(dict.fromkeys(f"s3://{rule.bucket}/{rule.prefix}" for rule in found))
 
-    def unused_image(self, name: str) -> str | None:
-        """The image of a function whose script this cloud runs outside it; for people.
-
-        None too where the function or the cloud is gone: then there is nothing to say.
-        """
-        try:
-            if not self._settings("s3").local:
-                return None
-            return self.function(name).image
-        except AppError:
-            return None
-
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
         """Upload one input; its creation is what starts the job. Raises INVALID for the file."""
         self.check(function, file)
@@ -189,8 +180,7 @@ class JobCloud:
     @staticmethod
     def check(function: Function, file: Path) -> None:
         """Raise INVALID for a file that is none, or that the trigger would ignore."""
-        if not file.is_file():
-            raise invalid(f"there is no file {str(file)!r}")
+        check_file(file)
         suffixes = function.input_suffixes
         if suffixes and not file.name.endswith(suffixes):
             raise invalid(
@@ -250,9 +240,12 @@ class JobCloud:
             raise invalid(f"cannot write {str(to)!r}: {error.strerror or error}") from error
 
     def upload(self, file: Path, bucket: str, key: str) -> None:
-        """One file in one request: at most 5 GiB."""
-        with self._translated(f"s3:PutObject {bucket}/{key}"), file.open("rb") as body:
-            self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+        """One file in one request. Raises INVALID for one that cannot be read."""
+        try:
+            with self._translated(f"s3:PutObject {bucket}/{key}"), file.open("rb") as body:
+                self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+        except OSError as error:
+            raise _unreadable(file, error) from error
 
     def messages(self, queue_url: str) -> int:
         """Everything in a queue: visible, in flight, delayed."""
@@ -370,6 +363,24 @@ class JobCloud:
         )
 
 
+def check_file(file: Path) -> None:
+    """Raise INVALID for a file that cannot become an object by one request."""
+    try:
+        file.name.encode()
+        if not file.is_file():
+            raise invalid(f"there is no file {str(file)!r}")
+        if (size := file.stat().st_size) > PUT_BYTES_MAX:
+            raise invalid(f"{str(file)!r} has {size} bytes; S3 takes {PUT_BYTES_MAX} at once")
+    except UnicodeEncodeError as error:
+        raise invalid(f"the name {file.name!r} is not UTF-8, as keys in S3 are") from error
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: OSError) -> AppError:
+    return invalid(f"cannot read {str(file)!r}: {error.strerror or error}")
+
+
 def input_key(function: Function, file: Path) -> str:
     """Where a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
@@ -394,7 +405,7 @@ def _origin(function: Function, file: Path) -> dict[str, str]:
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
-        raise invalid(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+        raise _unreadable(file, error) from error
     return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,17 +21,29 @@ SECONDS_MAX = 1e9
 SHARERS = (1, 2, 3, 4, 6, 8)
 
 
+class _Finite(click.FloatRange):
+    """A range of numbers; `nan` is none, whatever range compares it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no amount.", param, ctx)
+        return number
+
+
 @click.command(short_help="What a job costs, on CPU and on a lent device.")
 @click.argument("job", required=False, metavar="[ID]")
-@click.option("--cpu-s", type=click.FloatRange(0, SECONDS_MAX, min_open=True), required=True,
+@click.option("--cpu-s", type=_Finite(0, SECONDS_MAX, min_open=True), required=True,
               help="Seconds the function takes without a device.")  # fmt: skip
-@click.option("--gpu-s", type=click.FloatRange(0, SECONDS_MAX, min_open=True),
+@click.option("--gpu-s", type=_Finite(0, SECONDS_MAX, min_open=True),
               help="Seconds it takes with one. [default: as measured for ID]")  # fmt: skip
 @click.option("--memory-mib", type=click.IntRange(128, 10240),
               help=f"Memory of the function. [default: {DEFAULT_MEMORY_MIB}, or ID's]")  # fmt: skip
-@click.option("--device-usd-per-hour", type=click.FloatRange(0),
+@click.option("--device-usd-per-hour", type=_Finite(0),
               help="Price of the device. [default: 0.90, a p2.xlarge in 2021]")  # fmt: skip
-@click.option("--lambda-usd-per-gb-s", type=click.FloatRange(0, min_open=True),
+@click.option("--lambda-usd-per-gb-s", type=_Finite(0, min_open=True),
               help="Price of the function. [default: 0.0000166667, x86 in us-east-1]")  # fmt: skip
 @scheduler_option
 @json_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -65,8 +66,9 @@ def validate_file(file: Path, as_json: bool) -> None:
 @_file
 @_write
 @click.option("--check", is_flag=True, help="Say nothing; end with 1 if FILE would change.")
+@_json
 @reported
-def fmt(file: Path, write: bool, check: bool) -> None:
+def fmt(file: Path, write: bool, check: bool, as_json: bool) -> None:
     """Print FILE in the one style; keys keep their order, comments their place.
 
     \b
@@ -74,19 +76,22 @@ def fmt(file: Path, write: bool, check: bool) -> None:
     """
     composed = read_composed(file)
     text = render(composed, composed.root)
-    if check:
-        if text != composed.source.text:
-            click.echo(f"orchgpu: {file}: fmt would change it", err=True)
-            sys.exit(UNFORMATTED_STATUS)
-        return
-    _put(file, text, composed, write=write)
+    changes = text != composed.source.text
+    if not check:
+        _put(file, text, composed, write=write, quiet=as_json)
+    if as_json:
+        say_json({"changes": changes, "written": write and not check, "text": text})
+    if check and changes:
+        click.echo(f"orchgpu: {file}: fmt would change it", err=True)
+        sys.exit(UNFORMATTED_STATUS)
 
 
 @fdl.command("migrate")
 @_file
 @_write
+@_json
 @reported
-def migrate_file(file: Path, write: bool) -> None:
+def migrate_file(file: Path, write: bool, as_json: bool) -> None:
     """Print FILE with older shapes and foreign blocks rewritten into what a deploy reads.
 
     What was rewritten is told on standard error.
@@ -99,7 +104,14 @@ def migrate_file(file: Path, write: bool) -> None:
     for rewrite in rewrites:
         place = f"{file}:{rewrite.at.line}:{rewrite.at.column}"
         click.echo(f"{place}: {rewrite.path}: {rewrite.message}", err=True)
-    _put(file, render(composed, root), composed, write=write)
+    text = render(composed, root)
+    _put(file, text, composed, write=write, quiet=as_json)
+    if as_json:
+        told = [
+            {"path": r.path, "line": r.at.line, "column": r.at.column, "message": r.message}
+            for r in rewrites
+        ]
+        say_json({"rewrites": told, "written": write, "text": text})
 
 
 def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
@@ -112,9 +124,9 @@ def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
     return root, rewrites
 
 
-def _put(file: Path, text: str, composed: Composed, *, write: bool) -> None:
+def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool) -> None:
     if not write:
-        click.echo(text, nl=False)
+        click.echo("" if quiet else text, nl=False)
     elif text != composed.source.text:
         new = file.with_name(f".{file.name}.new")
         try:
@@ -161,8 +173,9 @@ def explain_key(key: str | None, as_json: bool) -> None:
 @_file
 @click.option("--format", "kind", type=click.Choice(("terminal", "dot", "svg")),
               default="terminal", show_default=True, help="What to draw with.")  # fmt: skip
+@_json
 @reported
-def graph(file: Path, kind: str) -> None:
+def graph(file: Path, kind: str, as_json: bool) -> None:
     """Draw the workflow of FILE: an output that another function's input takes is an edge.
 
     \b
@@ -171,8 +184,12 @@ def graph(file: Path, kind: str) -> None:
     from fdl import drawing
     from fdl.graph import graph_of
 
+    found = graph_of(read_document(file))
+    if as_json:
+        say_json(asdict(found))
+        return
     draw = {"terminal": drawing.terminal, "dot": drawing.dot, "svg": drawing.svg}[kind]
-    click.echo(draw(graph_of(read_document(file))), nl=False)
+    click.echo(draw(found), nl=False)
 
 
 @fdl.command("schema")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import clock_time, coloured, json_option, say_json, say_table
+from orchgpu.cli.screen import clock_time, coloured, json_option, printable, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cli.known import Known, Moment
@@ -116,7 +116,8 @@ def _say_end(known: Known) -> None:
     if result is None:
         return
     for file in result.files:
-        click.echo(f"s3://{file['bucket']}/{file['key']}  {format_bytes(int(file['size']))}")
+        key = printable(str(file["key"]))
+        click.echo(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
     if result.reason != "NONE":
         click.echo(f"{result.reason}: {result.detail}")
         for line in result.log_tail.splitlines()[-LOG_LINES:]:

@@ -70,17 +70,18 @@ def with_notes(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[
     With them, by function, how many messages wait that nobody has received; none where the cloud
     cannot be asked: the scheduler's word stands by itself.
     """
-    from contextlib import closing
+    from contextlib import closing, suppress
 
     from orchgpu.cli.cloud import JobCloud
 
-    names = dict.fromkeys(entry["function"] for entry in found if entry["function"])
-    with closing(JobCloud()) as cloud:
-        images = {name: cloud.unused_image(name) for name in names}
-        try:
-            counts = {one.name: cloud.not_received(one) for one in cloud.functions()}
-        except AppError:
-            counts = {}
+    images: dict[str, str | None] = {}
+    counts: dict[str, int] = {}
+    with closing(JobCloud()) as cloud, suppress(AppError):
+        deployed = cloud.functions()
+        if cloud.local:  # it runs the script of an image function outside the image
+            images = {one.name: one.image for one in deployed}
+        for one in deployed:
+            counts[one.name] = cloud.not_received(one)
     noted = [{**entry, "note": _note(images.get(entry["function"]))} for entry in found]
     return noted, {name: count for name, count in counts.items() if count}
 

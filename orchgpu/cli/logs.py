@@ -151,7 +151,7 @@ def _of_function(
 
 
 def _known_function(cloud: JobCloud, name: str) -> str:
-    """Raises NOT_FOUND naming all that could have been meant."""
+    """Raises NOT_FOUND naming all that could have been meant, or why functions are not known."""
     try:
         return cloud.function(name).name
     except AppError as error:
@@ -163,7 +163,8 @@ def _known_function(cloud: JobCloud, name: str) -> str:
         else:
             raise
         known = f"function ({functions}) or program with a log ({programs or 'none'})"
-        raise AppError(ErrorCode.NOT_FOUND, f"{name!r} is no job, {known}") from error
+        code = error.code if error.retryable else ErrorCode.NOT_FOUND
+        raise AppError(code, f"{name!r} is no job, {known}") from error
 
 
 def _show(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError
+from corekit.errors import EXIT_STATUS, AppError, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
@@ -74,11 +74,11 @@ def _status_of(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
     except AppError as error:
-        if "--json" in (sys.argv[1:] if arguments is None else arguments):
-            say_json({"error": error.as_json()})
+        _say_data(error, arguments)
         click.echo(f"orchgpu: {error.message}", err=True)
         return EXIT_STATUS[error.code]
     except click.ClickException as error:
+        _say_data(invalid(error.format_message()), arguments)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:  # click wraps ours in an Abort of its own
@@ -89,6 +89,11 @@ def _status_of(arguments: Sequence[str] | None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
+
+
+def _say_data(error: AppError, arguments: Sequence[str] | None) -> None:
+    if "--json" in (sys.argv[1:] if arguments is None else arguments):
+        say_json({"error": error.as_json()})
 
 
 def interrupted(interrupt: BaseException) -> str:

@@ -6,6 +6,7 @@ and to get from.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,21 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
+from orchgpu.cli.screen import clock_time, json_option, printable, say_json, say_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchgpu.cli.cloud import JobCloud
 
 SCHEME = "s3://"
+
+#: Uploads and downloads at once: more does not help one machine's network.
+AT_ONCE = 8
+at_once_option = click.option(
+    "--at-once", type=click.IntRange(1, 64), default=AT_ONCE, show_default=True,
+    help="Uploads and downloads at the same time.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,13 @@ def file_below(folder: Path, key: str) -> Path:
     if not inside:
         raise invalid(f"the key {key!r} names no file")
     return folder.joinpath(*inside)
+
+
+def refuse_twins(files: Sequence[Path]) -> None:
+    """Raise INVALID for two files that would become one object."""
+    for name, times in Counter(file.name for file in files).items():
+        if times > 1:
+            raise invalid(f"{times} of the files are named {name!r}: each would replace the other")
 
 
 def _outputs(cloud: JobCloud, place: str) -> list[At]:
@@ -115,26 +132,30 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...",
                 type=click.Path(path_type=Path))  # fmt: skip
 @click.argument("place")
+@at_once_option
 @json_option
-def put(files: tuple[Path, ...], place: str, as_json: bool) -> None:
+def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> None:
     """Upload FILEs to PLACE: s3://bucket/prefix/, or a function's input, where each starts a job.
 
     \b
     Example:  orchgpu put sign.png s3://pictures/new/
     """
-    from orchgpu.cli.cloud import JobCloud
+    from orchgpu.cli.batch import transfer
+    from orchgpu.cli.cloud import JobCloud, check_file
 
-    with closing(JobCloud()) as cloud:
+    with closing(JobCloud(connections=at_once)) as cloud:
         at = _input(cloud, place, files)
         for file in files:
-            if not file.is_file():
-                raise invalid(f"there is no file {str(file)!r}")
+            check_file(file)
+        refuse_twins(files)
         folder = at.prefix if at.prefix.endswith("/") or not at.prefix else at.prefix + "/"
-        keys = [folder + file.name for file in files]
-        for file, key in zip(files, keys, strict=True):
-            cloud.upload(file, at.bucket, key)
-            if not as_json:
-                click.echo(f"{SCHEME}{at.bucket}/{key}")
+
+        def upload(file: Path) -> str:
+            cloud.upload(file, at.bucket, folder + file.name)
+            return folder + file.name
+
+        url = At(bucket=at.bucket).url
+        keys = transfer(upload, files, at_once, lambda key: url + printable(key), quiet=as_json)
     if as_json:
         say_json({"objects": [{"bucket": at.bucket, "key": key} for key in keys]})
 
@@ -151,8 +172,9 @@ def _input(cloud: JobCloud, place: str, files: tuple[Path, ...]) -> At:
 @click.command(short_help="Fetch objects.")
 @click.argument("place")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
+@at_once_option
 @json_option
-def get(place: str, folder: Path | None, as_json: bool) -> None:
+def get(place: str, folder: Path | None, at_once: int, as_json: bool) -> None:
     """Fetch the object PLACE, or everything below it, into FOLDER. [default: here]
 
     PLACE is s3://bucket/key, s3://bucket/prefix/ or a function, whose outputs are fetched. Files
@@ -161,24 +183,36 @@ def get(place: str, folder: Path | None, as_json: bool) -> None:
     \b
     Example:  orchgpu get text-recognition out
     """
+    from orchgpu.cli.batch import transfer
     from orchgpu.cli.cloud import JobCloud
 
-    folder = folder or Path()
-    fetched: list[dict[str, str]] = []
-    with closing(JobCloud()) as cloud:
-        for at in _outputs(cloud, place):
-            for entry in cloud.objects(at.bucket, at.prefix):
-                if not _meant(at, entry.key):
-                    continue
-                file = file_below(folder, entry.key)
-                cloud.download(at.bucket, entry.key, file)
-                fetched.append({"bucket": at.bucket, "key": entry.key, "file": str(file)})
-                if not as_json:
-                    click.echo(str(file))
-    if not fetched and place.startswith(SCHEME):
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no object {place}")
+    with closing(JobCloud(connections=at_once)) as cloud:
+        wanted = _wanted(cloud, place, folder or Path())
+        if not wanted and place.startswith(SCHEME):
+            raise AppError(ErrorCode.NOT_FOUND, f"there is no object {place}")
+
+        def download(file: Path) -> Path:
+            cloud.download(*wanted[file], file)
+            return file
+
+        transfer(download, list(wanted), at_once, lambda file: printable(str(file)), quiet=as_json)
     if as_json:
-        say_json({"objects": fetched})
+        told = [{"bucket": b, "key": key, "file": str(file)} for file, (b, key) in wanted.items()]
+        say_json({"objects": told})
+
+
+def _wanted(cloud: JobCloud, place: str, folder: Path) -> dict[Path, tuple[str, str]]:
+    """Where each object goes. Raises INVALID for two that would be one file."""
+    wanted: dict[Path, tuple[str, str]] = {}
+    for at in _outputs(cloud, place):
+        for entry in cloud.objects(at.bucket, at.prefix):
+            if not _meant(at, entry.key):
+                continue
+            source = (at.bucket, entry.key)
+            other = wanted.setdefault(file_below(folder, entry.key), source)
+            if other != source:
+                raise invalid(f"{'/'.join(other)!r} and {'/'.join(source)!r} would be one file")
+    return wanted
 
 
 def _meant(at: At, key: str) -> bool:

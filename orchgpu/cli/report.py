@@ -16,7 +16,7 @@ import click
 from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
-from orchgpu.cli.screen import coloured
+from orchgpu.cli.screen import coloured, printable
 
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
@@ -88,21 +88,23 @@ def say_progress(job: Followed) -> None:
     state = coloured(job.where, job.where.ljust(9))
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
-    line = f"{job.submitted.file.name:<24} {state}{why}{'  ' + more if more else ''}"
+    line = f"{printable(job.submitted.file.name):<24} {state}{why}{'  ' + more if more else ''}"
     click.echo(line.rstrip(), err=True)
 
 
 def say_outcome(job: Followed) -> None:
     """State, device, outputs and, for a failure, what the function last said."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
-    click.echo(f"\n{job.job_id}  {job.submitted.input}  {coloured(job.where)}{why}")
+    source = printable(job.submitted.input)
+    click.echo(f"\n{job.job_id}  {source}  {coloured(job.where)}{why}")
     if job.result is None:
         return
     device = job.result.device
     if device:
         click.echo(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
     for file in job.result.files:
-        click.echo(f"  {file['bucket']}/{file['key']}  {format_bytes(int(file['size']))}")
+        key = printable(str(file["key"]))
+        click.echo(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
     if not job.succeeded:
         click.echo(f"  {job.result.detail}")
         for line in job.result.log_tail.splitlines()[-10:]:

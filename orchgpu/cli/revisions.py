@@ -14,7 +14,7 @@ from fdl.groups import deployed
 from fdl.model import Function
 from orchgpu.cli.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
 from orchgpu.cli.findings import reported
-from orchgpu.cli.screen import say_json, say_table
+from orchgpu.cli.screen import json_option, say_json, say_table
 from orchgpu.deploy.deployment import prepare_rollback
 from orchgpu.deploy.files import read_document
 from orchgpu.deploy.package import build
@@ -105,8 +105,9 @@ def rollback(
     "--out", required=True, type=click.Path(path_type=Path),
     help="A new folder, or a file ending in .zip.",
 )  # fmt: skip
+@json_option
 @reported
-def package(file: Path, name: str | None, out: Path) -> None:
+def package(file: Path, name: str | None, out: Path, as_json: bool) -> None:
     """Write what a deploy would send for a function of FILE: for an image with the runner in it.
 
     \b
@@ -115,7 +116,8 @@ def package(file: Path, name: str | None, out: Path) -> None:
               #             COPY task /var/task
               #             CMD ["lambda_functions.gpu_runner.handler.handle"]
     """
-    data = build(_function(file, name), file.parent).data
+    function = _function(file, name)
+    data = build(function, file.parent).data
     try:
         if out.suffix == ".zip":
             out.write_bytes(data)
@@ -123,7 +125,10 @@ def package(file: Path, name: str | None, out: Path) -> None:
             _unpack(data, out)
     except OSError as error:
         raise AppError(ErrorCode.INVALID, f"cannot write {out}: {error.strerror}") from error
-    click.echo(str(out))
+    if as_json:
+        say_json({"function": function.name, "written": str(out)})
+    else:
+        click.echo(str(out))
 
 
 def _function(file: Path, name: str | None) -> Function:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from corekit.errors import invalid
-from orchgpu.cli.objects import file_below
+from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, say_json
+from orchgpu.cli.screen import json_option, printable, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Ends `run --wait` when a job did not succeed; the job's own reason is in what is printed.
 NOT_SUCCEEDED_STATUS = 1
-#: Uploads and downloads at once: more does not help one machine's network.
-AT_ONCE = 8
 
 
 @click.command(short_help="Run a function on files of yours.")
@@ -39,8 +35,7 @@ AT_ONCE = 8
               help="Fetch outputs into DIR/<job>/<key> (implies --wait).")  # fmt: skip
 @click.option("--again", is_flag=True,
               help="Upload, and so run, also what was uploaded before.")  # fmt: skip
-@click.option("--at-once", type=click.IntRange(1, 64), default=AT_ONCE, show_default=True,
-              help="Uploads and downloads at the same time.")  # fmt: skip
+@at_once_option
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option("--endpoint-url", help="Where S3 and SQS are.")
 @click.option("--region", help="AWS region.")
@@ -98,9 +93,7 @@ def _check(cloud: JobCloud, function: Function, files: Sequence[Path]) -> None:
     """Raises INVALID for a file that cannot be an input, and for two that would be one."""
     for file in files:
         cloud.check(function, file)
-    for name, times in Counter(file.name for file in files).items():
-        if times > 1:
-            raise invalid(f"{times} of the files are named {name!r}: each would replace the other")
+    refuse_twins(files)
 
 
 def _load_what_follows() -> None:
@@ -178,7 +171,7 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
         say_json({"jobs": [{"job_id": s.job_ids[0], "input": s.input} for s in submitted]})
         return
     for job in submitted:
-        click.echo(f"{job.job_ids[0]}  {job.input}")
+        click.echo(f"{job.job_ids[0]}  {printable(job.input)}")
 
 
 def _say_jobs(jobs: list[Followed], *, as_json: bool) -> None:

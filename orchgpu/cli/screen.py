@@ -41,11 +41,19 @@ def coloured(word: str, padded: str | None = None) -> str:
     return click.style(text, fg=colour)
 
 
+def printable(text: str) -> str:
+    """A foreign name as people may see it: what would steer the terminal is written out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
     """Columns as wide as their content; `empty` when there is no row."""
     if not rows:
         click.echo(empty)
         return
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     for row in (head, *rows):
         cells = [coloured(cell, cell.ljust(width)) for cell, width in zip(row, widths, strict=True)]

@@ -117,7 +117,7 @@ def chosen(name: str, revisions: tuple[Revision, ...], number: int | None) -> Re
     """The revision to go back to: the one before the newest, or `number`. Raises NOT_FOUND."""
     if number is None:
         if len(revisions) < 2:
-            known = "only one" if revisions else "none"
+            known = "there is only one" if revisions else "it is not deployed here"
             raise AppError(ErrorCode.NOT_FOUND, f"{name} has no revision to go back to: {known}")
         return revisions[-2]
     for revision in revisions:

@@ -67,7 +67,7 @@ class Home:
             for folder in (self.logs, self.ready, self.temporary):
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise invalid(f"cannot use {self.path} for the local system: {error}") from error
+            raise self._unusable(error) from error
 
     def state(self, program: str) -> Path:
         """Where one program keeps what must survive `down` and `up`."""
@@ -78,7 +78,10 @@ class Home:
 
         Raises CONFLICT when another one runs.
         """
-        handle = self.lock_file.open("a")
+        try:
+            handle = self.lock_file.open("a")
+        except OSError as error:
+            raise self._unusable(error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,15 +93,20 @@ class Home:
         return handle
 
     def supervised(self) -> bool:
-        """True while a supervisor holds the lock."""
-        if not self.lock_file.exists():
+        """True while a supervisor holds the lock. Nothing is written: the disk may be read-only."""
+        try:
+            with self.lock_file.open() as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except (FileNotFoundError, NotADirectoryError):
             return False
-        with self.lock_file.open("a") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+        except OSError as error:
+            raise self._unusable(error) from error
         return False
+
+    def _unusable(self, error: OSError) -> AppError:
+        return invalid(f"cannot use {self.path} for the local system: {error}")
 
     def write_system(self, system: SystemRecord) -> None:
         """Replace `system.json` atomically."""

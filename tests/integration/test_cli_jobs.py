@@ -218,3 +218,45 @@ def test_a_name_without_logs_is_told_with_those_that_have_some(
 ) -> None:
     assert _status_of(("logs", "nix")) == 3
     assert "function (f)" in capsys.readouterr().err
+
+
+def test_logs_of_a_name_that_the_cloud_cannot_be_asked_about_are_unavailable(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home" / "logs").mkdir(parents=True)
+    (tmp_path / "home" / "logs" / "cloud.log").touch()
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert _status_of(("logs", "f")) == 8
+
+
+def test_many_files_are_put_and_fetched_some_at_once(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{number:02} +%é.txt" for number in range(20)]
+    for file in files:
+        file.write_text(file.name)
+    assert _status_of(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
+    told = capsys.readouterr()
+    assert set(told.out.splitlines()) == {f"s3://outputs/new/{file.name}" for file in files}
+    assert told.err == ""  # no bar without a terminal
+    assert _status_of(("get", "s3://outputs/new/", "got", "--json")) == 0
+    fetched = json.loads(capsys.readouterr().out)["objects"]
+    assert [one["key"] for one in fetched] == [f"new/{file.name}" for file in files]
+    assert all(Path(one["file"]).read_text() == Path(one["key"]).name for one in fetched)
+
+
+def test_what_would_be_one_object_or_one_file_is_refused(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twins = [tmp_path / "x" / "q", tmp_path / "y" / "q"]
+    for file in twins:
+        file.parent.mkdir()
+        file.touch()
+    assert _status_of(("put", *map(str, twins), "s3://outputs/")) == 2
+    assert inputs(s3) == []
+    for key in ("a/b", "a//b"):
+        s3.put_object(Bucket="outputs", Key=key, Body=b"")
+    assert _status_of(("get", "s3://outputs/", "got")) == 2
+    assert "would be one file" in capsys.readouterr().err
+    assert not (tmp_path / "got").exists()

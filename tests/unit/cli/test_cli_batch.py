@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import click
 import pytest
 
 from corekit.errors import AppError, invalid
-from orchgpu.cli.batch import BAR_WIDTH, Progress, bar, for_each
+from orchgpu.cli.batch import BAR_WIDTH, Progress, bar, for_each, transfer
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.follow import Followed
 from orchgpu.cli.main import interrupted
@@ -112,3 +114,20 @@ def test_an_interrupted_command_may_say_how_it_goes_on() -> None:
 
     assert interrupted(aborted(KeyboardInterrupt("interrupted; repeat"))) == "interrupted; repeat"
     assert interrupted(aborted(KeyboardInterrupt())) == "interrupted"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_on_a_terminal_go_above_the_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", drawn := Terminal())
+    assert transfer(str, range(2), 1, lambda line: line, quiet=False) == ["0", "1"]
+    assert capsys.readouterr().out == "0\n1\n"
+    clear = "\r\x1b[K"
+    bars = [f"\r{bar(done, 2)}\x1b[K" for done in (1, 2)]
+    assert drawn.getvalue() == f"{clear}{bars[0]}{clear}{bars[1]}{clear}"

@@ -16,7 +16,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
-from orchgpu.cli.screen import coloured
+from orchgpu.cli.screen import coloured, say_table
 from orchgpu.local.home import Home, SystemRecord
 
 
@@ -49,6 +49,56 @@ def test_a_wrong_command_line_ends_with_2(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Error:" in shown.err
+
+
+def test_with_json_a_wrong_command_line_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("jobs", "--json", "--limit", "0") == 2
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["error"]["code"] == "invalid"
+    assert "Error:" in shown.err
+
+
+def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
+    """While the command is still being imported nothing of it can catch anything."""
+    early = (
+        "import sys\n"
+        "class Early:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'orchgpu.cli.main':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Early())\n"
+        "import orchgpu.cli\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", early], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "orchgpu: interrupted\n")
+
+
+def test_what_would_steer_the_terminal_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    say_table(("KEY",), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
+    assert capsys.readouterr().out == "KEY\na\\x1b[31m\\nb\nünï 日本\n"
+
+
+def test_a_home_that_cannot_be_written_is_told_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path / ".orchgpu")
+    home.create()
+    home.lock_file.mkdir()  # root may write everywhere, but open no folder
+    assert status_of("up") == EXIT_STATUS[ErrorCode.INVALID]
+    assert f"cannot use {home.path} for the local system" in capsys.readouterr().err
+    home.lock_file.rmdir()
+    with home.lock():
+        home.lock_file.chmod(0o400)
+        assert home.supervised()
+    assert not home.supervised()
+
+
+@pytest.mark.parametrize("option", ["--cpu-s", "--gpu-s"])
+def test_what_is_no_number_costs_nothing(option: str) -> None:
+    given = {"--cpu-s": "3", "--gpu-s": "1", option: "nan"}
+    assert status_of("cost", *(word for pair in given.items() for word in pair)) == 2
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["jobs"], ["gpus"], ["orchestrate"]])

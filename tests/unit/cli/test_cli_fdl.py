@@ -97,3 +97,16 @@ def test_graph() -> None:
     assert run(["graph", "f.yaml"]).stdout == "  inn ─▶\nf\n"
     assert run(["graph", "--format", "dot", "f.yaml"]).stdout.startswith("digraph")
     assert run(["graph", "--format", "svg", "f.yaml"]).stdout.startswith("<svg")
+
+
+def test_what_the_commands_print_is_data_too(file: Path) -> None:
+    drawn = json.loads(run(["graph", str(file), "--json"]).stdout)
+    assert drawn["version"] == 1
+    assert {"steps", "edges", "entries", "exits"} < set(drawn)
+    moved = json.loads(run(["migrate", str(file), "--json"]).stdout)
+    assert moved["text"] == run(["migrate", str(file)]).stdout
+    assert moved["rewrites"]
+    formatted = json.loads(run(["fmt", str(file), "--json"]).stdout)
+    assert formatted["text"] == run(["fmt", str(file)]).stdout
+    assert formatted["changes"]
+    assert json.loads(run(["fmt", "--check", str(file), "--json"], 1).stdout)["changes"]

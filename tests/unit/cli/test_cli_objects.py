@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from corekit.errors import AppError
+from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
 from orchgpu.cli.main import _status_of
 from orchgpu.cli.objects import At, _meant, file_below, parse_url
 
@@ -44,6 +46,20 @@ def test_a_key_that_names_no_file_is_refused(key: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_name_means_itself_or_what_is_below(prefix: str, key: str, meant: bool) -> None:
     assert _meant(At(bucket="b", prefix=prefix), key) is meant
+
+
+def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    foreign = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    foreign.touch()
+    huge = tmp_path / "huge"
+    with huge.open("wb") as sparse:
+        sparse.truncate(PUT_BYTES_MAX + 1)
+    for file, why in (
+        (foreign, "is not UTF-8"), (huge, "5368709121 bytes"), (tmp_path / "nix", "no file"),
+        (tmp_path / ("x" * 300), "cannot read"),
+    ):  # fmt: skip
+        with pytest.raises(AppError, match=why):
+            check_file(file)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ import pytest
 from corekit.errors import EXIT_STATUS
 from orchgpu.cli.main import BROKEN_PIPE_STATUS, INTERRUPTED_STATUS, _status_of, cli
 
-#: What these print is itself a text for other programs: a file, a script, a log.
-PRINT_NO_DATA = {
-    "completion", "fdl fmt", "fdl graph", "fdl migrate", "fdl schema", "orchestrate", "package",
-}  # fmt: skip
+#: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
+PRINT_NO_DATA = {"completion", "fdl schema", "orchestrate"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
