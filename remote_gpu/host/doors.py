@@ -125,6 +125,8 @@ class Doors:
     def _of(self, install: Install, name: str, port: int) -> _Served:
         if name not in self._programs:
             raise Refused(Refusal.DENIED, f"this host does not offer {name!r}")
+        if install.middleware not in (None, name):
+            raise Refused(Refusal.DENIED, f"lease {install.lease} is one for {install.middleware}")
         if port >= PORTS[name]:
             raise Refused(Refusal.DENIED, f"{name} has no port number {port}")
         served = self._served.setdefault(install.lease, _Served(install=install, middleware=name))

@@ -65,10 +65,10 @@ def allowed_variables(middleware: str, variables: Mapping[str, str]) -> dict[str
     if grammar is None:
         raise WireError(f"unknown middleware {middleware!r}; known are {', '.join(ALLOWED)}")
     for name, value in variables.items():
-        values = next((v for n, v in grammar.items() if re.fullmatch(n, name)), None)
+        values = next((v for n, v in grammar.items() if re.fullmatch(n, name, re.ASCII)), None)
         if values is None:
             raise WireError(f"middleware {middleware} may not set {name!r}")
-        if not isinstance(value, str) or not re.fullmatch(values, value):
+        if not isinstance(value, str) or not re.fullmatch(values, value, re.ASCII):
             raise WireError(f"middleware {middleware}: {value!r} is no value for {name}")
     return dict(variables)
 

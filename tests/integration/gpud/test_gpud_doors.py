@@ -167,6 +167,10 @@ def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
         with pytest.raises(Refused, match="no port number 1"):
             opened(gpud, session, port=1)
         assert set(gpud.workers()) <= set(below)
+    with gpud.open(gpud.install(middleware="rcuda")) as session:
+        with pytest.raises(Refused, match="is one for rcuda"):
+            opened(gpud, session)
+        assert set(gpud.workers()) <= set(below)
 
 
 def test_a_program_that_does_not_serve_is_no_fault_of_the_host(gpud) -> None:

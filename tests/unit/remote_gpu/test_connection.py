@@ -122,6 +122,8 @@ def test_a_device_the_lease_does_not_have() -> None:
         ("gvirtus", {"GVIRTUS_CONFIG": "/etc/passwd"}),
         ("rcuda", {"RCUDA_DEVICE_COUNT": "0"}),
         ("rcuda", {"RCUDA_DEVICE_COUNT_X": "1"}),
+        ("rcuda", {"RCUDA_DEVICE_٣": "127.0.0.1@{0}:0"}),
+        ("cricket", {"CRICKET_RPCID": "٣"}),
         ("unknown", {}),
     ],
 )
