@@ -47,6 +47,11 @@ class Ask:
     sources: tuple[str, ...] = ()  #: Door.PORT: who may connect; none = this machine
 
 
+def with_length(request: Request) -> Request:
+    """The request with the length that its lease will have."""
+    return dataclasses.replace(request, lease_s=request.lease_s or LEASE_S)
+
+
 def session_of(attempt: str) -> str:
     """The session that asks for an attempt: who repeats it is the same caller."""
     return f"session-{attempt}"
@@ -122,10 +127,10 @@ class _Reservation:
             left_s = request.max_wait_s - self._waited_s()
             wait = wait and left_s > 0
             request = dataclasses.replace(request, max_wait_s=max(0.0, left_s))
-        lease_s = request.lease_s or LEASE_S
+        request = with_length(request)
         return await self._client.reserve(
-            self._attempt, dataclasses.replace(request, lease_s=lease_s), wait=wait,
-            hold=Hold.DEADLINE, lease_s=lease_s, door=self._ask.door, sources=self._ask.sources,
+            self._attempt, request, wait=wait, hold=Hold.DEADLINE, lease_s=request.lease_s,
+            door=self._ask.door, sources=self._ask.sources,
         )  # fmt: skip
 
     async def _pushed(self) -> AttemptOutcome | None:

@@ -240,11 +240,16 @@ class SchedulerClient:
 
     async def explain(
         self, *, attempt: str | None = None, holder: str | None = None,
-        request: Request | None = None,
+        request: Request | None = None, hold: Hold = Hold.SESSION, lease_s: float | None = None,
     ) -> answers.ExplainAnswer:  # fmt: skip
-        """Why it waits, or what a request would be answered now; exactly one is given."""
+        """Why it waits, or what a request would be answered now; exactly one is given.
+
+        `hold` and `lease_s` are those of the lease that the request would get.
+        """
         job = None if holder is None else JobId(holder)
-        op = requester.Explain(attempt=attempt, holder=job, request=request)
+        op = requester.Explain(
+            attempt=attempt, holder=job, request=request, hold=hold, lease_s=lease_s
+        )
         return await self._ask(op, answers.ExplainAnswer)
 
     async def inventory(self) -> answers.InventoryAnswer:

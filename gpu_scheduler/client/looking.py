@@ -9,11 +9,12 @@ import click
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import stream, tables
+from gpu_scheduler.client.allocation import with_length
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.forms import json_schema
 from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import say_json
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import Hold, Request
 from gpu_scheduler.protocol.answers import ExplainAnswer
 
 
@@ -78,11 +79,14 @@ def explain(line: Line, name: str) -> None:
 @requesting
 @connected
 def dry_run(line: Line, request: Request) -> None:
-    """What a request would be answered now.
+    """What alloc would be answered now.
 
     And why, device by device. Takes nothing; ends with 0 whatever the answer is.
     """
-    found = line.ask(lambda client: client.explain(request=request))
+    request = with_length(request)
+    found = line.ask(
+        lambda client: client.explain(request=request, hold=Hold.DEADLINE, lease_s=request.lease_s)
+    )
     line.show(found, lambda: tables.explained(found))
 
 

@@ -60,7 +60,7 @@ def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> tuple[do.Outcome, L
     if judgement.outcome is do.Outcome.WAITING and wait:
         enqueue(turn, waiting, looked=judgement.looked)
         return judgement.outcome, None
-    turn.state.remember_refused(waiting.attempt, waiting.request)
+    turn.state.remember_refused(waiting)
     busy = judgement.outcome is do.Outcome.WAITING
     return do.Outcome.BUSY if busy else judgement.outcome, None
 
@@ -286,7 +286,7 @@ def judge_anew(turn: Turn) -> None:
 
 def _withdraw(turn: Turn, waiting: to.Waiting) -> None:
     drop(turn, waiting.attempt)
-    turn.state.remember_refused(waiting.attempt, waiting.request)
+    turn.state.remember_refused(waiting)
     record = turn.record_of(waiting.holder)
     if record is not None:
         turn.write(record, Step.RECEIVED)

@@ -247,6 +247,8 @@ class ExplainAsked(Asked):
     attempt: str | None = None
     holder: JobId | None = None
     request: Request | None = None
+    hold: Hold = Hold.SESSION  #: of the lease that the request would get
+    lease_s: float | None = None  #: its length, if that is not the request's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,8 @@ def watch(turn: Turn, event: on.WatchAsked) -> None:
 def reserve(turn: Turn, event: on.ReserveAsked) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     standing = _standing(turn, event.attempt)
-    problem = _wrong_length(turn, event) or _taken(event, *standing) or _another(event, *standing)
+    length = wrong_length(turn, event.hold, length_s(event.request, event.lease_s))
+    problem = length or _taken(event, *standing) or _another(event, *standing)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
         return
@@ -121,12 +122,18 @@ def _standing(turn: Turn, attempt: str) -> tuple[LeaseEntry | None, to.Waiting |
     return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
 
 
-def _wrong_length(turn: Turn, event: on.ReserveAsked) -> tuple[ErrorCode, str] | None:
-    length_s, most_s = _length_s(event), turn.state.parameters.lease_s_max
-    if event.hold is Hold.DEADLINE and length_s is None:
+def length_s(request: Request, lease_s: float | None) -> float | None:
+    """How long a lease for this request may last, as far as that is told."""
+    return request.lease_s if lease_s is None else lease_s
+
+
+def wrong_length(turn: Turn, hold: Hold, asked_s: float | None) -> tuple[ErrorCode, str] | None:
+    """Why no lease is so long, if so."""
+    most_s = turn.state.parameters.lease_s_max
+    if hold is Hold.DEADLINE and asked_s is None:
         return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
-    if length_s is not None and not 0 < length_s <= most_s:
-        return ErrorCode.INVALID, f"lease_s {length_s:g} must be more than 0 and at most {most_s:g}"
+    if asked_s is not None and not 0 < asked_s <= most_s:
+        return ErrorCode.INVALID, f"lease_s {asked_s:g} must be more than 0 and at most {most_s:g}"
     return None
 
 
@@ -154,10 +161,6 @@ def _unsized(request: Request) -> Request:
     return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
 
 
-def _length_s(event: on.ReserveAsked) -> float | None:
-    return event.request.lease_s if event.lease_s is None else event.lease_s
-
-
 def _taken(
     event: on.ReserveAsked | on.WithdrawAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
 ) -> tuple[ErrorCode, str] | None:
@@ -176,8 +179,8 @@ def _judge(turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None) -> do.
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
     waiting = to.Waiting(
         attempt=event.attempt, holder=None, request=event.request, session=event.session,
-        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=_length_s(event),
-        door=event.door, sources=event.sources,
+        waiting_since_s=turn.wall_s, hold=event.hold, door=event.door, sources=event.sources,
+        lease_s=length_s(event.request, event.lease_s),
     )  # fmt: skip
     outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
     if entry is not None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from corekit.ids import JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
+from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue
@@ -74,7 +75,7 @@ class State:
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, None] = field(default_factory=dict)
     bypass: Bypass = field(default_factory=Bypass)
-    refused: dict[str, Request] = field(default_factory=dict)  #: by attempt, for `explain`
+    refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     openings: Openings = field(default_factory=Openings)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: for grants in the journal
@@ -99,10 +100,10 @@ class State:
         self.openings.shapes.clear()
         self.queue.woken.clear()
 
-    def remember_refused(self, attempt: str, request: Request) -> None:
+    def remember_refused(self, waiting: Waiting) -> None:
         """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
-        self.refused.pop(attempt, None)
-        self.refused[attempt] = request
+        self.refused.pop(waiting.attempt, None)
+        self.refused[waiting.attempt] = waiting
         if len(self.refused) > REFUSED_MAX:
             del self.refused[next(iter(self.refused))]
 

@@ -18,9 +18,10 @@ from gpu_scheduler.core.explain import in_full, wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.rules import parameters
+from gpu_scheduler.core.sessions import length_s, wrong_length
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Explanation, Record
+from gpu_scheduler.model import Explanation, Hold, Record
 
 T = TypeVar("T")
 
@@ -150,20 +151,36 @@ def _explain(turn: Turn, event: on.ExplainAsked) -> None:
         turn.reply(event.reply_to, _granted(turn, lease))
         return
     waiting = state.queue.entries.get(attempt or "")
-    request = event.request or state.refused.get(attempt or "")
+    newcomer = _newcomer(turn, event, state.refused.get(attempt or ""))
     if waiting is not None:
-        outcome = do.Outcome.WAITING
-    elif request is not None:
-        waiting = Waiting(
-            attempt="", holder=None, request=request, session=event.session,
-            waiting_since_s=turn.wall_s, lease_s=request.lease_s,
-        )  # fmt: skip
-        outcome = judge(turn, waiting).outcome
-    else:
+        told = _in_full(turn, waiting, do.Outcome.WAITING)
+        answer = do.ExplainAnswer(outcome=do.Outcome.WAITING, explanation=told)
+    elif newcomer is None:
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
         return
-    told = _in_full(turn, waiting, outcome)
-    turn.reply(event.reply_to, do.ExplainAnswer(outcome=outcome, explanation=told))
+    elif event.hold is Hold.DEADLINE and (
+        problem := wrong_length(turn, event.hold, newcomer.lease_s)
+    ):
+        turn.refuse(event.reply_to, *problem)
+        return
+    else:
+        outcome = judge(turn, newcomer).outcome
+        told = _in_full(turn, newcomer, outcome)
+        answer = do.ExplainAnswer(outcome=outcome, explanation=told)
+    turn.reply(event.reply_to, answer)
+
+
+def _newcomer(turn: Turn, event: on.ExplainAsked, refused: Waiting | None) -> Waiting | None:
+    """The request of a dry run, or one that was refused, as if it came now."""
+    request = event.request
+    if request is None:
+        return (
+            None if refused is None else replace(refused, attempt="", waiting_since_s=turn.wall_s)
+        )
+    return Waiting(
+        attempt="", holder=None, request=request, session=event.session,
+        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=length_s(request, event.lease_s),
+    )  # fmt: skip
 
 
 def _nothing(event: on.ExplainAsked, record: Record | None) -> str:

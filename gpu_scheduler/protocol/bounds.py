@@ -75,7 +75,7 @@ BOUNDS: Mapping[type[Any], Mapping[str, Bound]] = {
     ops.Reopen: {**_HOLDER, "handle": _HANDLE},
     ops.Reserve: {"attempt": _NAME, "lease_s": _LENGTH_S},
     ops.Withdraw: {"attempt": _NAME},
-    ops.Explain: {"attempt": _NAME, **_HOLDER},
+    ops.Explain: {"attempt": _NAME, **_HOLDER, "lease_s": _LENGTH_S},
     ops.Drain: _PLACE,
     ops.Undrain: _PLACE,
     ops.Forget: {"host": _NAME},

@@ -41,6 +41,13 @@ def _past(what: str, ago_s: float) -> None:
         raise invalid(f"{what} must lie in 0…{LENGTH_S_MAX:g} seconds")
 
 
+def _held(hold: Hold, lease_s: float | None) -> None:
+    if hold is Hold.DEADLINE and not (lease_s and lease_s > 0):
+        raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
+    if lease_s is not None and not 0 < lease_s <= LENGTH_S_MAX:
+        raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
+
+
 def _at_most(what: str, value: str, limit: int) -> None:
     if len(value) > limit:
         raise invalid(f"{what} has {len(value)} characters; at most {limit}")
@@ -318,10 +325,7 @@ class Reserve:
             _network(source)
         if self.sources and self.door is not Door.PORT:
             raise invalid("sources belong to door 'port': the gateway asks for a proof instead")
-        if self.hold is Hold.DEADLINE and not (self.lease_s and self.lease_s > 0):
-            raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
-        if self.lease_s is not None and not 0 < self.lease_s <= LENGTH_S_MAX:
-            raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
+        _held(self.hold, self.lease_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,10 +345,13 @@ class Explain:
     attempt: str | None = None
     holder: JobId | None = None
     request: Request | None = None
+    hold: Hold = Hold.SESSION  #: of the lease that the request would get, as is its length
+    lease_s: float | None = None
 
     def __post_init__(self) -> None:
         named("attempt", self.attempt)
         named("holder", self.holder)
+        _held(self.hold, self.lease_s)
         given = [x for x in (self.attempt, self.holder, self.request) if x is not None]
         if len(given) != 1:
             raise invalid("explain needs exactly one of attempt, holder, request")

@@ -123,6 +123,8 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("records", {"limit": 10**9}, "invalid", "limit"),
     ("records", {"limit": "ten"}, "invalid", "limit"),
     ("explain", {}, "invalid", "exactly one"),
+    ("explain", {"request": {}, "hold": "deadline"}, "invalid", "lease_s"),
+    ("explain", {"request": {}, "hold": "deadline", "lease_s": 1e7}, "invalid", "604800"),
     ("explain", {"attempt": "a", "holder": "b"}, "invalid", "exactly one"),
     ("explain", {"attempt": "nothing"}, "not_found", ""),
     ("drain", {"host": "elsewhere"}, "not_found", "elsewhere"),

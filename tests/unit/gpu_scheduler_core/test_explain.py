@@ -2,6 +2,7 @@
 
 import pytest
 
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, Hold, Placement, Request, Sharing
@@ -214,9 +215,34 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
     assert explain(mixed, attempt="busy").outcome is do.Outcome.WAITING  # if it were to wait
     state = mixed.machine.state
     for number in range(1000):
-        state.remember_refused(f"n{number}", whole)
+        state.remember_refused(replace(state.refused["busy"], attempt=f"n{number}"))
     assert len(state.refused) == 1000
     assert "never" not in state.refused
+
+
+@pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
+def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, length_s, lent):
+    """What is kept for the head is lent by the length of the lease, whatever the request says."""
+    world.ask(on.SetAsked, name="policy", value="backfill")
+    world.ask(on.SetAsked, name="bypass_max", value=0)
+    world.host("h", *(device(f"d{i}", index=i) for i in range(2)))
+    world.reserve("a", whole, hold=Hold.DEADLINE, lease_s=100.0)
+    world.reserve("head", Request(count=2, sharing=Sharing.EXCLUSIVE))
+    asked = {"hold": Hold.DEADLINE, "lease_s": length_s}
+    told = explain(world, request=whole, **asked)
+    assert (told.outcome is do.Outcome.GRANTED) is lent
+    made = world.reserve("b", whole, wait=False, **asked)
+    assert (made.outcome is do.Outcome.GRANTED) is lent
+    if not lent:
+        assert explain(world, attempt="b").outcome is do.Outcome.WAITING
+
+
+def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
+    week = one.configured.lease_s_max
+    fine = explain(one, request=Request(), hold=Hold.DEADLINE, lease_s=week - 1)
+    assert fine.outcome is do.Outcome.GRANTED
+    wrong = explain(one, request=Request(), hold=Hold.DEADLINE, lease_s=week + 1)
+    assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
 
 
 def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
