@@ -16,6 +16,14 @@ from pathlib import Path
 from typing import Any
 
 
+def matrices(n: int) -> list[memoryview]:
+    """Two n×n of seeded numbers in 0…1: memory that is written is real, fresh zeros are not."""
+    import numpy as np  # not before this process has its core
+
+    random = np.random.default_rng(n)
+    return [memoryview(bytearray(random.random((n, n), np.float32).data)) for _ in range(2)]
+
+
 def main() -> None:
     os.sched_setaffinity(0, {int(sys.argv[1])})
     from benchmarks.remote_gpu.transport import median_s  # and all that it loads
@@ -35,8 +43,7 @@ def main() -> None:
             n, wanted = asked["n"], asked["implementation"]
             args = {"m": n, "n": n, "k": n}
             operation = registry.find("sgemm", "cpu", wanted)
-            views = [memoryview(bytearray(4 * n * n)) for _ in range(2)]
-            call = functools.partial(operation.run, context, args, views)
+            call = functools.partial(operation.run, context, args, matrices(n))
         else:
             if operations is None:
                 operations = Operations(Local())

@@ -10,7 +10,8 @@
 ResNet-50 has its true topology and seeded weights: right for time, it recognises nothing. Lanes go
 over TCP though both ends are one machine. Host and C server are on the first core we may use, this
 client on the last; the same operations run in place on the first core, in turns with the lent
-ones. Overheads are the lowest of the rounds' for sgemm, else the median over the rounds.
+ones, on the same numbers. Extra times are medians over all turns, several in a round, for a core's
+speed changes within seconds. Overheads are the lowest of the rounds' for sgemm, else the median.
 
     python -m benchmarks.remote_gpu.operations [--json] [--rounds N]
 """
@@ -36,6 +37,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks import report
+from benchmarks.remote_gpu.alone import matrices
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.resnet import write_resnet50
 from benchmarks.remote_gpu.transport import BULK_BYTES, Floor, median_s
@@ -44,8 +46,9 @@ from remote_gpu.client import Lane, Operations, OpFailed, Session
 #: Sides of the matrices, with vAccel's overhead there: what we allow the tiled kernel.
 SIDES = {128: 16.0, 256: 8.0, 512: 4.0}
 IMPLEMENTATIONS = ("numpy", "opencl-tiled", "opencl-blocked")
-_SPENT_S = 0.15  #: on one side of one round, of calls with their median
-_COUNT_MIN, _COUNT_MAX = 5, 200
+_TURNS = 3  #: of one round, of each side
+_SPENT_S = 0.05  #: on one turn, of calls with their median
+_COUNT_MIN, _COUNT_MAX = 3, 100
 _IMAGES = 5  #: of one side of one round
 _COLD = 3
 _MEMORY_MIB = 512  #: of a lease: a model of 102 MB is held as it came and as it runs
@@ -84,11 +87,11 @@ def over_tcp(session: Session) -> Lane:
 
 @dataclasses.dataclass(slots=True)
 class Case:
-    """One implementation of sgemm at one size, over all rounds."""
+    """One implementation of sgemm at one size, over all turns of all rounds."""
 
     implementation: str
     n: int
-    count: int
+    count: int  #: of calls in one turn
     lent_s: list[float] = dataclasses.field(default_factory=list)
     in_place_s: list[float] = dataclasses.field(default_factory=list)
 
@@ -100,7 +103,9 @@ class Case:
     @property
     def overhead_pct(self) -> float:
         pairs = zip(self.lent_s, self.in_place_s, strict=True)
-        return min(100 * (lent / in_place - 1) for lent, in_place in pairs)
+        turns = [100 * (lent / in_place - 1) for lent, in_place in pairs]
+        rounds = range(0, len(turns), _TURNS)
+        return min(statistics.median(turns[at : at + _TURNS]) for at in rounds)
 
     def extra_ratio(self, speed: float) -> float:
         """The extra time over what the wire may cost; `speed`: of the C program, bytes/s."""
@@ -126,14 +131,16 @@ def measure_sgemm(device: Lane, alone: Alone, floor: Floor, rounds: int) -> list
 
 def _one_round(device: Lane, alone: Alone, case: Case) -> None:
     n = case.n
-    a, b, c = (bytearray(4 * n * n) for _ in range(3))
+    a, b = matrices(n)
+    c = bytearray(4 * n * n)
 
     def lent() -> None:
         device.op("sgemm", a, b, out=[c], m=n, n=n, k=n, implementation=case.implementation)
 
     asked = {"implementation": case.implementation, "n": n, "count": case.count}
-    case.in_place_s.append(alone.seconds(**asked))
-    case.lent_s.append(median_s(lent, case.count))
+    for _ in range(_TURNS):
+        case.in_place_s.append(alone.seconds(**asked))
+        case.lent_s.append(median_s(lent, case.count))
 
 
 def _present(device: Lane, alone: Alone) -> Iterator[str]:
