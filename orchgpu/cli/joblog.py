@@ -32,7 +32,7 @@ _PLATFORM = re.compile(r"(?P<word>START|END|REPORT) RequestId: (?P<request>[0-9a
 _TOLD = frozenset({"time", "level", "logger", "message", "event", "job", "error"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line that somebody wrote."""
 
@@ -54,11 +54,15 @@ class Stream:
     _told: Counter[Line] = field(default_factory=Counter)
 
     def fresh(self) -> list[Line]:
-        """The lines that were not told before."""
-        now = Counter(line for source in self.sources for line in source() if self.keep(line))
-        fresh = sorted((now - self._told).elements())
+        """The lines that were not told before; those of one moment in their writer's order."""
+        fresh: list[Line] = []
+        now: Counter[Line] = Counter()
+        for line in (line for source in self.sources for line in source() if self.keep(line)):
+            now[line] += 1
+            if now[line] > self._told[line]:
+                fresh.append(line)
         self._told |= now
-        return fresh
+        return sorted(fresh, key=lambda line: line.at_s)
 
 
 # ---------------------------------------------------------------------- the job's record

@@ -25,6 +25,14 @@ def test_each_line_is_told_once_by_time_whoever_tells_it() -> None:
     assert [told.text for told in stream.fresh()] == ["late", "b"]
 
 
+def test_lines_of_one_moment_stay_in_the_order_in_which_they_were_written() -> None:
+    written = [line(1.0, text) for text in ("zebra", "ant", "bee", "ant")]
+    stream = Stream([lambda: written])
+    assert [told.text for told in stream.fresh()] == ["zebra", "ant", "bee", "ant"]
+    written += [line(1.0, "zebra"), line(1.0, "ant")]
+    assert [told.text for told in stream.fresh()] == ["zebra", "ant"]
+
+
 def test_what_a_program_wrote_is_told_for_people() -> None:
     raw = {
         "time": "1970-01-01T00:01:40.500Z", "level": "warning", "logger": "x", "message": "m",
