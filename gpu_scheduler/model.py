@@ -23,6 +23,7 @@ PREFERENCES_MAX = 64  #: kinds and models of one request
 DETAIL_CHARS_MAX = 500  #: a sentence about a device
 RESIDENT_MAX = 1024  #: warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
+FIGURE_MAX = 2**31 - 1  #: of one figure in a report; what is above is an error of the probe
 COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
 LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline: a year is a mistake or for ever
 
@@ -204,6 +205,8 @@ class Usage:
         figures = (self.memory_used_mib, self.utilisation_pct, self.processes, self.power_w or 0)
         if min(figures) < 0:
             raise invalid(f"usage of device {self.device}: a figure is below 0")
+        if max(*figures, abs(self.temperature_c or 0)) > FIGURE_MAX:
+            raise invalid(f"usage of device {self.device}: a figure is above {FIGURE_MAX}")
 
 
 class HostState(StrEnum):

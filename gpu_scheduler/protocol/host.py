@@ -182,6 +182,9 @@ class Cut:
 
     lease: LeaseId
 
+    def __post_init__(self) -> None:
+        named("lease", self.lease)
+
 
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [

@@ -305,6 +305,10 @@ def device(**more: Any) -> dict[str, Any]:
     return {**DEVICE, **more}
 
 
+def usage(**more: Any) -> dict[str, Any]:
+    return {"device": "h/0", "memory_used_mib": 1, "utilisation_pct": 0, **more}
+
+
 #: op of the host `h`, fields, code, what the message says.
 REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [DEVICE, DEVICE]}, "invalid", "twice"),
@@ -319,6 +323,14 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [device(detail=DEEP)]}, "invalid", ""),
     ("report", {"devices": [], "usage": [{"device": "h/0", "memory_used_mib": -1,
                                           "utilisation_pct": 0}]}, "invalid", "below 0"),
+    ("report", {"usage": [usage(memory_used_mib=2**70)]}, "invalid", "above"),
+    ("report", {"usage": [usage(utilisation_pct=10**12)]}, "invalid", "above"),
+    ("report", {"usage": [usage(temperature_c=-(10**12))]}, "invalid", "above"),
+    ("report", {"usage": [usage(power_w=float("inf"))]}, "invalid", ""),
+    ("report", {"usage": [usage(), usage()]}, "invalid", "twice"),
+    ("report", {"usage": [usage(device="g/0")]}, "invalid", "does not have"),
+    ("door", {"lease": "l", "address": "nowhere"}, "invalid", "host:port"),
+    ("cut", {"lease": ""}, "invalid", "lease"), ("cut", {"lease": "x" * 300}, "invalid", "256"),
     ("session", {"lease": "held?", "state": "dancing", "nonce": "n"}, "invalid", "state"),
     ("session", {"lease": "held?", "state": "closed", "nonce": 5}, "invalid", "nonce"),
     ("session", {"lease": "l", "state": "closed", "nonce": "x" * 300}, "invalid", "nonce"),
