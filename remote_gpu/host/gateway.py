@@ -40,7 +40,8 @@ from remote_gpu.wire.proof import (
 
 logger = logging.getLogger(__name__)
 
-#: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB.
+#: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB. One
+#: more takes the place of the oldest: who proves itself does so at once, who floods us never does.
 UNPROVEN_MAX = 512
 #: Connections that wait for an install that may never come: they take no place from the former.
 AWAITED_MAX = 512
@@ -205,10 +206,11 @@ class Gateway:
     async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
         if not source:
             _check_credentials(peer.socket)
-        with self._unproven.held(source):
+        displaced = functools.partial(_displaced, peer)
+        with self._unproven.held(source, displaced):
             hello = Hello.from_meta(await self._receive(peer))
         proving = await self._proving(hello, source, port_of)
-        with self._unproven.held(source):
+        with self._unproven.held(source, displaced):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
@@ -338,6 +340,14 @@ def _is_here(stream: socket.socket) -> bool:
     with contextlib.suppress(OSError):
         return bool(stream.getpeername()[0] == stream.getsockname()[0])
     return False
+
+
+def _displaced(peer: Peer) -> None:
+    """Its place before the proof is another's; its task sees the end of the connection."""
+    with contextlib.suppress(OSError):
+        refused = {"code": Refusal.BUSY, "message": "newer connections took its place"}
+        peer.send_now({"refused": refused})
+        peer.socket.shutdown(socket.SHUT_RDWR)
 
 
 async def _refuse(peer: Peer, refused: Refused) -> None:

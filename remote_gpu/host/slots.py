@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from remote_gpu.wire.errors import Refusal, Refused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    source: str
+    displaced: Callable[[], None] | None
 
 
 class Slots:
@@ -17,22 +24,41 @@ class Slots:
         self._per_source = per_source
         self._what = what  # is counted, for people
         self._held: Counter[str] = Counter()
-        self._all = 0
+        self._places: dict[_Place, None] = {}  # oldest first
 
     @contextlib.contextmanager
-    def held(self, source: str) -> Iterator[None]:
-        """One place for the length of a block. Raises Refused(BUSY) when there is none."""
-        if self._all >= self._limit:
-            raise Refused(Refusal.BUSY, f"{self._limit} {self._what} are open here")
+    def held(self, source: str, displaced: Callable[[], None] | None = None) -> Iterator[None]:
+        """One place for the length of a block. Raises Refused(BUSY) when there is none.
+
+        A place with `displaced` is lost to a newer one that finds all taken: the oldest first, of
+        the same source where that has its part. Its holder is told by the call.
+        """
         if self._held[source] >= self._per_source:
             text = f"{self._per_source} {self._what} are open here from {source}"
-            raise Refused(Refusal.BUSY, text)
+            self._make_room([place for place in self._places if place.source == source], text)
+        elif len(self._places) >= self._limit:
+            self._make_room(list(self._places), f"{self._limit} {self._what} are open here")
+        place = _Place(source, displaced)
+        self._places[place] = None
         self._held[source] += 1
-        self._all += 1
         try:
             yield
         finally:
-            self._all -= 1
-            self._held[source] -= 1
-            if not self._held[source]:
-                del self._held[source]
+            self._leave(place)
+
+    def _make_room(self, places: list[_Place], text: str) -> None:
+        """Take the oldest of these that can be taken."""
+        for place in places:
+            if place.displaced is not None:
+                self._leave(place)
+                place.displaced()
+                return
+        raise Refused(Refusal.BUSY, text)
+
+    def _leave(self, place: _Place) -> None:
+        """Safe to repeat: who was displaced has left already."""
+        if place in self._places:
+            del self._places[place]
+            self._held[place.source] -= 1
+            if not self._held[place.source]:
+                del self._held[place.source]

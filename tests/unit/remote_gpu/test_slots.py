@@ -24,3 +24,27 @@ def test_a_source_takes_its_part_and_leaves_the_rest_to_others() -> None:
     for _ in range(2):  # all places are free again, also after an error inside
         with contextlib.suppress(KeyError), slots.held("a"), slots.held("a"), slots.held("a"):
             raise KeyError
+
+
+def test_a_newer_one_takes_the_place_of_the_oldest() -> None:
+    slots, lost = Slots(3, 2, "visitors"), []
+    with contextlib.ExitStack() as stack:
+
+        def enter(source: str, number: int) -> None:
+            stack.enter_context(slots.held(source, lambda: lost.append(number)))
+
+        for number, source in enumerate("abb"):
+            enter(source, number)
+        enter("b", 3)  # one of its own goes
+        enter("c", 4)
+        assert lost == [1, 0]
+        stack.enter_context(slots.held("d"))  # takes a place, and keeps it
+        enter("e", 5)
+        enter("f", 6)
+        assert lost == [1, 0, 2, 3, 4]
+        stack.enter_context(slots.held("d"))
+        stack.enter_context(slots.held("e"))
+        with pytest.raises(Refused, match="3 visitors are open here"):
+            enter("f", 7)
+    with slots.held("a"), slots.held("a"), slots.held("b"):  # nobody left twice
+        assert lost == [1, 0, 2, 3, 4, 5, 6]
