@@ -171,6 +171,8 @@ def in_words(short: Shortage) -> str:
 def _sentence(request: Request, inventory: Inventory, told: Explanation) -> str:
     seen = _seen(inventory, told)
     if told.short is not None:
+        if told.largest is None:
+            return f"no known capacity can ever hold {wanted(request)}: {seen}"
         return (
             f"no known capacity can ever hold {wanted(request)}: {in_words(told.short)}, "
             f"the largest fit is {told.largest_fit} ({seen})"

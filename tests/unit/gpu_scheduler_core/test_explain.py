@@ -78,7 +78,8 @@ def test_same_host_too_large_for_any_host(world, device):
 def test_nothing_known(world):
     answer = world.reserve("a")
     assert answer.outcome is do.Outcome.IMPOSSIBLE
-    assert "no device is known" in answer.explanation.sentence
+    said = "no known capacity can ever hold 1 × device: no device is known"
+    assert answer.explanation.sentence == said
 
 
 def test_waiting_says_why_and_where(mixed):
