@@ -102,7 +102,9 @@ class Graphs:
         if known is None:
             while len(self._modules) >= GRAPHS_MAX:
                 del self._modules[next(iter(self._modules))]
-            known = self._modules[spec.source] = Module(source, self._open(spec).build(source.text))
+            with self._context.turn():  # a compiler computes for seconds
+                built = self._open(spec).build(source.text)
+            known = self._modules[spec.source] = Module(source, built)
         return known
 
 

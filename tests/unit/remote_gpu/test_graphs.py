@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +19,7 @@ from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.operation import Context, load_registry
 from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.turns import Gate
 
 KERNELS = """
 __kernel void scale(__global float *y, __global const float *x, const float k) {
@@ -183,6 +189,30 @@ def test_memory_counts_in_the_quota_until_it_is_freed() -> None:
     with pytest.raises(OpFailed, match="ENOENT"):
         runner.run("graph.run", {"graph": name}, [memoryview(bytes(1 << 19))])
     runner.close()
+
+
+def test_compiling_takes_a_turn() -> None:
+    """A compiler computes as a kernel does, and others may have the device."""
+    asked: queue.Queue[Any] = queue.Queue()
+    gate = Gate(0, asked.put)
+    runner = Runner(load_registry(["noop"]), Context(gate=gate, contents=Contents()))
+    source = "__kernel void f(__global float *x) { x[0] = 1; }"
+    graph = Graph(source)
+    graph.launch("f", (1,), (1,), graph.inout("x", 4))
+    runner.run("content.put", {"content": graph.spec.source}, [memoryview(source.encode())])
+    done = threading.Thread(target=_put, args=(runner, graph))
+    done.start()
+    _, ticket = asked.get(timeout=60)["ask"]
+    assert done.is_alive()
+    gate.granted(ticket, None, 1)
+    done.join(60)
+    assert not done.is_alive()
+    runner.close()
+
+
+def _put(runner: Runner, graph: Graph) -> None:
+    with contextlib.suppress(OpFailed):  # a machine without a compiler says so in its turn
+        runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
 
 
 def test_contents_are_asked_for_once_per_tenant(tmp_path) -> None:
