@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def _status_of(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:  # click wraps ours in an Abort of its own
+        # it may have come between the making of a coroutine and its first step: nobody's fault
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         click.echo(f"orchgpu: {interrupted(interrupt)}", err=True)
         return INTERRUPTED_STATUS
     except BrokenPipeError:

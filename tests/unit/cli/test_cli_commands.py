@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
 import subprocess
@@ -260,3 +262,18 @@ def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
     from orchgpu.cli.jobs import described
 
     assert described(record(block=block))["input"] is None
+
+
+def test_ctrl_c_before_a_coroutines_first_step_says_no_more_than_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command
+    def begin() -> None:
+        work = asyncio.sleep(0)  # of which the interrupt's traceback has the last reference
+        raise KeyboardInterrupt
+        asyncio.run(work)
+
+    monkeypatch.setitem(cli.commands, "begin", begin)
+    assert status_of("begin") == 130
+    gc.collect()
+    assert capsys.readouterr().err == "\norchgpu: interrupted\n"
