@@ -6,15 +6,19 @@ knew is no longer in its caches.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 import time
 from typing import Any
 
-#: Small operations with small payloads are done by then; what takes longer gains little.
-_ASKING_S = 0.0003
+#: Of a longer operation the waking up is less than a twentieth.
+_ASKING_S = 0.001
 #: Reads that sleep at once after one that asked in vain: twice as many each time, until one does
 #: not. So a program that shares its only core with the worker, or calls for long, asks no more.
 _SLEEPING_MAX = 64
+#: Of all threads of a program one asks: several would take each other's processor.
+_asking = threading.Lock()
 
 
 class PromptSocket:
@@ -31,18 +35,24 @@ class PromptSocket:
         if self._sleeping:
             self._sleeping -= 1
             return self._stream.recv_into(buffer, nbytes)
-        receive, asked = self._stream.recv_into, False
-        until_s = time.perf_counter() + _ASKING_S
-        while True:
+        with contextlib.suppress(BlockingIOError):
+            return self._stream.recv_into(buffer, nbytes, socket.MSG_DONTWAIT)
+        if _asking.acquire(blocking=False):
             try:
-                count = receive(buffer, nbytes, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                asked = True
-                if time.perf_counter() < until_s:
-                    continue
-                self._sleeping = self._penalty
-                self._penalty = min(2 * self._penalty, _SLEEPING_MAX)
-                return receive(buffer, nbytes)
-            if asked:
+                count = self._ask(buffer, nbytes)
+            finally:
+                _asking.release()
+            if count is not None:
                 self._penalty = 1
-            return count
+                return count
+            self._sleeping = self._penalty
+            self._penalty = min(2 * self._penalty, _SLEEPING_MAX)
+        return self._stream.recv_into(buffer, nbytes)
+
+    def _ask(self, buffer: Any, nbytes: int) -> int | None:
+        """What came within the moment; None: nothing."""
+        until_s = time.perf_counter() + _ASKING_S
+        while time.perf_counter() < until_s:
+            with contextlib.suppress(BlockingIOError):
+                return self._stream.recv_into(buffer, nbytes, socket.MSG_DONTWAIT)
+        return None
