@@ -145,7 +145,11 @@ def _start_lane(
             with contextlib.suppress(OSError):  # it is gone, and this process with it in a moment
                 control.send(stream, {"lane_ended": {}})
 
-    threading.Thread(target=serve, name="lane", daemon=True).start()
+    try:
+        threading.Thread(target=serve, name="lane", daemon=True).start()
+    except RuntimeError:  # the lease's memory is full: its other lanes go on
+        lane.close()
+        control.send(stream, {"lane_ended": {}})
 
 
 def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stream]:

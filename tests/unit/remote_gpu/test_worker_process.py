@@ -1,0 +1,78 @@
+"""A worker's lanes: whatever becomes of one, gpud is told of its end and the others go on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.frames import Limits
+from remote_gpu.worker import control
+from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.process import _start_lane
+
+REGISTRY = load_registry(["noop"])
+
+
+@pytest.fixture
+def small_stacks() -> Iterator[None]:
+    yield
+    threading.stack_size(0)
+
+
+class Lane:
+    """A lane of this process, with both its other ends."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.client, lane = socket.socketpair()
+        self.gpud, worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.client, lane, self.gpud, worker):
+            end.settimeout(60)
+            stack.enter_context(end)
+        self._start = (worker, lane, REGISTRY, Context())
+        self._lane = lane
+
+    def start(self, carried: Any = None) -> None:
+        _start_lane(*self._start, carried or (lambda: self._lane))
+
+    def ended(self) -> bool:
+        received = control.receive(self.gpud)
+        return received is not None and received[0] == {"lane_ended": {}}
+
+
+def test_a_lane_that_gets_no_thread_ends_alone(small_stacks) -> None:
+    with ExitStack() as stack:
+        lane, other = Lane(stack), Lane(stack)
+        other.start()
+        threading.stack_size(1 << 46)  # more than any machine has
+        lane.start()
+        assert lane.ended()
+        assert lane.client.recv(1) == b""
+        channel = Channel(other.client, Limits())
+        channel.send({"op": "noop"})
+        assert channel.receive() is not None
+        other.client.close()
+        assert other.ended()
+
+
+def test_a_lane_that_breaks_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda broken: seen.append(broken.exc_type))
+
+    def broken() -> Any:
+        raise MemoryError
+
+    with ExitStack() as stack:
+        lane = Lane(stack)
+        lane.start(broken)
+        assert lane.ended()
+        assert lane.client.recv(1) == b""
+        for thread in threading.enumerate():
+            if thread.name == "lane":
+                thread.join(60)
+    assert seen == [MemoryError]
