@@ -60,6 +60,7 @@ def _devices_problem(
     turn: Turn, host: HostId, devices: tuple[Device, ...]
 ) -> tuple[ErrorCode, str] | None:
     seen: dict[DeviceId, None] = {}
+    places: dict[int, None] = {}
     for device in devices:
         known = turn.state.inventory.devices.get(device.id)
         if known is not None and known.host != host:
@@ -69,7 +70,10 @@ def _devices_problem(
             )
         if device.id in seen:
             return ErrorCode.INVALID, f"host {host} names device {device.id} twice"
+        if device.index in places:
+            return ErrorCode.INVALID, f"host {host} names two devices {device.index}"
         seen[device.id] = None
+        places[device.index] = None
     return None
 
 

@@ -312,6 +312,7 @@ def usage(**more: Any) -> dict[str, Any]:
 #: op of the host `h`, fields, code, what the message says.
 REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [DEVICE, DEVICE]}, "invalid", "twice"),
+    ("report", {"devices": [DEVICE, device(id="h/1")]}, "invalid", "two devices 0"),
     ("report", {"devices": [device(memory_mib=float("nan"))]}, "invalid", ""),
     ("report", {"devices": [device(memory_mib=-5)]}, "invalid", "memory_mib"),
     ("report", {"devices": [device(memory_mib=2**70)]}, "invalid", "memory_mib"),
@@ -361,7 +362,7 @@ async def test_a_wrong_word_of_a_host_is_refused(
     [
         ({"host": "g"}, "h/0"),  # another host's device
         ({"host": "g", "devices": [device(id="g/0"), device(id="g/0")]}, "twice"),
-        ({"host": "g", "devices": [device(id=f"g/{n}") for n in range(300)]}, "256"),
+        ({"host": "g", "devices": [device(id=f"g/{n}", index=n) for n in range(300)]}, "256"),
         ({"host": ""}, "host"), ({"host": "x" * 300}, "host"), ({"version": 2}, "version"),
         ({"host": "g", "devices": [], "epoch_seen": -1}, "epoch_seen"),
         ({"gateway": "here"}, "here"), ({"gateway": "x" * 300 + ":1"}, "gateway"),
