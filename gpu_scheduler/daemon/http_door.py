@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -200,16 +201,17 @@ def _of_this_machine(request: web.Request) -> None:
     """
     origin = request.headers.get("Origin", "")
     for url in (f"//{request.host}", origin):
-        if url and not is_loopback(_name_in(url)):
+        if url and not _is_here(url):
             text = f"{url.lstrip('/')!r:.80} is not this machine; from elsewhere a key is needed"
             raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
-def _name_in(url: str) -> str:
+@functools.lru_cache(maxsize=256)  # every request asks, most of them the same
+def _is_here(url: str) -> bool:
     try:
-        return urlsplit(url).hostname or ""
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _body(fields: Mapping[str, Any]) -> Body:
