@@ -6,7 +6,6 @@ knew is no longer in its caches.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -35,24 +34,25 @@ class PromptSocket:
         if self._sleeping:
             self._sleeping -= 1
             return self._stream.recv_into(buffer, nbytes)
-        with contextlib.suppress(BlockingIOError):
-            return self._stream.recv_into(buffer, nbytes, socket.MSG_DONTWAIT)
-        if _asking.acquire(blocking=False):
+        count = self._ask(buffer, nbytes, 0.0)
+        if count is None and _asking.acquire(blocking=False):
             try:
-                count = self._ask(buffer, nbytes)
+                count = self._ask(buffer, nbytes, _ASKING_S)
             finally:
                 _asking.release()
-            if count is not None:
+            if count is None:
+                self._sleeping = self._penalty
+                self._penalty = min(2 * self._penalty, _SLEEPING_MAX)
+            else:
                 self._penalty = 1
-                return count
-            self._sleeping = self._penalty
-            self._penalty = min(2 * self._penalty, _SLEEPING_MAX)
-        return self._stream.recv_into(buffer, nbytes)
+        return self._stream.recv_into(buffer, nbytes) if count is None else count
 
-    def _ask(self, buffer: Any, nbytes: int) -> int | None:
-        """What came within the moment; None: nothing."""
-        until_s = time.perf_counter() + _ASKING_S
-        while time.perf_counter() < until_s:
-            with contextlib.suppress(BlockingIOError):
-                return self._stream.recv_into(buffer, nbytes, socket.MSG_DONTWAIT)
-        return None
+    def _ask(self, buffer: Any, nbytes: int, for_s: float) -> int | None:
+        """What is there, or comes within that time; None: nothing."""
+        receive, until_s = self._stream.recv_into, time.perf_counter() + for_s
+        while True:
+            try:
+                return receive(buffer, nbytes, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if time.perf_counter() >= until_s:
+                    return None
