@@ -117,9 +117,9 @@ def _told(
         return Told(value=variable, source=f"variable {setting.variable}")
     if setting.name in given:
         value = given[setting.name]
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        if not isinstance(value, str):
             raise invalid(f"{file}: {setting.name} must be a string, got {value!r:.60}")
-        return Told(value=str(value), source=str(file))
+        return Told(value=value, source=str(file))
     return Told(value=setting.default, source="default")
 
 

@@ -47,6 +47,7 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         ('[parameters]\npolcy = "fair"', "did you mean policy?"),
         ("[parameters]\nbypass_max = -1", "bypass_max must be 0 or more"),
         ("[parameters]\nbypass_max = [1]", "bypass_max"),
+        ("state = 5", "state must be a string, got 5"),
         ("parameters = 3", "parameters must be a table"),
         ("state = true", "state must be a string"),
         ("listen = ", "is no TOML"),
