@@ -84,6 +84,7 @@ class HostDaemon:
         self._budget = budget
         self._nursery = nursery
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
+        self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         self._crashes: dict[LeaseId, int] = {}
         self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
         self._waiting: list[asyncio.Future[None]] = []
@@ -172,8 +173,10 @@ class HostDaemon:
             self._tell(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
             self._tell(step, SessionState.FREED)
-        elif step.kind is StepKind.UNBOUND and self.gateway is not None:
-            self.gateway.session_ended(step)
+        elif step.kind is StepKind.UNBOUND:
+            if self.gateway is not None:
+                self.gateway.session_ended(step)
+            self._unbind(step.lease)
         elif step.kind is StepKind.CUT and self.link is not None:
             self.link.cut(step.lease)
         elif step.kind is StepKind.CLOSED:
@@ -218,6 +221,28 @@ class HostDaemon:
         if self.link is not None:
             self.link.session(step.lease, state, step.nonce, step.reason, step.detail)
 
+    def _unbind(self, lease: LeaseId) -> None:
+        """What its session opened ends with the session: lanes, doors, memory. The lease goes on,
+        and so does a worker that serves nobody yet."""
+        if self.doors is not None:
+            self.doors.unbind(lease)
+        task = self._workers.get(lease)
+        if task is None or not task.done() or task.cancelled() or task.result() is None:
+            return
+        worker = self._workers.pop(lease).result()
+        assert worker is not None, "looked at above"
+        self._turns.leave(lease, worker)
+        worker.kill()
+        before = self._unbinding.get(lease)
+        self._unbinding[lease] = self._nursery.start(self._unbound(lease, worker, before), "unbind")
+
+    async def _unbound(
+        self, lease: LeaseId, worker: Worker, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before
+        await self._end(lease, worker)
+
     async def _kill(self, lease: LeaseId) -> None:
         """End the lease's worker and server for certain; only then are its shares free."""
         server = self.doors.leave(lease) if self.doors is not None else None
@@ -226,6 +251,8 @@ class HostDaemon:
         if worker is not None:
             worker.kill()
             await self._end(lease, worker)
+        if (unbinding := self._unbinding.pop(lease, None)) is not None:
+            await unbinding
         if server is not None:
             await self._end(lease, server)
         await self._clean(lease)
@@ -299,12 +326,17 @@ class HostDaemon:
         A worker that dies before it took the lane is replaced: nothing of the lane was served.
         """
         kind = next(one.kind for one in entry.install.shares if one.index == device)
+        session = entry.nonce
+        ended = Refused(Refusal.ENDED, f"lease {entry.lease} is over, or its session")
+
+        def lives() -> bool:
+            return self.table.find(entry.lease) is entry and entry.nonce == session
+
         for _ in range(CRASHES_MAX):
-            ended = Refused(Refusal.ENDED, f"lease {entry.lease} is over")
-            if self.table.find(entry.lease) is not entry:  # nobody would end a worker of it
+            if not lives():  # nobody would end a worker of it
                 raise ended
             worker = await asyncio.shield(self._worker_of(entry))
-            if self.table.find(entry.lease) is not entry or entry.lease not in self._workers:
+            if not lives() or entry.lease not in self._workers:
                 raise ended
             if worker is None:
                 raise Refused(Refusal.NOT_READY, "no worker can be started on this host")

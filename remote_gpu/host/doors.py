@@ -46,6 +46,8 @@ class _Served:
     doors: int = 0  #: open or about to be
     starts: int = 0
     relays: list[Relay] = field(default_factory=list)
+    proven: list[Relay] = field(default_factory=list)  #: those of them that a session opened
+    sessions: int = 0  #: that are over
     server: Server | None = None
     port: asyncio.Task[int | Refused] | None = None  #: where it serves, or why it does not
 
@@ -89,15 +91,18 @@ class Doors:
         program does not serve, BUSY, ENDED.
         """
         served = self._of(install, hello.middleware, hello.port)
+        sessions = served.sessions
         with served.door(), contextlib.ExitStack() as stack:
             port = await self._port(served) + hello.port
             inner = stack.enter_context(await _connected(port))
             await peer.send({"welcome": welcome}, self._budget.handshake_s)
             served.check()
+            if served.sessions != sessions:
+                raise Refused(Refusal.ENDED, f"the session of {install.lease} is over")
             outer: End = peer.socket
             if peer.machine is not None:
                 outer = TlsStream(peer.socket, peer.machine)
-            await _relayed(served, outer, inner)
+            await _relayed(served, outer, inner, proven=True)
 
     async def serve_port(self, install: Install, name: str, stream: socket.socket) -> None:
         """Relay a connection to the lease's own port to its server, from the first byte on.
@@ -109,6 +114,13 @@ class Doors:
             inner = stack.enter_context(await _connected(await self._port(served)))
             served.check()
             await _relayed(served, stream, inner)
+
+    def unbind(self, lease: LeaseId) -> None:
+        """Cut what the lease's session opened; its server goes on, for those of its port too."""
+        if (served := self._served.get(lease)) is not None:
+            served.sessions += 1
+            for relay in served.proven:
+                relay.cut()
 
     def leave(self, lease: LeaseId) -> Server | None:
         """Cut the lease's doors and kill its server; the caller awaits that it is gone."""
@@ -195,7 +207,9 @@ async def _connected(port: int) -> socket.socket:
     return stream
 
 
-async def _relayed(served: _Served, outer: End, inner: socket.socket) -> None:
+async def _relayed(
+    served: _Served, outer: End, inner: socket.socket, *, proven: bool = False
+) -> None:
     """Both ways, to the end of both sockets."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
@@ -209,10 +223,13 @@ async def _relayed(served: _Served, outer: End, inner: socket.socket) -> None:
     except RuntimeError:  # the machine has no more threads; those that began end with the sockets
         relay.cut()
         raise Refused(Refusal.BUSY, "this host has no thread for one more door") from None
-    served.relays.append(relay)
+    lists = (served.relays, served.proven) if proven else (served.relays,)
+    for one in lists:
+        one.append(relay)
     try:
         await over.wait()
     finally:
         relay.cut()
         await over.wait()  # at once: its threads end when both sockets are shut down
-        served.relays.remove(relay)
+        for one in lists:
+            one.remove(relay)

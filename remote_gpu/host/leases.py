@@ -45,7 +45,7 @@ class StepKind(StrEnum):
 
     PLACED = "placed"  #: log; let a waiting session in
     OPENED = "opened"  #: tell the scheduler
-    UNBOUND = "unbound"  #: its session is over, the lease is not; drop the session
+    UNBOUND = "unbound"  #: its session is over, the lease is not; drop session, lanes and doors
     RETURNED = "returned"  #: tell the scheduler: the shares may be promised again
     KILL = "kill"  #: end the worker and the lanes, then call `gone`
     CLOSED = "closed"  #: tell the scheduler, with the reason; drop the session

@@ -250,6 +250,27 @@ def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> No
     assert not any(state == "closed" for state, _ in shared_gpud.scheduler.states(install.lease))
 
 
+@pytest.mark.parametrize("by_its_cap", [False, True])
+def test_lanes_end_with_their_session_where_the_lease_goes_on(
+    shared_gpud, nothing_left, by_its_cap: bool
+) -> None:
+    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=600.0)
+    with shared_gpud.open(install, cap_s=1.0 if by_its_cap else 60.0) as session:
+        device = connect(session.environment())
+        device.buffer(200 << 20)  # MiB of 256
+        if by_its_cap:
+            with pytest.raises(Refused, match="ENDED"):
+                device.op("burn", ms=600_000)
+        session.close()
+        with pytest.raises(Refused, match="ENDED"):
+            device.op("burn", ms=600_000)
+    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+        device.buffer(200 << 20)
+        assert device.op("burn", ms=1).values["ms"] > 0
+    shared_gpud.scheduler.end(install)
+    until(lambda: shared_gpud.scheduler.is_cut(install.lease))
+
+
 def test_a_deadline_lease_that_goes_on_keeps_its_worker(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=4.0)
     with connect({"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}) as device:
