@@ -79,7 +79,7 @@ def _comments(source: Source, spans: tuple[tuple[int, int], ...]) -> tuple[Comme
 def _text(data: bytes | str, name: str) -> str:
     size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
     if size > BYTES_MAX:
-        raise invalid(f"{name}: error: more than {BYTES_MAX} bytes")
+        raise invalid(f"{name}: error: too large; an FDL file may have at most {BYTES_MAX} bytes")
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
     try:

@@ -80,7 +80,8 @@ def _name(header: bytes, file: str, line: int) -> str:
 
 def _residues(text: bytes, file: str, line: int) -> bytes:
     if foreign := text.translate(None, _EITHER_CASE):
-        shown = chr(foreign[0]) if 32 < foreign[0] < 127 else f"\\x{foreign[0]:02x}"
+        first = foreign[0]
+        shown = repr(chr(first)) if 32 < first < 127 else f"'\\x{first:02x}'"
         column = text.index(foreign[:1]) + 1
-        raise FastaError(f"{file}:{line}: {shown!r} (column {column}) is no residue of a protein")
+        raise FastaError(f"{file}:{line}: {shown} (column {column}) is no residue of a protein")
     return text.upper()

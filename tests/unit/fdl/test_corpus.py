@@ -40,7 +40,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "output below input": (ONE + "      input: [{path: buc}]\n      output: [{path: buc/out}]\n", "f.yaml:7:7: error: functions.aws[0].lambda.output: what it writes triggers a again; change a prefix"),
     "two functions of one name": (ONE + "  - lambda: {name: a, init_script: s}\n", "f.yaml:6:14: error: functions.aws[1].lambda.name: 'a' is declared twice"),
     "a provider nobody knows": ("functions: {gcp: [{lambda: {name: a}}]}\n", "f.yaml:1:13: error: functions: unknown key 'gcp'"),
-    "a file too large": ("#" * (BYTES_MAX + 1), "f.yaml: error: more than 262144 bytes"),
+    "a file too large": ("#" * (BYTES_MAX + 1), "f.yaml: error: too large; an FDL file may have at most 262144 bytes"),
     "too deep": ("a: " + "{a: " * 30 + "1" + "}" * 30 + "\n", "f.yaml:1:96: error: nested deeper than 24 levels"),
     "tabs": ("functions:\n\taws: []\n", "f.yaml:2:1: error: this is not YAML: found character '\\t' that cannot start any token"),
     "tab after a key": ("functions:\t{aws: []}\n", "f.yaml:1:11: error: this is not YAML: found character '\\t' that cannot start any token"),
