@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -69,11 +70,14 @@ class Warm:
 
     def __init__(self) -> None:
         self._entries: dict[str, Any] = {}
+        self._loading = threading.RLock()  # lanes load at the same time, and a load loads others
 
     def get(self, key: str, load: Callable[[], T]) -> T:
         """The resource of `key`, loaded at most once in this process and its children."""
         if key not in self._entries:
-            self._entries[key] = load()
+            with self._loading:
+                if key not in self._entries:
+                    self._entries[key] = load()
         return cast("T", self._entries[key])
 
     def find(self, key: str) -> Any | None:

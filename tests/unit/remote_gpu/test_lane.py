@@ -335,6 +335,25 @@ def test_warm_loads_once() -> None:
     assert (loads, warm.keys(), warm.find("other")) == ([1], ("key",), None)
 
 
+def test_warm_loads_once_for_many_lanes() -> None:
+    warm, loads, began, go = Warm(), [], threading.Event(), threading.Event()
+
+    def load() -> str:
+        loads.append(warm.get("another", lambda: "part"))
+        began.set()
+        assert go.wait(60)
+        return "value"
+
+    threads = [threading.Thread(target=warm.get, args=("key", load)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert began.wait(60)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert (loads, warm.keys()) == (["part"], ("another", "key"))
+
+
 def test_results_can_stay_on_the_device() -> None:
     with Local() as device:
         first, second = device.buffer(4), device.buffer(8)
