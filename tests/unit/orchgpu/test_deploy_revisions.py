@@ -99,7 +99,7 @@ def test_which_one_a_rollback_means() -> None:
     for known, number, said in (
         (kept, 9, "kept are 4, 5, 6"),
         (kept[:1], None, "only one"),
-        ((), None, "none"),
+        ((), None, "not deployed here"),
     ):
         with pytest.raises(AppError, match=said) as caught:
             chosen("f", known, number)
