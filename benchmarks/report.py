@@ -7,12 +7,15 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The interpreter that has the packages of the peers, which this project does not need itself.
+PEERS_PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

