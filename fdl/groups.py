@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from corekit.errors import AppError
 from fdl.graph import overlap
@@ -33,6 +33,7 @@ _SAME_GPU = (
     "warm_key", "min_driver", "min_runtime",
 )  # fmt: skip
 _E = Severity.ERROR
+_Number = TypeVar("_Number", int, float)
 
 
 def deployed(document: Document) -> tuple[Function, ...]:
@@ -142,6 +143,7 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
         asked[0],
         count=max(gpu.count for gpu in asked),
         memory_mib=sum(gpu.memory_mib for gpu in asked),
+        memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
         compute=Compute(
             guarantee_pct=sum(request.compute_guarantee_pct for request in requests),
             limit_pct=max(request.compute_limit_pct for request in requests),
@@ -155,7 +157,7 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
     )
 
 
-def _least(values: Iterator[float | None]) -> float | None:
+def _least(values: Iterator[_Number | None]) -> _Number | None:
     return min((value for value in values if value is not None), default=None)
 
 

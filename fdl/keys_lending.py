@@ -54,6 +54,7 @@ GPU = Block(
             "memory", Memory(), "memory_mib",
             default="all of an exclusive device, none of a shared one",
         ),
+        "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),
         "compute": Key(
             reader=_COMPUTE,
             about="Guarantee and limit of compute in percent of one device; a lone number is the"

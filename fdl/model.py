@@ -114,6 +114,7 @@ class Gpu:
 
     count: int = 1
     memory_mib: int = 0
+    memory_max_mib: int | None = None
     kinds: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     compute: Compute = field(default_factory=Compute)
@@ -150,6 +151,7 @@ class Gpu:
             kinds=tuple(DeviceKind(kind) for kind in self.kinds),
             models=tuple(model for model in self.models if model != "any"),
             memory_mib=self.memory_mib,
+            memory_max_mib=self.memory_max_mib,
             compute_guarantee_pct=guarantee,
             compute_limit_pct=_first(self.compute.limit_pct, self.compute_limit_pct, 100),
             sharing=Sharing(self.sharing),

@@ -95,6 +95,7 @@ class Request:
     memory_mib: int = (
         0  #: per device; 0 = the whole memory of an exclusive device, none of a shared
     )
+    memory_max_mib: int | None = None  #: no device that is larger as a whole; None = any size
     compute_guarantee_pct: int = 0  #: of one device; promised shares never add up to more than 100
     compute_limit_pct: int = 100  #: elastic upper bound; nothing is promised above the guarantee
     sharing: Sharing = Sharing.SHARED
@@ -122,8 +123,7 @@ class Request:
 def _wrong_numbers(asked: Request) -> Iterator[str]:
     if not 1 <= asked.count <= COUNT_MAX:
         yield f"count {asked.count} must lie in 1…{COUNT_MAX}"
-    if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
-        yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    yield from _wrong_memory(asked)
     if not 0 <= asked.compute_guarantee_pct <= 100:
         yield "compute_guarantee_pct must lie in 0…100"
     if not 1 <= asked.compute_limit_pct <= 100:
@@ -137,6 +137,16 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
             yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:g}"
     if asked.lease_s == 0:
         yield "lease_s must be more than 0"
+
+
+def _wrong_memory(asked: Request) -> Iterator[str]:
+    if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
+        yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    most_mib = asked.memory_max_mib
+    if most_mib is not None and not 0 <= most_mib <= MEMORY_MIB_MAX:
+        yield f"memory_max_mib {most_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    if most_mib is not None and asked.memory_mib > most_mib:
+        yield "memory_mib must not exceed memory_max_mib"
 
 
 def _wrong_words(asked: Request) -> Iterator[str]:
@@ -332,6 +342,7 @@ class NoFit(StrEnum):
     KIND = "KIND"
     MODEL = "MODEL"
     MEMORY = "MEMORY"
+    TOO_LARGE = "TOO_LARGE"  #: the device is larger than the request allows, or its tenant's quota
     COMPUTE = "COMPUTE"
     DRIVER = "DRIVER"  #: older than the wanted minimum, or not known
     RUNTIME = "RUNTIME"  #: older than the wanted minimum, or not known
@@ -368,7 +379,7 @@ class DeviceVerdict:
 class Shortage:
     """What an impossible request wants and all known devices together do not have."""
 
-    what: NoFit  #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, MEMORY, SAME_HOST or COUNT
+    what: NoFit  #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, …
     wanted: str
     most: str  #: the most, or the newest, that is known; the kinds or models that are
 

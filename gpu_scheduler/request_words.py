@@ -105,6 +105,10 @@ _SHARE = (
         example="4GiB", help="Of each device: MiB, or with a unit.",
     ),
     Word(
+        key="memory_max", field="memory_max_mib", metavar="SIZE", parse=parse_memory_mib,
+        example="24GiB", help="No device that is larger than this; any when not given.",
+    ),
+    Word(
         key="compute_guarantee", field="compute_guarantee_pct", metavar="PERCENT",
         parse=_percent, example="25", help="Promised percent of each device's compute.",
     ),

@@ -16,7 +16,7 @@ from gpu_scheduler.model import NoFit, Placement, Request, Shortage
 #: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
 _REASONS = (
     NoFit.KIND, NoFit.MODEL, NoFit.MIDDLEWARE, NoFit.ADVISORY, NoFit.DRIVER, NoFit.RUNTIME,
-    NoFit.MEMORY,
+    NoFit.TOO_LARGE, NoFit.MEMORY,
 )  # fmt: skip
 
 
@@ -78,6 +78,7 @@ def largest(request: Request, inventory: Inventory) -> Request | None:
         request, count=found.count, memory_mib=found.memory_mib, kinds=found.kinds,
         models=found.models, middleware=found.middleware, advisory=found.advisory,
         min_driver=found.min_driver, min_runtime=found.min_runtime,
+        memory_max_mib=found.memory_max_mib,
     )  # fmt: skip
 
 
@@ -105,8 +106,10 @@ def _relaxed(request: Request, inventory: Inventory) -> Request:
                 relaxed = replace(relaxed, advisory=True)
             case NoFit.DRIVER:
                 relaxed = replace(relaxed, min_driver=None)
-            case _:
+            case NoFit.RUNTIME:
                 relaxed = replace(relaxed, min_runtime=None)
+            case _:
+                relaxed = replace(relaxed, memory_max_mib=None)
     return relaxed
 
 
@@ -184,6 +187,9 @@ def _in_words(what: NoFit, request: Request, makes: list[Make]) -> tuple[str, st
         case NoFit.RUNTIME:
             newest = max(make.runtime for make in makes)
             return f"runtime {request.min_runtime}", _dotted(newest)
+        case NoFit.TOO_LARGE:
+            least_mib = min(make.memory_mib for make in makes)
+            return f"at most {request.memory_max_mib} MiB", f"{least_mib} MiB"
         case NoFit.MEMORY:
             return f"{request.memory_mib} MiB", f"{max(make.memory_mib for make in makes)} MiB"
         case _:

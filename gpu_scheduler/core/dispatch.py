@@ -17,7 +17,8 @@ from gpu_scheduler.core.explain import explain, wanted
 from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
 from gpu_scheduler.core.policies import POLICIES
-from gpu_scheduler.core.search import Found, newcomer_found, next_found, within_quota
+from gpu_scheduler.core.quotas import affordable, ever_affordable, within_quota
+from gpu_scheduler.core.search import Found, newcomer_found, next_found
 from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
@@ -80,9 +81,23 @@ def never(turn: Turn, waiting: to.Waiting) -> str | None:
 
 def _beyond_quota(turn: Turn, request: Request) -> str | None:
     quota = turn.state.parameters.quota(request.tenant)
-    if quota is NO_QUOTA or least_amount(request).within(quota):
+    if quota is NO_QUOTA:
         return None
-    return f"it is more than tenant {request.tenant} may hold at all: {quota}"
+    if not least_amount(request).within(quota):
+        return f"it is more than tenant {request.tenant} may hold at all: {quota}"
+    if _only_too_large(turn, request, ever_affordable(request, quota)):
+        return f"every device for it is larger than tenant {request.tenant} may hold: {quota}"
+    return None
+
+
+def _only_too_large(turn: Turn, request: Request, allowed: Request) -> bool:
+    """Could known devices hold the request, but none of those that a quota allows it?"""
+    inventory = turn.state.inventory
+    return (
+        allowed is not request
+        and impossible(allowed, inventory)
+        and not impossible(request, inventory)
+    )
 
 
 def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
@@ -91,8 +106,11 @@ def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
         return "the scheduler's journal has no room for new grants; free space on its disk"
     if not _room_for_lease(turn):
         return f"all {turn.state.parameters.leases_max} leases that may live at a time do"
-    if not within_quota(turn, waiting):
-        tenant = waiting.request.tenant
+    request = waiting.request
+    if not within_quota(turn.state, request) or _only_too_large(
+        turn, request, affordable(turn.state, request)
+    ):
+        tenant = request.tenant
         quota = turn.state.parameters.quota(tenant)
         return f"tenant {tenant} has used up its quota of {quota}"
     return None
@@ -129,8 +147,9 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
     if waiting is None:
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
-    told = explain(request, inventory, attempt=waiting.attempt, position=position)
     rule = never(turn, waiting) or held_back(turn, waiting)
+    asked = request if rule else affordable(turn.state, request)
+    told = explain(asked, inventory, attempt=waiting.attempt, position=position)
     if rule is None or impossible(request, inventory):
         return told
     place = f"number {position} in the queue: " if position is not None else ""
@@ -160,8 +179,7 @@ def _unbench(turn: Turn) -> None:
     queue, tenants = turn.state.queue, turn.state.tenants
     for tenant in tenants.loosened:
         for line in queue.benched(tenant):
-            quota = turn.state.parameters.quota(tenant)
-            if tenants.allows(tenant, least_amount(line.request), quota):
+            if within_quota(turn.state, line.request):
                 queue.unbench(line)
     tenants.loosened.clear()
 
@@ -192,7 +210,8 @@ def _count_bypass(turn: Turn, served: to.Waiting, devices: tuple[DeviceId, ...])
     if head is None or queue.place_of(served) <= queue.place_of(head):
         return
     inventory = turn.state.inventory
-    if any(fits_ever(head.request, inventory.shape_of(device)) for device in devices):
+    asked = affordable(turn.state, head.request)
+    if any(fits_ever(asked, inventory.shape_of(device)) for device in devices):
         _watch_head(turn, head)
         turn.state.bypass.count += 1
         turn.capacity_freed = True  # `serve` sees to it that this was not once too often
@@ -214,7 +233,8 @@ def _tend_head(turn: Turn) -> None:
     if head is None:
         return
     bypass, inventory = turn.state.bypass, turn.state.inventory
-    if bypass.kept and _all_usable(turn, head.request):
+    asked = affordable(turn.state, head.request)
+    if bypass.kept and _all_usable(turn, asked):
         return  # stay with the choice: its devices have been draining
     wanted = POLICIES[turn.state.parameters.policy].keep(turn, head)
     if wanted or bypass.kept:
@@ -226,7 +246,7 @@ def _tend_head(turn: Turn) -> None:
 def _head(turn: Turn) -> to.Waiting | None:
     """The first that devices are all it waits for."""
     queue = turn.state.queue
-    while (head := queue.head()) is not None and not within_quota(turn, head):
+    while (head := queue.head()) is not None and not within_quota(turn.state, head.request):
         queue.bench(head.attempt)
     return head
 

@@ -109,6 +109,8 @@ def wanted(request: Request) -> str:
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
+    if request.memory_max_mib is not None:
+        parts.append(f"at most {request.memory_max_mib} MiB in all")
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
     if request.middleware:
@@ -134,6 +136,7 @@ _WORDS = {
     NoFit.KIND: "of another kind",
     NoFit.MODEL: "of another model",
     NoFit.MEMORY: "with too little memory",
+    NoFit.TOO_LARGE: "larger than allowed",
     NoFit.COMPUTE: "with too little compute free",
     NoFit.DRIVER: "with too old a driver",
     NoFit.RUNTIME: "with too old a runtime",
@@ -158,6 +161,7 @@ _SHORT = {
     NoFit.DRIVER: "driver {most} is the newest",
     NoFit.RUNTIME: "runtime {most} is the newest",
     NoFit.MEMORY: "{most} is the most of one device",
+    NoFit.TOO_LARGE: "{most} is the least of one device",
     NoFit.SAME_HOST: "{most} is the most on one host",
     NoFit.COUNT: "{most} such is all there is",
 }

@@ -121,6 +121,8 @@ def never(request: Request, made: Make | Shape) -> NoFit | None:
         return NoFit.DRIVER
     if request.min_runtime and made.runtime < parse_version(request.min_runtime):
         return NoFit.RUNTIME
+    if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
+        return NoFit.TOO_LARGE
     if request.memory_mib > made.memory_mib:
         return NoFit.MEMORY
     return None

@@ -189,7 +189,7 @@ def question_of(request: Request) -> tuple[Any, ...]:
     """The words of a request that decide which makes could ever serve it."""
     return (
         request.kinds, request.models, request.memory_mib, request.advisory,
-        request.middleware, request.min_driver, request.min_runtime,
+        request.middleware, request.min_driver, request.min_runtime, request.memory_max_mib,
     )  # fmt: skip
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corekit.ids import DeviceId, SessionId
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX, share_of
+from corekit.ids import SessionId
+from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.index import Index
 from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
+from gpu_scheduler.core.quotas import affordable, within_quota
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.tenants import NOTHING, Amount, amount_of, capacity_of
-from gpu_scheduler.model import LeaseState, Request, Step
+from gpu_scheduler.model import LeaseState, Step
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 
@@ -125,15 +126,12 @@ def _queue(state: State) -> Iterator[str]:
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
     for waiting in state.queue.heads():
-        devices = place(waiting.request, state.inventory, waiting.attempt)
-        if devices is not None and _allowed(state, waiting.request, devices):
+        asked = affordable(state, waiting.request)
+        if (
+            within_quota(state, asked)
+            and place(asked, state.inventory, waiting.attempt) is not None
+        ):
             yield f"{waiting.attempt}: waits although it fits"
-
-
-def _allowed(state: State, request: Request, devices: tuple[DeviceId, ...]) -> bool:
-    entries = [state.inventory.devices[device] for device in devices]
-    amount = amount_of(share_of(request, entry.device, entry.host) for entry in entries)
-    return state.tenants.allows(request.tenant, amount, state.parameters.quota(request.tenant))
 
 
 def _tenants(state: State) -> Iterator[str]:

@@ -4,18 +4,20 @@ A line holds the requests of one tenant that need the same: when its first does 
 does, so 100,000 waiters cost a decision no more than a few lines, and of those only the ones are
 looked at that something which came free may serve (`Heads`, search.py). A line whose tenant has
 used up its quota is benched: it keeps its place, but is not looked at until the tenant gives
-something back. Order: by place, see `place_of`.
+something back; or, when only devices too large for the quota were free, a device comes free.
+Order: by place, see `place_of`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from corekit.ids import SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.core.changes import Waiting
+from gpu_scheduler.core.fits import Shape
 from gpu_scheduler.core.kin import Heads, Kin, Place, kin_key, kin_of
 from gpu_scheduler.model import Request
 
@@ -52,6 +54,7 @@ class WaitingQueue:
         self._lines: dict[tuple[str, Kin, int], Line] = {}
         self._kins: dict[tuple[Any, ...], Kin] = {}
         self._benched: dict[str, dict[Line, None]] = {}
+        self._until_smaller: dict[Line, None] = {}  #: of these, see `bench_until_smaller`
 
     # ------------------------------------------------------------------ reading
 
@@ -186,6 +189,18 @@ class WaitingQueue:
             line.benched = True
             self._benched.setdefault(line.tenant, {})[line] = None
 
+    def bench_until_smaller(self, attempt: str) -> None:
+        """The same, and also until `unbench_for`: what is free is too large for the quota."""
+        self.bench(attempt)
+        self._until_smaller[self._line_of[attempt]] = None
+
+    def unbench_for(self, shapes: Iterable[Shape]) -> None:
+        """Devices of these shapes came free: lines that they may be small enough for."""
+        for line in list(self._until_smaller):
+            kin, asked_mib = line.kin, line.request.memory_mib
+            if any(kin.most_mib(shape, shape.kept_for) >= asked_mib for shape in shapes):
+                self.unbench(line)
+
     def benched(self, tenant: str) -> list[Line]:
         """Lines of a tenant that has used up its quota."""
         return list(self._benched.get(tenant, ()))
@@ -201,6 +216,7 @@ class WaitingQueue:
 
     def _off_the_bench(self, line: Line) -> None:
         line.benched = False
+        self._until_smaller.pop(line, None)
         theirs = self._benched[line.tenant]
         del theirs[line]
         if not theirs:

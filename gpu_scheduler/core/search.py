@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from corekit.ids import DeviceId
 from corekit.values import dataclass
 from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.fits import share_of
 from gpu_scheduler.core.forecast import may_last_s
 from gpu_scheduler.core.kin import MEMORY_MIB_MAX, Heads, Kin, Place
 from gpu_scheduler.core.placement import place
 from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.queue import Lines
-from gpu_scheduler.core.tenants import amount_of, least_amount
+from gpu_scheduler.core.quotas import affordable, within_quota
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.parameters import NO_QUOTA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +35,7 @@ def next_found(turn: Turn) -> Found | None:
     """Whom to serve next by the policy's order; None when nobody can be served."""
     state, queue, openings = turn.state, turn.state.queue, turn.state.openings
     openings.take_in(state.inventory)
+    queue.unbench_for(openings.shapes)
     if not openings.shapes and not queue.woken:
         return None
     found = _for_head(turn)
@@ -60,24 +59,11 @@ def newcomer_found(turn: Turn, waiting: Waiting) -> Found | None:
     if head is not None:
         lasts_s = may_last_s(waiting.lease_s, waiting.hold, turn.budget)
         behalf = head if _done_by(turn, lasts_s, _lent_until_s(turn)) else behalf
-    devices = place(waiting.request, state.inventory, behalf)
-    if devices is None or not within_quota(turn, waiting, devices):
+    devices = place(affordable(state, waiting.request), state.inventory, behalf)
+    if devices is None:
         return None
     place_ = state.queue.place_of(waiting)
     return Found(place=place_, waiting=waiting, devices=devices, behalf=behalf)
-
-
-def within_quota(turn: Turn, waiting: Waiting, devices: tuple[DeviceId, ...] | None = None) -> bool:
-    """May its tenant hold that much more? At least that; exactly, once the devices are known."""
-    state, request = turn.state, waiting.request
-    quota = state.parameters.quota(request.tenant)
-    if quota is NO_QUOTA:
-        return True
-    amount = least_amount(request)
-    if devices is not None:
-        entries = (state.inventory.devices[device] for device in devices)
-        amount = amount_of(share_of(request, entry.device, entry.host) for entry in entries)
-    return state.tenants.allows(request.tenant, amount, quota)
 
 
 def _for_head(turn: Turn) -> Found | None:
@@ -86,8 +72,9 @@ def _for_head(turn: Turn) -> Found | None:
     if not bypass.kept or bypass.attempt is None:
         return None
     waiting = queue.entries[bypass.attempt]
-    devices = place(waiting.request, turn.state.inventory, waiting.attempt)
-    if devices is None or not within_quota(turn, waiting, devices):
+    asked = affordable(turn.state, waiting.request)
+    devices = place(asked, turn.state.inventory, waiting.attempt)
+    if devices is None:
         return None
     place_ = queue.place_of(waiting)
     return Found(place=place_, waiting=waiting, devices=devices, behalf=waiting.attempt)
@@ -135,20 +122,21 @@ def _of_kin(
 
     Who finds no devices shows that nobody of the kin does who wants as much.
     """
-    queue = turn.state.queue
+    state, queue = turn.state, turn.state.queue
     while (first := heads.first(most_mib)) is not None:
         if before is not None and first >= before.place:
             return None
         waiting = queue.entries[first[2]]
-        whose = behalf or waiting.attempt
-        if not within_quota(turn, waiting):
+        request, whose = waiting.request, behalf or waiting.attempt
+        if not within_quota(state, request):
             queue.bench(waiting.attempt)
             continue
-        devices = place(waiting.request, turn.state.inventory, whose)
-        if devices is None:
-            most_mib = waiting.request.memory_mib - 1
-        elif within_quota(turn, waiting, devices):
+        asked = affordable(state, request)
+        devices = place(asked, state.inventory, whose)
+        if devices is not None:
             return Found(place=first, waiting=waiting, devices=devices, behalf=whose)
+        if asked is request or place(request, state.inventory, whose) is None:
+            most_mib = request.memory_mib - 1
         else:
-            queue.bench(waiting.attempt)
+            queue.bench_until_smaller(waiting.attempt)
     return None

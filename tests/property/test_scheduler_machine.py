@@ -47,6 +47,7 @@ requests = st.builds(
     count=st.sampled_from([1, 1, 1, 2, 3]),
     kinds=st.sampled_from([(), (), (DeviceKind.CUDA,), (DeviceKind.CPU, DeviceKind.CUDA)]),
     memory_mib=st.sampled_from([0, 200, 500, 1000, 1500]),
+    memory_max_mib=st.sampled_from([None, None, None, 1500]),
     compute_guarantee_pct=st.sampled_from([0, 30, 100]),
     sharing=st.sampled_from(Sharing),
     placement=st.sampled_from(Placement),

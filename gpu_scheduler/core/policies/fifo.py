@@ -18,6 +18,7 @@ from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.placement import keepable
 from gpu_scheduler.core.policies.base import View
 from gpu_scheduler.core.queue import Lines
+from gpu_scheduler.core.quotas import affordable
 
 
 class Fifo:
@@ -29,7 +30,7 @@ class Fifo:
     def keep(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:
         if view.state.bypass.count < view.state.parameters.bypass_max:
             return ()
-        return keepable(head.request, view.state.inventory)
+        return keepable(affordable(view.state, head.request), view.state.inventory)
 
     def lend_until_s(self, view: View) -> float | None:  # noqa: ARG002 - it never lends
         return None

@@ -230,8 +230,13 @@ class Gpud:
         memory_mib = {device["id"]: device["memory_mib"] for device in self.devices}
         assert read_overlaps(lines, memory_mib) == []
 
+    def kill(self) -> None:
+        """SIGKILL; gone when this returns."""
+        self.process.kill()
+        self.process.wait()
+
     def close(self) -> None:
-        """SIGTERM, exit 0, nothing left."""
+        """SIGTERM, exit 0, nothing left; of one that was killed only the test's own side."""
         try:
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGCONT)
@@ -240,8 +245,7 @@ class Gpud:
                 assert self.process.wait(WAIT_S) == 0, Path(self._log.name).read_text()[-3000:]
                 until(lambda: not any(map(lives, below)))
         finally:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             self.scheduler.close()
             self._log.close()
 

@@ -225,7 +225,7 @@ def test_servers_die_with_gpud(start_gpud, tmp_path: Path) -> None:
         ):
             assert client.hear() == b"port 0"
             facts = json.loads(client.ask(b"facts"))
-            gpud.process.kill()
+            gpud.kill()
             assert client.hear() == b""
         until(lambda: not gpud.survivors([facts["pid"], facts["parent"]]))
         session.close()

@@ -147,7 +147,7 @@ def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
     device.op("noop")
     below = own_gpud.workers()
     assert len(below) >= 2
-    own_gpud.process.kill()
+    own_gpud.kill()
     until(lambda: not own_gpud.survivors(below))
     until(lambda: not session.alive)
     with pytest.raises(Refused):

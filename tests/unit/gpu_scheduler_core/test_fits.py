@@ -19,6 +19,8 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(kinds=(DeviceKind.CPU, DeviceKind.CUDA)), EMPTY, None),
         (Request(models=("H100",)), EMPTY, NoFit.MODEL),
         (Request(memory_mib=1001), EMPTY, NoFit.MEMORY),
+        (Request(memory_max_mib=999), EMPTY, NoFit.TOO_LARGE),
+        (Request(memory_max_mib=1000, memory_mib=1000), EMPTY, None),
         (Request(memory_mib=501), EMPTY._replace(free_mib=500, shared=True), NoFit.MEMORY),
         (Request(memory_mib=500), EMPTY._replace(free_mib=500, shared=True), None),
         (Request(compute_guarantee_pct=51), EMPTY._replace(free_pct=50), NoFit.COMPUTE),

@@ -36,6 +36,7 @@ requests = st.builds(
     kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
     models=st.sampled_from([(), (), ("A",), ("B", "A"), ("Z",)]),
     memory_mib=st.one_of(st.sampled_from([0, 100, 128, 500, 512, 1000]), st.integers(0, 1100)),
+    memory_max_mib=st.sampled_from([None, None, None, 1100, 1500]),
     compute_guarantee_pct=st.sampled_from([0, 10, 12, 25, 60, 100]),
     sharing=st.sampled_from(Sharing),
     placement=st.sampled_from(Placement),

@@ -5,7 +5,7 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Request, Sharing, Step
+from gpu_scheduler.model import DeviceKind, Hold, Request, Sharing, Step
 from gpu_scheduler.parameters import PolicyName, Quota
 
 
@@ -83,6 +83,46 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is do.Outcome.WAITING
     world.release(lease)
     assert grants(world) == ["b"]
+
+
+def test_an_exclusive_device_is_one_that_the_quota_has_room_for(new_world, device):
+    """The preferred one is too large for it: the next that is not will do."""
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
+    asked = whole(tenant="t", kinds=(DeviceKind.CPU, DeviceKind.CUDA))
+    lease = granted(world, "a", asked)
+    assert [share.device for share in lease.shares] == ["d"]
+
+
+def test_a_smaller_device_serves_whom_the_free_one_is_too_large_for(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("large", memory_mib=2000))
+    world.host("i", device("d"))
+    lease = granted(world, "other", whole(tenant="o", memory_mib=1000))
+    answer = world.reserve("a", whole(tenant="t"))
+    assert answer.outcome is do.Outcome.WAITING
+    assert "1 larger than allowed" in answer.explanation.sentence
+    world.release(lease)
+    assert grants(world) == ["a"]
+
+
+def test_nothing_is_kept_for_whom_it_is_too_large(new_world, device):
+    """A head that was passed too often keeps no device that its quota has no room for."""
+    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
+    world.host("h", device("large", memory_mib=2000), device("d", index=1))
+    granted(world, "other", whole(tenant="o", memory_mib=1000))
+    share = granted(world, "part", part("o", memory_mib=1500))
+    world.reserve("a", whole(tenant="t"))
+    world.release(share)
+    granted(world, "b", part("o", memory_mib=1500))
+
+
+def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("large", memory_mib=2000))
+    answer = world.reserve("a", whole(tenant="t"))
+    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert "larger than tenant t may hold: 1200 MiB" in answer.explanation.sentence
 
 
 def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, device):
