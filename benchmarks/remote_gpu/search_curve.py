@@ -186,7 +186,8 @@ def main() -> None:
             local = Path(folder, "measured.fasta")
             shutil.copyfile(path, local)
             for threads in sorted({1, len(os.sched_getaffinity(0))}):
-                theirs[f"blastp {threads} threads"] = blastp(local, asked, options.runs, threads)
+                name = f"blastp {threads} thread{'s' if threads > 1 else ''}"
+                theirs[name] = blastp(local, asked, options.runs, threads)
     if options.plot:
         title = "seconds from upload to result, by residues of the query"
         write_curves(options.plot, title, curves(ways, theirs))

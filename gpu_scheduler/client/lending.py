@@ -14,7 +14,7 @@ from gpu_scheduler.client.options import Line, connected, requesting, run
 from gpu_scheduler.client.terminal import Progress
 from gpu_scheduler.model import Door, Explanation, Lease, Request
 from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
-from gpu_scheduler.request_words import WORDS, one_of, parse_word
+from gpu_scheduler.request_words import WORDS, one_of
 
 _STATUS = {
     Outcome.GRANTED: 0,
@@ -119,11 +119,19 @@ def resize(line: Line, lease: str, compute_limit: str) -> None:
 
     Of compute, for each device of a shared lease; what it was promised stays.
     """
-    limit_pct = parse_word(_LIMIT, compute_limit)
+    limit_pct = _percent(compute_limit)
     found = line.ask(lambda client: client.resize(lease, limit_pct))
     line.show(
         LeaseAnswer(lease=found), lambda: f"{lease} may use up to {limit_pct} % of each device"
     )
+
+
+def _percent(text: str) -> int:
+    try:
+        limit_pct: int = _LIMIT.parse(text)
+    except AppError as error:
+        raise invalid(f"PERCENT: {error.message}") from None
+    return limit_pct
 
 
 @click.command(epilog="Example: ssgm transfer lease-4f0c2a session-nightly")
