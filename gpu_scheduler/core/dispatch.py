@@ -245,9 +245,14 @@ def _tend_head(turn: Turn) -> None:
 
 def _head(turn: Turn) -> to.Waiting | None:
     """The first that devices are all it waits for."""
-    queue = turn.state.queue
-    while (head := queue.head()) is not None and not within_quota(turn.state, head.request):
-        queue.bench(head.attempt)
+    state, queue = turn.state, turn.state.queue
+    while (head := queue.head()) is not None:
+        if not within_quota(state, head.request):
+            queue.bench(head.attempt)
+        elif _only_too_large(turn, head.request, affordable(state, head.request)):
+            queue.bench_until_smaller(head.attempt)
+        else:
+            break
     return head
 
 

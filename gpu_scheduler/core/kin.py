@@ -95,10 +95,13 @@ class Heads:
         """The first of all."""
         return self._least[_LEVELS] if self._least else min(map(_FIRST, self._leaves.values()))
 
-    def first(self, memory_mib: int) -> Place | None:
-        """The first of those that want at most this much."""
+    def first(self, memory_mib: int, after: Place | None = None) -> Place | None:
+        """The first of those that want at most this much; only of those after a place, if given."""
         if memory_mib < 0 or not self._leaves:
             return None
+        if after is not None:  # seldom: all are looked at
+            sizes = (places for m, places in self._leaves.items() if m <= memory_mib)
+            return min((one for all_ in sizes for one in all_ if one > after), default=None)
         if memory_mib >= MEMORY_MIB_MAX:
             return self.least
         least = self._least

@@ -4,7 +4,7 @@ A line holds the requests of one tenant that need the same: when its first does 
 does, so 100,000 waiters cost a decision no more than a few lines, and of those only the ones are
 looked at that something which came free may serve (`Heads`, search.py). A line whose tenant has
 used up its quota is benched: it keeps its place, but is not looked at until the tenant gives
-something back; or, when only devices too large for the quota were free, a device comes free.
+something back; or, when all devices are too large for what is left of it, another comes free.
 Order: by place, see `place_of`.
 """
 
@@ -190,7 +190,7 @@ class WaitingQueue:
             self._benched.setdefault(line.tenant, {})[line] = None
 
     def bench_until_smaller(self, attempt: str) -> None:
-        """The same, and also until `unbench_for`: what is free is too large for the quota."""
+        """The same, and also until `unbench_for`: all devices are too large for the quota now."""
         self.bench(attempt)
         self._until_smaller[self._line_of[attempt]] = None
 

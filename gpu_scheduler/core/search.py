@@ -120,10 +120,12 @@ def _of_kin(
 ) -> Found | None:
     """The first of one kin that can be served, if it comes before another one.
 
-    Who finds no devices shows that nobody of the kin does who wants as much.
+    Who finds no devices shows that nobody of the kin does who wants as much; who finds only devices
+    too large for its quota shows nothing of others.
     """
     state, queue = turn.state, turn.state.queue
-    while (first := heads.first(most_mib)) is not None:
+    passed: Place | None = None
+    while (first := heads.first(most_mib, after=passed)) is not None:
         if before is not None and first >= before.place:
             return None
         waiting = queue.entries[first[2]]
@@ -138,5 +140,5 @@ def _of_kin(
         if asked is request or place(request, state.inventory, whose) is None:
             most_mib = request.memory_mib - 1
         else:
-            queue.bench_until_smaller(waiting.attempt)
+            passed = first
     return None

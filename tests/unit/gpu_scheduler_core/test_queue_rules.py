@@ -117,6 +117,48 @@ def test_nothing_is_kept_for_whom_it_is_too_large(new_world, device):
     granted(world, "b", part("o", memory_mib=1500))
 
 
+def test_a_device_that_is_small_enough_is_kept_while_a_too_large_one_is_free(new_world, device):
+    """Who waits for a small one is not passed for ever, though a large one is free."""
+    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
+    world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
+    small = part("o", models=("S",))
+    leases = [granted(world, "first", small)]
+    large = granted(world, "large", part("o", models=("L",)))
+    world.reserve("a", whole(tenant="t"))
+    world.release(large)  # looked at for "a", and too large
+    leases.append(granted(world, "second", small))
+    assert world.reserve("third", small).outcome is do.Outcome.WAITING
+    for lease in leases:
+        world.release(lease)
+    assert grants(world) == ["a"]
+
+
+def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
+    world.host("h", device("large", memory_mib=1100, model="L"), device("d", index=1, model="S"))
+    held = granted(world, "held", part("t", memory_mib=600, models=("L",)))
+    share = granted(world, "share", part("o", models=("S",)))
+    answer = world.reserve("a", whole(tenant="t"))
+    assert "used up its quota" in answer.explanation.sentence
+    world.reserve("b", whole(tenant="o", models=("S",)))
+    assert world.reserve("c", part("o", models=("S",))).outcome is do.Outcome.WAITING
+    world.release(share)
+    assert grants(world) == ["b"]
+    world.release(held)
+    assert grants(world)[-1] == "a"
+
+
+def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_for(
+    new_world, device
+):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("large", memory_mib=1100))
+    granted(world, "held", part("t", memory_mib=600))
+    world.reserve("a", whole(tenant="t"))
+    world.host("i", device("small", memory_mib=500))
+    assert grants(world) == ["a"]
+
+
 def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000))
