@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,12 +56,13 @@ class Model:
     """Loaded and immutable; several threads may run it."""
 
     def __init__(self, source: bytes | Path) -> None:
-        """On the CPU; of bytes, all of it must be in them. Raises OpFailed(EINVAL) for what is not
-        a model."""
+        """On the CPU; of bytes, all of it must be in them. Raises OpFailed: ENOMEM, EINVAL for what
+        is not a model."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # errors are raised, and hold what a tenant wrote
+        options.enable_cpu_mem_arena = False  # it would keep what a run needed for the next
         given = str(source) if isinstance(source, Path) else source
         if given is source:
             options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
@@ -69,11 +71,11 @@ class Model:
                 given, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the library has a dozen exception classes of its own for this
-            message = f"not a model that can run: {str(error)[:300]}"
-            raise OpFailed(OpCode.EINVAL, message) from None
+            raise _failed("not a model that can run", error) from None
         self.inputs = {one.name: _declared(one) for one in self._session.get_inputs()}
         self.outputs = {one.name: _declared(one) for one in self._session.get_outputs()}
-        self.batcher = Batcher(self.run)
+        # not by `self.run`: nothing of a model may hold it, or its memory is not back with it
+        self.batcher = Batcher(partial(_computed, self._session))
 
     @property
     def joinable(self) -> bool:
@@ -84,15 +86,7 @@ class Model:
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Compute; the results are contiguous. Raises OpFailed: ENOMEM, EINVAL for what the model
         cannot compute."""
-        try:
-            results = self._session.run(list(outputs), dict(feeds))
-        except MemoryError:
-            raise
-        except Exception as error:  # as above: of the model and its inputs, not of the device
-            said = str(error)
-            code = OpCode.ENOMEM if _NO_MEMORY.search(said) else OpCode.EINVAL
-            raise OpFailed(code, f"the model cannot compute this: {said[:300]}") from None
-        return [np.ascontiguousarray(one) for one in results]
+        return _computed(self._session, feeds, outputs)
 
     def feeds(self, described: Any, tensors: Sequence[memoryview]) -> dict[str, Array]:
         """The inputs of a call, checked. Raises OpFailed: EINVAL, ENOTSUP."""
@@ -138,6 +132,23 @@ def load_host_models(context: Context) -> None:
     for name, path in context.data.items():
         if path.suffix == ".onnx":
             find_model(context, f"data:{name}")
+
+
+def _computed(session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    try:
+        results = session.run(list(outputs), dict(feeds))
+    except Exception as error:  # as above: of the model and its inputs, not of the device
+        raise _failed("the model cannot compute this", error) from None
+    return [np.ascontiguousarray(one) for one in results]
+
+
+def _failed(what: str, error: Exception) -> OpFailed:
+    """What the library's error is for its caller; more about memory than so says nothing to it."""
+    said = str(error)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(said):
+        needs = "more memory than the lease has left; free some, or ask for more memory_mib"
+        return OpFailed(OpCode.ENOMEM, f"the model needs {needs}")
+    return OpFailed(OpCode.EINVAL, f"{what}: {said[:300]}")
 
 
 def _declared(one: Any) -> Tensor:
