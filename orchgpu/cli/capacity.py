@@ -10,30 +10,42 @@ from fdl.groups import deployed
 from fdl.model import Document, Function
 from fdl.notes import Note, Severity
 from gpu_scheduler.model import RefusalKind
-from orchgpu.cli.scheduler import ask, scheduler_address
+from orchgpu.cli.scheduler import ask, scheduler_or_none
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
     from gpu_scheduler.protocol.answers import ExplainAnswer
 
-#: What says that nobody is there to ask; anything else is worth telling.
+#: What says that nobody is there to ask; of anything else a warning tells.
 _ABSENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Note, ...]:
     """A warning for each function, or group, whose request no known device could hold.
 
-    Without `scheduler` the one that is known anyway is asked, and none is no error. Raises
-    UNAVAILABLE when `scheduler` was given and does not answer.
+    Without `scheduler` the one that is known anyway is asked, and none is no error. One that
+    answers something else (it wants a key, say) stops nobody: a warning says so. Raises UNAVAILABLE
+    when `scheduler` was given and does not answer.
     """
     lending = [f for f in deployed(document) if f.gpu is not None]
-    try:
-        refused = _refused(lending, scheduler_address(scheduler)) if lending else []
-    except AppError as error:
-        if scheduler is not None or error.code not in _ABSENT:
-            raise
+    address = scheduler_or_none(scheduler) if lending else None
+    if address is None:
         return ()
-    return tuple(_note(document, function, sentence) for function, sentence in refused)
+    try:
+        refused = _refused(lending, address)
+    except AppError as error:
+        if error.code in _ABSENT:
+            if scheduler is not None:
+                raise
+            return ()
+        said = (
+            f"the scheduler {address} was asked whether any device could do this: {error.message}"
+        )
+        return (_note(document, lending[0], said),)
+    return tuple(
+        _note(document, function, f"no known device could do this: {sentence}")
+        for function, sentence in refused
+    )
 
 
 def _refused(functions: Sequence[Function], address: str) -> list[tuple[Function, str]]:
@@ -51,7 +63,6 @@ def _refused(functions: Sequence[Function], address: str) -> list[tuple[Function
     ]
 
 
-def _note(document: Document, function: Function, sentence: str) -> Note:
+def _note(document: Document, function: Function, message: str) -> Note:
     path = f"{function.path}.gpu"
-    message = f"no known device could do this: {sentence}"
     return Note(severity=Severity.WARNING, path=path, at=document.location(path), message=message)

@@ -94,7 +94,7 @@ def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.job import known_job
 
-    known = known_job(job, scheduler)
+    known = known_job(job, scheduler, also_unheard=True)
     times = known.standing.times if known.standing is not None else {}
     if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
         raise invalid(f"{job} is {known.state}: only a job that succeeded has measured anything")

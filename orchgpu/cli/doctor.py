@@ -86,18 +86,20 @@ def _checks(
     cloud: JobCloud, names: tuple[str, ...], canary: Path | None, within_s: float,
     scheduler: str | None,
 ) -> Iterator[Finding]:  # fmt: skip
-    functions: list[Function] = []
+    deployed: list[str] = []
     system = default_home().read_system()
     if system is not None:
         yield checked("local system", lambda: told_processes(system))
-    yield checked("cloud", lambda: _cloud(cloud, names, functions))
+    answers = checked("cloud", lambda: _cloud(cloud, deployed))
+    yield answers
     yield checked("clock", lambda: told_skew(cloud.identity()[1]))
     hosts: list[HostView] = []
     yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
     if hosts:
         yield checked("gateways", lambda: told_gateways(hosts, near=cloud.local))
-    for function in functions:
-        yield checked(f"function {function.name}", partial(_deployed, cloud, function))
+    functions: list[Function] = []  #: those that are there
+    for name in (names or deployed) if answers.good else ():
+        yield checked(f"function {name}", partial(_deployed, cloud, name, functions))
     if canary is not None and functions:
         address = scheduler_or_none(scheduler)
         yield checked("canary", lambda: _sing(cloud, functions[0], canary, within_s, address))
@@ -121,12 +123,10 @@ def told_processes(system: SystemRecord) -> str:
     return f"its {len(system.processes)} programs run"
 
 
-def _cloud(cloud: JobCloud, names: tuple[str, ...], functions: list[Function]) -> str:
-    found = [cloud.function(name) for name in names] if names else cloud.functions()
-    functions += found
+def _cloud(cloud: JobCloud, deployed: list[str]) -> str:
+    deployed += [function.name for function in cloud.functions()]
     known_as, _ = cloud.identity()
-    listed = ", ".join(function.name for function in found)
-    return f"it answers {known_as}; deployed: {listed or 'nothing'}"
+    return f"it answers {known_as}; deployed: {', '.join(deployed) or 'nothing'}"
 
 
 def told_skew(ahead_s: float | None) -> str:
@@ -177,7 +177,9 @@ def _scheduler(given: str | None, hosts: list[HostView]) -> str:
     return f"{address} answers: {said} sound"
 
 
-def _deployed(cloud: JobCloud, function: Function) -> str:
+def _deployed(cloud: JobCloud, name: str, functions: list[Function]) -> str:
+    function = cloud.function(name)
+    functions.append(function)
     missing = cloud.missing(function)
     if missing:
         names = ", ".join(missing)

@@ -21,11 +21,14 @@ from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.cli.waiting import reason_of_wait, waits
+from orchgpu.core.function import Function
 
 #: Looked at least this often; a push about a followed job makes it at once.
 LOOK_EVERY_S = 0.3
 #: Jobs that are looked at together.
 LOOKS_AT_ONCE = 16
+#: An upload that nobody received for so long: what should tell of it is looked at.
+UNRECEIVED_S = 10.0
 #: A result without a record: so many looks later it is believed that none will come.
 LOOKS_WITHOUT_RECORD = 10
 
@@ -68,6 +71,7 @@ class Follower:
     tell: Tell
     jobs: list[Followed]
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    asked_why: bool = False  #: why nobody receives a job: asked once
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
     def pushed(self, push: PushWord) -> None:
@@ -79,11 +83,18 @@ class Follower:
                     self.look_now.set()
 
     async def run(self, check: Callable[[], None]) -> None:
-        """Return when every job is over. `check` is called at every look and may raise."""
+        """Return when every job is over. `check` is called at every look and may raise.
+
+        Raises NOT_FOUND when what tells orchestrators of uploads is gone: nobody would ever come.
+        """
+        loop = asyncio.get_running_loop()
+        unreceived_s = loop.time() + UNRECEIVED_S
         while not all(job.over for job in self.jobs):
             check()
             self.look_now.clear()
             await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
+            if not self.asked_why and loop.time() >= unreceived_s:
+                await self._look_why_nobody_receives()
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self.look_now.wait()
@@ -123,6 +134,27 @@ class Follower:
         if job.over and job.result is not None and not ended:
             job.state, job.reason = job.result.state, job.result.reason
 
+    async def _look_why_nobody_receives(self) -> None:
+        """Once, for the jobs of one function; a cloud that does not let us look stops nobody."""
+        self.asked_why = True
+        lost = [job for job in self.jobs if job.state is None and not job.over]
+        if not lost:
+            return
+        try:
+            why = await asyncio.to_thread(unreceived, self.cloud, lost[0].submitted.function)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                return
+            if self.scheduler is not None:
+                raise
+            why = error.message
+        else:
+            if self.scheduler is None:
+                return  # it may run long since: only a scheduler would tell
+        for job in lost:
+            job.sentence = why
+            self.tell(job)
+
     async def _record(self, job: Followed) -> Record | None:
         if self.scheduler is None:
             return None
@@ -131,6 +163,24 @@ class Follower:
             if record is not None:
                 return record
         return None
+
+
+def unreceived(cloud: JobCloud, function: Function) -> str:
+    """Why no orchestrator took an upload, as far as can be seen.
+
+    Raises NOT_FOUND naming what the function was deployed with and is gone.
+    """
+    missing = cloud.missing(function)
+    if missing:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"no orchestrator hears of what is uploaded for {function.name}: gone since it was "
+            f"deployed: {', '.join(missing)}; `orchgpu deploy` makes it again, then `orchgpu run "
+            "--again` uploads anew",
+        )
+    if count := cloud.not_received(function):
+        return f"{count} messages in the queue, which no orchestrator has taken yet"
+    return "no message of it is in the queue either; `orchgpu run --again` uploads it anew"
 
 
 def reason_of(record: Record) -> str:

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import clock_time, coloured, json_option, printable, say_json, say_table
+from orchgpu.cli.screen import (
+    clock_time,
+    coloured,
+    folded,
+    json_option,
+    printable,
+    say_json,
+    say_table,
+)
 
 if TYPE_CHECKING:
     from orchgpu.cli.known import Known, Moment
@@ -23,16 +32,17 @@ LOG_LINES = 10
 def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """What happened to the job ID, when and where; why it waits; what it made or said.
 
-    Without a scheduler its result is told, which stays for ever; the scheduler forgets a job an
-    hour after its end.
+    Without a scheduler, or while it does not answer, its result is told, which stays for ever; the
+    scheduler forgets a job an hour after its end.
 
     \b
     Example:  orchgpu job j1f0c2a9b3d4e5f60718293a4b
     """
     from orchgpu.cli.known import latencies, moments
 
-    known = known_job(job, scheduler)
+    known = known_job(job, scheduler, also_unheard=True)
     told = moments(known)
+    say_unheard(known)
     if as_json:
         say_json({"job": _as_json(known, told)})
         return
@@ -48,18 +58,34 @@ def job(job: str, scheduler: str | None, as_json: bool) -> None:
     _say_end(known)
 
 
-def known_job(job: str, scheduler: str | None) -> Known:
-    """All that is known of a job. Raises NOT_FOUND when nobody knows it."""
+def known_job(job: str, scheduler: str | None, *, also_unheard: bool = False) -> Known:
+    """All that is known of a job. Raises NOT_FOUND when nobody knows it.
+
+    `also_unheard`: a scheduler that does not answer is told, and raised only when the cloud has no
+    result either. What changes a job must not go by that.
+    """
     from contextlib import closing
+    from dataclasses import replace
 
     from orchgpu.cli.cloud import JobCloud
+    from orchgpu.cli.ended import UNHEARD
     from orchgpu.cli.known import look, scheduled
     from orchgpu.cli.scheduler import ask
 
-    address = scheduler_or_none(scheduler)
-    known = None if address is None else ask(address, lambda client: scheduled(client, job))
+    address, known, unheard = scheduler_or_none(scheduler), None, None
+    try:
+        known = None if address is None else ask(address, lambda client: scheduled(client, job))
+    except AppError as error:
+        if not also_unheard or error.code not in UNHEARD:
+            raise
+        unheard = error
     with closing(JobCloud()) as cloud:
-        return look(cloud, known, job)
+        try:
+            return replace(look(cloud, known, job), unheard=unheard)
+        except AppError as error:
+            if unheard is None or error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise unheard from error
 
 
 def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
@@ -86,7 +112,14 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
         "failed_attempts": {str(n): asdict(report) for n, report in known.reports.items()},
         "moments": [asdict(moment) for moment in told],
         **latencies(told),
+        "scheduler_error": known.unheard.as_json() if known.unheard else None,
     }
+
+
+def say_unheard(known: Known) -> None:
+    """On standard error: the rest is what the cloud holds."""
+    if known.unheard is not None:
+        click.echo(f"orchgpu: {known.unheard.message}; told is what the cloud holds", err=True)
 
 
 def _say_head(known: Known) -> None:
@@ -101,9 +134,9 @@ def _say_head(known: Known) -> None:
     click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {known.attempt}{most}")
     scheduled = known.scheduled
     if scheduled and scheduled.waits:
-        click.echo(in_lines(told_waiting(scheduled.waits, scheduled.others)))
+        click.echo(folded(in_lines(told_waiting(scheduled.waits, scheduled.others))))
     elif scheduled and (pause := told_pause(scheduled.record, time.time())):
-        click.echo(pause)
+        click.echo(folded(pause))
     if scheduled and scheduled.ends_in_s is not None:
         click.echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
     click.echo()
@@ -119,6 +152,6 @@ def _say_end(known: Known) -> None:
         key = printable(str(file["key"]))
         click.echo(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
     if result.reason != "NONE":
-        click.echo(f"{result.reason}: {result.detail}")
+        click.echo(folded(f"{result.reason}: {result.detail}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:
             click.echo(f"| {line}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,8 +21,11 @@ from corekit.errors import AppError, ErrorCode
 if TYPE_CHECKING:
     from orchgpu.cli.known import Known
 
-#: Calls to CloudWatch in one look; a page has at most 10,000 lines.
-PAGES_MAX = 20
+#: Of what a function wrote the newest lines are kept, as many as `--tail` may ask for.
+LINES_MAX = 100_000
+#: A look begins so long before the newest line that was seen: CloudWatch shows lines late, and not
+#: in their order.
+LATE_S = 300.0
 #: An envelope's event reaches the function after the job was received, clocks differ a little.
 SLACK_S = 60.0
 #: What the runtime writes before the message: level, time, request.
@@ -142,14 +145,18 @@ class FunctionLog:
 
     client: Any  #: of boto3, for CloudWatch Logs
     function: str
+    _seen_s: float = 0.0  #: time of the newest line that `since` found
 
     @property
     def group(self) -> str:
         return f"/aws/lambda/{self.function}"
 
     def since(self, start_s: float) -> list[Line]:
-        """Everything written since then."""
-        return [_line(event) for event in self._filtered(start_s, "")]
+        """The newest lines written since then; asked again, those that may be new."""
+        after_s = max(start_s, self._seen_s - LATE_S)
+        lines = deque(map(_line, self._filtered(after_s, "")), maxlen=LINES_MAX)
+        self._seen_s = max([self._seen_s, *(line.at_s for line in lines)])
+        return list(lines)
 
     def of_job(self, job: str, start_s: float) -> list[Line]:
         """The lines of those invocations that worked on the job."""
@@ -177,7 +184,7 @@ class FunctionLog:
         from orchgpu.adapters.aws.errors import translated
 
         token: dict[str, str] = {}
-        for _ in range(PAGES_MAX):
+        while True:
             try:
                 with translated(f"logs:{call} {self.group}"):
                     page = getattr(self.client, call)(
@@ -205,6 +212,8 @@ def invocation(events: Iterable[dict[str, Any]], request: str) -> Iterator[dict[
         if inside:
             yield event
         if told is not None and told["word"] != "START":
+            if inside and told["word"] == "REPORT":
+                return  # a stream may be long
             inside = False
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from corekit.errors import AppError
+from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
-from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
+from orchgpu.cli.screen import clock_time, folded, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
@@ -25,21 +25,55 @@ EXPLAINED_MAX = 50
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @scheduler_option
 @json_option
-def jobs(limit: int, scheduler: str | None, as_json: bool) -> None:
+def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
     """Jobs with their states, newest first; of all that wait, for what and how long still.
 
     Of a device: the place in the queue, what is short, which leases are in the way and when those
     end. Of all else: the pause before the next attempt, a function that starts, a message that
-    nobody has received.
+    nobody has received. While the scheduler does not answer, those that ended are told by their
+    results, and the command ends with 8.
 
     \b
     Example:  orchgpu jobs --json
     """
-    found = ask(scheduler_address(scheduler), lambda client: _jobs(client, limit))
+    unheard: AppError | None = None
+    try:
+        found = ask(scheduler_address(scheduler), lambda client: _jobs(client, limit))
+    except AppError as error:
+        unheard, found = error, _ended(error, limit)
     found, queued = with_notes(found)
     if as_json:
-        say_json({"jobs": found, "not_received": queued})
-        return
+        failed = {} if unheard is None else {"error": unheard.as_json()}
+        say_json({"jobs": found, "not_received": queued, **failed})
+    else:
+        _say_jobs(found, queued)
+    if unheard is None:
+        return 0
+    told = "told are the jobs that ended, by their results"
+    click.echo(f"orchgpu: {unheard.message}; {told}", err=True)
+    return EXIT_STATUS[unheard.code]
+
+
+def _ended(unheard: AppError, limit: int) -> list[dict[str, Any]]:
+    """What the cloud holds of jobs; raises why the scheduler is not heard when that is nothing."""
+    from contextlib import closing
+
+    from orchgpu.cli.cloud import JobCloud
+    from orchgpu.cli.ended import UNHEARD, ended_jobs
+
+    if unheard.code not in UNHEARD:
+        raise unheard
+    try:
+        with closing(JobCloud()) as cloud:
+            found = ended_jobs(cloud, limit)
+    except AppError:
+        raise unheard from None
+    if not found:
+        raise unheard
+    return found
+
+
+def _say_jobs(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
     rows = [
         (
             entry["job_id"], entry["function"] or "-", entry["state"], entry["reason"],
@@ -59,7 +93,7 @@ def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
 
     for entry in found:
         if entry["why"]:
-            click.echo(f"{entry['job_id']} waits: {in_lines(entry['why'])}")
+            click.echo(folded(f"{entry['job_id']} waits: {in_lines(entry['why'])}"))
     for function, count in queued.items():
         click.echo(f"{function}: {count} more in its queue, not received yet")
 

@@ -49,6 +49,7 @@ class Known:
     reports: Mapping[int, Report]  #: of the attempts that failed, by number
     #: When each was stored: those that Lambda wrote know nothing of the time.
     reported_s: Mapping[int, float] = field(default_factory=dict)
+    unheard: AppError | None = None  #: why the scheduler could not be asked, when it should have
 
     @property
     def record(self) -> Record | None:

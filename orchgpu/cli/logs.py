@@ -20,6 +20,7 @@ from orchgpu.cli.screen import json_option, say_json
 from orchgpu.local.home import default_home
 
 if TYPE_CHECKING:
+    from gpu_scheduler.model import Record
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.joblog import Line, Source
     from orchgpu.cli.known import Known
@@ -84,17 +85,19 @@ def _of_job(
     job: str, scheduler: str | None, stack: ExitStack
 ) -> tuple[list[Source], Callable[[], bool]]:
     from orchgpu.cli.cloud import JobCloud
-    from orchgpu.cli.job import known_job
+    from orchgpu.cli.job import known_job, say_unheard
     from orchgpu.cli.joblog import SLACK_S, FunctionLog, Programs, of_record, of_tails
     from orchgpu.cli.known import moments
 
-    newest = [known_job(job, scheduler)]
+    newest = [known_job(job, scheduler, also_unheard=True)]
+    say_unheard(newest[0])
 
     def known() -> Known:
         return newest[0]
 
     def look() -> Iterator[Line]:  # the first source: the others tell of the same look
-        newest[0] = known_job(job, scheduler) if not newest[0].over else newest[0]
+        if not newest[0].over:
+            newest[0] = known_job(job, scheduler, also_unheard=True)
         yield from of_record(known)()
 
     def of_function() -> list[Line]:
@@ -122,18 +125,15 @@ def _of_function(
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.joblog import FunctionLog, Line, Programs, of_record
     from orchgpu.cli.known import Known, Scheduled
-    from orchgpu.cli.scheduler import ask
-    from orchgpu.cli.waiting import newest_records
 
     cloud = stack.enter_context(closing(JobCloud()))
     function = _known_function(cloud, name)
     start_s = time.time() - FUNCTION_SINCE_S if younger_s is None else younger_s
     jobs: list[str] = []
+    unheard: list[AppError] = []  #: told once, also while following
 
     def of_jobs() -> Iterator[Line]:
-        records = ask(
-            scheduler_address(scheduler), lambda client: newest_records(client, RECORDS_MAX)
-        )
+        records = _records(scheduler, unheard)
         mine = [record for record in records if record.block.get("function") == name][:JOBS_MAX]
         jobs[:] = [record.holder for record in mine]
         for record in mine:
@@ -148,6 +148,24 @@ def _of_function(
     return [of_jobs, lambda: log.since(start_s), Programs(default_home().logs, lambda: jobs)], (
         lambda: False
     )
+
+
+def _records(scheduler: str | None, unheard: list[AppError]) -> list[Record]:
+    """The newest records; none while the scheduler does not answer, which is told once."""
+    from orchgpu.cli.ended import UNHEARD
+    from orchgpu.cli.scheduler import ask
+    from orchgpu.cli.waiting import newest_records
+
+    try:
+        return ask(scheduler_address(scheduler), lambda one: newest_records(one, RECORDS_MAX))
+    except AppError as error:
+        if error.code not in UNHEARD:
+            raise
+        if not unheard:
+            said = f"orchgpu: {error.message}; told is what the function wrote"
+            click.echo(said, err=True)
+        unheard.append(error)
+        return []
 
 
 def _known_function(cloud: JobCloud, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -46,6 +47,25 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def folded(text: str) -> str:
+    """Lines of words as wide as the terminal, broken between words only; no terminal: as they are.
+
+    What continues a line stands further in.
+    """
+    if not sys.stdout.isatty():
+        return text
+    import textwrap
+
+    width = shutil.get_terminal_size().columns
+    found: list[str] = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        found += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]  # fmt: skip
+    return "\n".join(found)
 
 
 def say_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:

@@ -156,6 +156,56 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
     assert "UPLOADED" not in shown.err
 
 
+def test_who_waits_for_what_nobody_is_told_of_hears_so(
+    s3: Any, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(follow, "UNRECEIVED_S", 0.0)
+    address = programs.ssgmd().wait_ready()["socket"]
+    monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 30.0)
+    made = {"name": "f", "bucket": STATE, "created": ["queue/f-jobs"]}
+    s3.put_object(Bucket=STATE, Key="deployments/f.json", Body=json.dumps(made).encode())
+    (tmp_path / "a").write_text("a")
+    assert _status_of(("run", "f", "a", "--wait", "--scheduler", address)) == 3
+    said = capsys.readouterr().err
+    assert "gone since it was deployed: queue/f-jobs" in said
+    assert "--again" in said
+    s3.delete_object(Bucket=STATE, Key="deployments/f.json")
+
+
+def test_jobs_that_ended_are_told_while_the_scheduler_is_down(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    down = ("--scheduler", "127.0.0.1:1")
+    assert _status_of(("jobs", *down)) == 8  # nothing is known
+    assert capsys.readouterr().out == ""
+    (tmp_path / "a").write_text("told")
+    (job,) = ids(capsys, "a")
+    assert _status_of(("job", job, *down)) == 8
+    finished(s3, job, "a.out")
+    s3.put_object(Bucket="middle", Key=f"results/j{'0' * 25}.json", Body=b"unreadable")
+    assert _status_of(("jobs", *down, "--json")) == 8
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"]["code"] == "unavailable"
+    states = {one["job_id"]: (one["function"], one["state"]) for one in told["jobs"]}
+    assert states == {job: ("f", "SUCCEEDED"), f"j{'0' * 25}": ("f", "ENDED")}
+    assert _status_of(("job", job, *down)) == 0
+    shown = capsys.readouterr()
+    assert "s3://outputs/a.out" in shown.out
+    assert "told is what the cloud holds" in shown.err
+    for what in (job, "f"):
+        assert _status_of(("logs", what, *down)) == 0
+        assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_doctor_names_a_function_that_is_none(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _status_of(("doctor", "nix", "--json")) == 1
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["cloud"]["good"]
+    assert not found["function nix"]["good"]
+    assert "no function 'nix' is deployed" in found["function nix"]["said"]
+
+
 def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("interrupted")
     waiting = subprocess.Popen(

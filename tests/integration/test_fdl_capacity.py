@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socketserver
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from fdl.notes import Severity
 from fdl.parse import parse
 from orchgpu.cli.capacity import capacity_notes
 
@@ -27,6 +31,26 @@ def test_a_request_that_no_known_device_could_hold_is_told(programs: Any) -> Non
         "f:5:5: warning: functions.aws[1].gpu: no known device could do this: "
     )
     assert capacity_notes(parse(TEXT.split("  - lambda: {name: huge")[0]), address) == ()
+
+
+class Newer(socketserver.StreamRequestHandler):
+    """A scheduler that welcomes everybody and answers in words that nobody here knows."""
+
+    def handle(self) -> None:
+        for line in self.rfile:
+            asked = json.loads(line)
+            said = {"epoch": 1, "now_s": 0.0} if asked["op"] == "hello" else {"outcome": "ODD"}
+            self.wfile.write(json.dumps({"id": asked["id"], "ok": said}).encode() + b"\n")
+
+
+def test_a_scheduler_that_answers_something_else_stops_nobody() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Newer) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        address = "{}:{}".format(*server.server_address)
+        (note,) = capacity_notes(parse(TEXT), address)
+        server.shutdown()
+    assert note.severity is Severity.WARNING
+    assert f"the scheduler {address} was asked whether any device could do this: " in note.message
 
 
 def test_without_a_scheduler_nothing_is_said(

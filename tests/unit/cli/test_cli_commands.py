@@ -18,7 +18,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
-from orchgpu.cli.screen import coloured, say_table
+from orchgpu.cli.screen import coloured, folded, say_table
 from orchgpu.local.home import Home, SystemRecord
 
 
@@ -220,6 +220,20 @@ def test_colour_is_for_terminals_and_not_with_no_color(monkeypatch: pytest.Monke
     assert coloured("FAILED") == "\x1b[31mFAILED\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert coloured("FAILED") == "FAILED"
+
+
+def test_long_lines_break_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "j1 waits: position 1 of 2\n  in its way: j-long-name:1 (4000 MiB)"
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert folded(text) == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert folded(text).splitlines() == [
+        "j1 waits: position 1", "    of 2",
+        "  in its way:", "      j-long-name:1", "      (4000 MiB)",
+    ]  # fmt: skip
 
 
 def test_the_command_line_is_immediate() -> None:

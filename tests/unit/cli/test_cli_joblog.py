@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchgpu.cli.joblog import Line, Programs, Stream, invocation, read_line
+from orchgpu.cli.joblog import (
+    LATE_S,
+    FunctionLog,
+    Line,
+    Programs,
+    Stream,
+    invocation,
+    read_line,
+)
 
 
 def line(at_s: float, text: str) -> Line:
@@ -79,3 +88,39 @@ def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None
         f"REPORT RequestId: {REQUEST}\tDuration: 1 ms", "between",
     )  # fmt: skip
     assert [event["timestamp"] for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
+
+
+def test_a_stream_is_read_no_further_than_the_end_of_the_request() -> None:
+    def endless() -> Iterator[dict[str, Any]]:
+        yield from events(f"START RequestId: {REQUEST} Version: $LATEST", "mine")
+        yield from events(
+            f"END RequestId: {REQUEST}", f"REPORT RequestId: {REQUEST}\tDuration: 1 ms"
+        )
+        raise AssertionError("read on")
+
+    assert len(list(invocation(endless(), REQUEST))) == 4
+
+
+class ManyPages:
+    """Of CloudWatch's client, what reads a log: pages of one line each, the oldest first."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked_from_ms: list[int] = []
+
+    def filter_log_events(self, **asked: Any) -> dict[str, Any]:
+        self.asked_from_ms.append(asked["startTime"])
+        page = int(asked.get("nextToken", "0"))
+        event = {"message": f"line {page}", "timestamp": 1_000_000 + page}
+        more = {"nextToken": str(page + 1)} if page + 1 < self.count else {}
+        return {"events": [event] if page % 2 else [], **more}  # pages may be empty
+
+
+def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once() -> None:
+    pages = ManyPages(100)
+    log = FunctionLog(pages, "f")
+    told = log.since(10.0)
+    assert (len(told), told[-1].text, told[-1].at_s) == (50, "line 99", 1000.099)
+    assert pages.asked_from_ms == [10_000] * 100
+    log.since(10.0)
+    assert pages.asked_from_ms[100] == int((1000.099 - LATE_S) * 1000)

@@ -1,0 +1,57 @@
+"""Jobs by what the cloud holds of them, while the scheduler cannot be asked: those that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from contract.keys import parse_result_key
+from corekit.errors import AppError, ErrorCode
+
+if TYPE_CHECKING:
+    from contract.result import Result
+    from orchgpu.cli.cloud import JobCloud
+    from orchgpu.core.function import Function
+
+#: Of a scheduler that is not there, or not reached: what the cloud holds can still be told.
+UNHEARD = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+#: Results that are read at once.
+_READS_AT_ONCE = 8
+
+
+def ended_jobs(cloud: JobCloud, limit: int) -> list[dict[str, Any]]:
+    """The newest jobs that ended, as `orchgpu jobs` tells them; an input is not known of any."""
+    from orchgpu.cli.batch import for_each
+
+    found: dict[str, tuple[float, Function]] = {}
+    for function in cloud.functions():
+        for entry in cloud.objects(function.intermediate_bucket, "results/"):
+            job = parse_result_key(entry.key)
+            if job is not None:
+                found.setdefault(job, (entry.modified_s, function))
+    newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
+    return for_each(
+        lambda one: _described(cloud, one[0], *one[1]), newest, _READS_AT_ONCE, lambda _: None
+    )
+
+
+def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -> dict[str, Any]:
+    try:
+        result = cloud.result(function, job)
+    except AppError as error:
+        if error.code is not ErrorCode.INVALID:
+            raise
+        result = None  # one that cannot be read hides no other
+    return {
+        "job_id": job, "function": function.name, "input": None, **_ending(result), "owner": None,
+        "lease": None, "waiting_s": None, "updated_s": stored_s, "why": None, "waits": None,
+        "in_the_way": [], "note": None,
+    }  # fmt: skip
+
+
+def _ending(result: Result | None) -> dict[str, Any]:
+    if result is None:
+        return {"state": "ENDED", "reason": "NONE", "attempt": 0, "times": {}}
+    return {
+        "state": result.state, "reason": result.reason, "attempt": result.attempt,
+        "times": dict(result.times),
+    }  # fmt: skip
