@@ -1,6 +1,7 @@
 """What all known devices could ever hold, whatever is lent, silent, drained or bad today.
 
-Known: registered and not forgotten, and declared. Answers are remembered until the known changes.
+Known: registered and not forgotten, and declared. Answers are remembered until the known changes;
+and of those that are up and healthy today (`reach_mib`) until that does.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.values import replace
-from gpu_scheduler.core.fits import Make, fits_ever, make_of, never
+from gpu_scheduler.core.fits import Make, away, fits_ever, make_of, never
 from gpu_scheduler.core.index import question_of
 from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.model import NoFit, Placement, Request, Shortage
+from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
 
 #: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
 _REASONS = (
@@ -48,6 +49,36 @@ def _devices_ever(request: Request, inventory: Inventory, on_one: bool) -> int:
         return declared + max((sum(fits_ever(request, m) for m in ms) for ms in hosts), default=0)
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
     return declared + sum(len(group.devices) for group in groups)
+
+
+def reach_mib(request: Request, inventory: Inventory) -> int:
+    """The most memory that as many devices as it needs have, which are up and healthy.
+
+    Whatever is lent of them, and whatever memory it asks; −1 = there are not enough of them.
+    """
+    on_one = request.count > 1 and request.placement is Placement.SAME_HOST
+    anything = replace(request, memory_mib=0) if request.memory_mib else request
+    question = (request.count, on_one, question_of(anything))
+    if question not in inventory.today:
+        hosts = _up_by_host(anything, inventory) if on_one else [_up(anything, inventory)]
+        together = (sorted(sizes, reverse=True) for sizes in hosts if len(sizes) >= request.count)
+        most_mib = max((sizes[request.count - 1] for sizes in together), default=-1)
+        inventory.remember(inventory.today, question, most_mib)
+    return inventory.today[question]
+
+
+def _up(request: Request, inventory: Inventory) -> list[int]:
+    """Memory of the devices for it, as many of each make as count."""
+    groups = (group for groups in inventory.index.ranked(request) for group in groups)
+    up = ((g.make.memory_mib, len(g.devices) - sum(map(len, g.away.values()))) for g in groups)
+    return [memory_mib for memory_mib, n in up for _ in range(min(n, request.count))]
+
+
+def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
+    for host in inventory.hosts.values():
+        if host.state is HostState.UP and len(host.devices) >= request.count:
+            shapes = map(inventory.shape_of, host.devices)
+            yield [s.memory_mib for s in shapes if away(s) is None and fits_ever(request, s)]
 
 
 def _makes_by_host(inventory: Inventory) -> Iterator[list[Make]]:

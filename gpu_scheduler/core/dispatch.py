@@ -12,7 +12,7 @@ from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core.capacity import impossible
+from gpu_scheduler.core.capacity import impossible, reach_mib
 from gpu_scheduler.core.explain import explain, wanted
 from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
@@ -175,13 +175,19 @@ def serve(turn: Turn) -> None:
 
 
 def _unbench(turn: Turn) -> None:
-    """Tenants that gave something back may have room in their quota again."""
-    queue, tenants = turn.state.queue, turn.state.tenants
+    """Tenants that gave something back may have room in their quota again, for larger devices
+    too; and devices that are small enough may be up again.
+    """
+    state, queue, tenants = turn.state, turn.state.queue, turn.state.tenants
     for tenant in tenants.loosened:
         for line in queue.benched(tenant):
-            if within_quota(turn.state, line.request):
+            if within_quota(state, line.request):
                 queue.unbench(line)
+        if state.parameters.quota(tenant).memory_mib is not None:
+            queue.wake_whole(tenant)
     tenants.loosened.clear()
+    for line in queue.benched_before(state.inventory.day):
+        queue.unbench(line)
 
 
 def _grant_to_waiter(turn: Turn, found: Found) -> None:
@@ -206,7 +212,7 @@ def push_granted(turn: Turn, entry: LeaseEntry) -> None:
 def _count_bypass(turn: Turn, served: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
     """A grant behind the head on a device that the head could use one day passes it."""
     queue = turn.state.queue
-    head = queue.head()
+    head = _head(turn)
     if head is None or queue.place_of(served) <= queue.place_of(head):
         return
     inventory = turn.state.inventory
@@ -214,6 +220,7 @@ def _count_bypass(turn: Turn, served: to.Waiting, devices: tuple[DeviceId, ...])
     if any(fits_ever(asked, inventory.shape_of(device)) for device in devices):
         _watch_head(turn, head)
         turn.state.bypass.count += 1
+        queue.passed[head.attempt] = turn.state.bypass.count
         turn.capacity_freed = True  # `serve` sees to it that this was not once too often
 
 
@@ -223,7 +230,7 @@ def _watch_head(turn: Turn, head: to.Waiting | None) -> None:
     attempt = None if head is None else head.attempt
     if bypass.attempt != attempt:
         turn.state.inventory.keep([DeviceId(d) for d in bypass.kept], None)
-        turn.state.bypass = Bypass(attempt)
+        turn.state.bypass = Bypass(attempt, turn.state.queue.passed.get(attempt or "", 0))
 
 
 def _tend_head(turn: Turn) -> None:
@@ -244,13 +251,19 @@ def _tend_head(turn: Turn) -> None:
 
 
 def _head(turn: Turn) -> to.Waiting | None:
-    """The first that devices are all it waits for."""
-    state, queue = turn.state, turn.state.queue
-    while (head := queue.head()) is not None:
-        if not within_quota(state, head.request):
+    """The first that waits for nothing but devices which are up to be free for it."""
+    state, queue, inventory = turn.state, turn.state.queue, turn.state.inventory
+
+    def reach(request: Request) -> int:
+        return reach_mib(request, inventory)
+
+    while (head := queue.head(inventory.day, reach)) is not None:
+        request = head.request
+        asked = affordable(state, request)
+        if not within_quota(state, request):
             queue.bench(head.attempt)
-        elif _only_too_large(turn, head.request, affordable(state, head.request)):
-            queue.bench_until_smaller(head.attempt)
+        elif asked is not request and reach(asked) < request.memory_mib:
+            queue.bench(head.attempt, inventory.day)
         else:
             break
     return head

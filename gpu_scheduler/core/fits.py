@@ -62,6 +62,10 @@ class Shape(NamedTuple):
         """True when both are of one make."""
         return self[:7] == other[:7]
 
+    def as_able_as(self, other: Shape) -> bool:
+        """True when they differ at most in what is lent or kept."""
+        return self[:9] == other[:9]
+
 
 def make_of(device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None) -> Make:
     return Make(

@@ -83,6 +83,8 @@ class Inventory:
         #: What was found out, by question, and holds until the next such change.
         self.refused: dict[Question, int] = {}  #: on no one host then; `looser` at that moment
         self.ever: dict[Question, Any] = {}  #: about all known devices, whatever is lent
+        self.day = 0  #: rises when a device comes, goes, or is up and healthy no more, or again
+        self.today: dict[Question, int] = {}  #: as `ever`, of the up and healthy ones of this day
         self._warm: dict[str, Index] = {}
         #: Devices of one make by how many leases they have: their load when nothing is promised.
         self._crowds: dict[Make, dict[int, Devices]] = {}
@@ -159,6 +161,7 @@ class Inventory:
             del self.devices[device.device.id]
         self.hosts_loosened.pop(host, None)
         self.ever.clear()
+        self._new_day()
 
     def set_state(self, entry: HostEntry, state: HostState) -> None:
         entry.state = state
@@ -257,8 +260,14 @@ class Inventory:
                 index.move(entry.device.id, old, new)
         if old is None or not old.made_as(new):
             self.ever.clear()
+        if old is None or not old.as_able_as(new):
+            self._new_day()
         if old is None or not tighter(old, new):
             self._looser(entry)
+
+    def _new_day(self) -> None:
+        self.day += 1
+        self.today.clear()
 
     def _looser(self, entry: DeviceEntry) -> None:
         self.looser += 1
@@ -323,7 +332,7 @@ def _less(crowds: dict[int, Devices], leases: int, device: DeviceId) -> None:
 def tighter(old: Shape, new: Shape) -> bool:
     """True when whatever fits the new shape of a device fitted the old one too."""
     return (
-        old[:9] == new[:9]  # the make, and the day of host and device
+        old.as_able_as(new)
         and new.free_mib <= old.free_mib
         and new.free_pct <= old.free_pct
         and new.exclusive >= old.exclusive

@@ -4,22 +4,21 @@ A line holds the requests of one tenant that need the same: when its first does 
 does, so 100,000 waiters cost a decision no more than a few lines, and of those only the ones are
 looked at that something which came free may serve (`Heads`, search.py). A line whose tenant has
 used up its quota is benched: it keeps its place, but is not looked at until the tenant gives
-something back; or, when all devices are too large for what is left of it, another comes free.
+something back; or, when no device that is up is small enough for its quota, others are up.
 Order: by place, see `place_of`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from corekit.ids import SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.fits import Shape
 from gpu_scheduler.core.kin import Heads, Kin, Place, kin_key, kin_of
-from gpu_scheduler.model import Request
+from gpu_scheduler.model import Request, Sharing
 
 
 @dataclass(eq=False, slots=True)
@@ -48,13 +47,14 @@ class WaitingQueue:
         self.of_tenant: dict[str, Lines] = {}  #: the same by tenant
         self.woken: dict[Kin, None] = {}  #: to be judged against everything, not only what is new
         self._aging_s = aging_s
-        self._head: Place | None = None  #: of `lines`, once it was asked for
+        self.passed: dict[str, int] = {}  #: heads, also former ones, and how often they were
+        self._head: tuple[int, Place | None] | None = None  #: of `lines` on a day, once asked for
         self._order: list[Place] = []  #: of all that may be served, benched or not
         self._line_of: dict[str, Line] = {}
         self._lines: dict[tuple[str, Kin, int], Line] = {}
         self._kins: dict[tuple[Any, ...], Kin] = {}
         self._benched: dict[str, dict[Line, None]] = {}
-        self._until_smaller: dict[Line, None] = {}  #: of these, see `bench_until_smaller`
+        self._until_day: dict[Line, int] = {}  #: of these, see `bench`: the day they were
 
     # ------------------------------------------------------------------ reading
 
@@ -71,13 +71,27 @@ class WaitingQueue:
             for place in sorted(line.places[0] for line in self._lines.values() if line.places)
         ]
 
-    def head(self) -> Waiting | None:
-        """The first that is not benched."""
+    def head(self, day: int, reach_mib: Callable[[Request], int]) -> Waiting | None:
+        """The first that is not benched and that the devices of this day could serve.
+
+        `reach_mib`: the most memory that those for a request have; see `capacity.reach_mib`.
+        """
         if not self.lines:
             return None
-        if self._head is None:
-            self._head = min(heads.least for heads in self.lines.values())
-        return self.entries[self._head[2]]
+        if self._head is None or self._head[0] != day:
+            firsts = (self._within(kin, day, reach_mib) for kin in self.lines)
+            self._head = day, min((first for first in firsts if first is not None), default=None)
+        place = self._head[1]
+        return None if place is None else self.entries[place[2]]
+
+    def _within(self, kin: Kin, day: int, reach_mib: Callable[[Request], int]) -> Place | None:
+        """The first of a kin that wants no more memory than devices of this day have."""
+        if kin.day != day:
+            kin.day, kin.reach_mib = day, reach_mib(kin.request)
+        heads = self.lines[kin]
+        first = heads.least
+        within = self.entries[first[2]].request.memory_mib <= kin.reach_mib
+        return first if within else heads.first(kin.reach_mib)
 
     def position(self, waiting: Waiting) -> int | None:
         """1 = next; None when it is parked. Also for a request that is not queued yet."""
@@ -136,6 +150,7 @@ class WaitingQueue:
             _take_out(self.of_session, waiting.session, attempt)
             if self.is_set_aside(waiting):
                 _take_out(self.set_aside, waiting.session, attempt)
+        self.passed.pop(attempt, None)
         line = self._line_of.pop(attempt)
         line.members -= 1
         if not line.members:
@@ -181,25 +196,22 @@ class WaitingQueue:
 
     # ------------------------------------------------------------------ quotas
 
-    def bench(self, attempt: str) -> None:
-        """The line of this request is not looked at until `unbench`."""
+    def bench(self, attempt: str, day: int | None = None) -> None:
+        """The line of this request is not looked at until `unbench`.
+
+        `day`: no device that is up on it is small enough, so another day may help.
+        """
         line = self._line_of[attempt]
         if not line.benched:
             self._show(line, line.places[0] if line.places else None, None)
             line.benched = True
             self._benched.setdefault(line.tenant, {})[line] = None
+            if day is not None:
+                self._until_day[line] = day
 
-    def bench_until_smaller(self, attempt: str) -> None:
-        """The same, and also until `unbench_for`: all devices are too large for the quota now."""
-        self.bench(attempt)
-        self._until_smaller[self._line_of[attempt]] = None
-
-    def unbench_for(self, shapes: Iterable[Shape]) -> None:
-        """Devices of these shapes came free: lines that they may be small enough for."""
-        for line in list(self._until_smaller):
-            kin, asked_mib = line.kin, line.request.memory_mib
-            if any(kin.most_mib(shape, shape.kept_for) >= asked_mib for shape in shapes):
-                self.unbench(line)
+    def benched_before(self, day: int) -> list[Line]:
+        """Lines for which other devices may be up now."""
+        return [line for line, then in self._until_day.items() if then != day]
 
     def benched(self, tenant: str) -> list[Line]:
         """Lines of a tenant that has used up its quota."""
@@ -216,11 +228,17 @@ class WaitingQueue:
 
     def _off_the_bench(self, line: Line) -> None:
         line.benched = False
-        self._until_smaller.pop(line, None)
+        self._until_day.pop(line, None)
         theirs = self._benched[line.tenant]
         del theirs[line]
         if not theirs:
             del self._benched[line.tenant]
+
+    def wake_whole(self, tenant: str) -> None:
+        """Those of a tenant that want whole devices: larger ones may be within its quota now."""
+        for kin in self.of_tenant.get(tenant, ()):
+            if kin.request.sharing is Sharing.EXCLUSIVE:
+                self.woken[kin] = None
 
     # ------------------------------------------------------------------ lines
 

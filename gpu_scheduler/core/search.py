@@ -35,7 +35,6 @@ def next_found(turn: Turn) -> Found | None:
     """Whom to serve next by the policy's order; None when nobody can be served."""
     state, queue, openings = turn.state, turn.state.queue, turn.state.openings
     openings.take_in(state.inventory)
-    queue.unbench_for(openings.shapes)
     if not openings.shapes and not queue.woken:
         return None
     found = _for_head(turn)

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corekit.ids import DeviceId, HostId, SessionId
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
-from gpu_scheduler.model import Placement, Request, Sharing
-from gpu_scheduler.parameters import Parameters, PolicyName
-from simulator.pool import PATIENT, Pool
+from gpu_scheduler.model import Device, DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from simulator.pool import DEVICE_MIB, PATIENT, Pool
 
 LONGEST_S = 16.0
+FOR_EVER_S = 1e9
 
 requests = st.builds(
     Request,
@@ -23,6 +26,11 @@ requests = st.builds(
     compute_guarantee_pct=st.sampled_from([0, 50]),
     tenant=st.sampled_from("ab"),
     lease_s=st.sampled_from([None, 1.0, 8.0, LONGEST_S]),
+)
+#: Nobody serves these before the target: their device is drained, or their own quota forbids it.
+SHIELDS = (
+    Request(sharing=Sharing.EXCLUSIVE, kinds=(DeviceKind.CPU,)),
+    Request(sharing=Sharing.EXCLUSIVE, kinds=(DeviceKind.CUDA,), tenant="q"),
 )
 targets = st.sampled_from(
     [
@@ -34,19 +42,37 @@ targets = st.sampled_from(
 )
 
 
+def shielded(pool: Pool) -> Pool:
+    """With a third device that is out of service, and tenant q's for ever."""
+    device = Device(
+        id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
+    )
+    pool.tell(
+        on.HostHello, host=HostId("away"), reply_to="h", incarnation="1", gateway="away:1",
+        devices=(device,), epoch_seen=0, installed=(),
+    )  # fmt: skip
+    held = pool.ask(Request(memory_mib=500, kinds=(DeviceKind.CPU,), tenant="q"), FOR_EVER_S)
+    held.runs_s = 0.0  # nothing that anybody waits for: the bound is without it
+    session = SessionId("s")
+    pool.tell(on.DrainAsked, session=session, reply_to="r", host=HostId("away"), drained=True)
+    return pool
+
+
 @pytest.mark.parametrize("policy", PolicyName)
 @settings(max_examples=12, deadline=None)
 @given(
     target=targets,
     before=st.lists(requests, max_size=5),
+    shields=st.lists(st.sampled_from(SHIELDS), max_size=2),
     stream=st.lists(
         st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6
     ),
     bypass_max=st.integers(0, 2),
 )  # fmt: skip
-def test_nobody_waits_longer_than_is_stated(policy, target, before, stream, bypass_max):
-    pool = Pool(2, Parameters(policy=policy, bypass_max=bypass_max))
-    for request in before:
+def test_nobody_waits_longer_than_is_stated(policy, target, before, shields, stream, bypass_max):
+    quotas = {"q": Quota(memory_mib=DEVICE_MIB + 100)}
+    pool = shielded(Pool(2, Parameters(policy=policy, bypass_max=bypass_max, quotas=quotas)))
+    for request in (*before, *shields):
         pool.ask(request, LONGEST_S)
     pool.advance(0.1)
     use = pool.ask(target, LONGEST_S)

@@ -1,0 +1,95 @@
+"""Who stands before whom: a head that nothing serves shields nobody behind it from being passed."""
+
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import DeviceKind, Request, Sharing
+from gpu_scheduler.parameters import Quota
+
+
+def part(memory_mib, tenant="o", **fields):
+    return Request(tenant=tenant, memory_mib=memory_mib, **fields)
+
+
+def whole(**fields):
+    return Request(sharing=Sharing.EXCLUSIVE, **fields)
+
+
+def granted(world, attempt, request, **fields):
+    answer = world.reserve(attempt, request, **fields)
+    assert answer.outcome is do.Outcome.GRANTED, answer
+    return answer.granted.lease
+
+
+def grants(world):
+    return [push.attempt for push in world.pushes(do.GrantedPush)]
+
+
+def passed(world, request, rounds=4):
+    """Shares that overlap for ever; True when one of them had to wait."""
+    lease = granted(world, "pass0", request)
+    for n in range(1, rounds):
+        answer = world.reserve(f"pass{n}", request)
+        if answer.outcome is not do.Outcome.GRANTED:
+            return True
+        world.release(lease)
+        lease = answer.granted.lease
+    return False
+
+
+def test_more_room_in_a_quota_serves_who_found_only_larger_devices(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1500)})
+    world.host("h", device("large", memory_mib=1200), device("d", index=1))
+    own = granted(world, "own", part(500, "t", models=("M",)))
+    other = granted(world, "other", part(100))
+    assert {s.device for lease in (own, other) for s in lease.shares} == {"d"}
+    answer = world.reserve("a", whole(tenant="t"))
+    assert answer.outcome is do.Outcome.WAITING
+    world.release(own)
+    assert grants(world) == ["a"]
+
+
+def test_the_head_stays_the_head_while_only_larger_devices_are_free(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
+    world.host("h", device("large", memory_mib=2000), device("d", index=1))
+    big = granted(world, "big", whole(tenant="o", memory_mib=2000))
+    granted(world, "first", part(100))
+    world.reserve("a", whole(tenant="t"))
+    world.reserve("b", whole(tenant="o", memory_mib=2000))
+    world.release(big)
+    assert grants(world) == ["b"]
+    assert passed(world, part(100, memory_max_mib=1000))
+
+
+def test_who_waits_for_its_own_quota_shields_nobody(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
+    world.host("h", device("large", memory_mib=1200), device("d", index=1, kind=DeviceKind.CPU))
+    granted(world, "own", part(500, "t", kinds=(DeviceKind.CPU,)))
+    granted(world, "first", part(100, kinds=(DeviceKind.CUDA,)))
+    world.reserve("a", whole(tenant="t", kinds=(DeviceKind.CUDA,)))
+    world.reserve("b", whole(tenant="o", kinds=(DeviceKind.CUDA,)))
+    assert passed(world, part(100, kinds=(DeviceKind.CUDA,)))
+
+
+def test_who_waits_for_a_drained_device_shields_nobody(new_world, device):
+    world = new_world(bypass_max=1)
+    world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
+    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    granted(world, "first", part(100))
+    world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
+    world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
+    assert passed(world, part(100))
+
+
+def test_who_lost_its_devices_while_they_were_kept_shields_nobody(new_world, device):
+    world = new_world(bypass_max=0)
+    world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
+    share = granted(world, "first", part(100, kinds=(DeviceKind.CPU,)))
+    granted(world, "second", part(100, kinds=(DeviceKind.CUDA,)))
+    world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
+    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
+    assert world.reserve("pass", part(100)).outcome is do.Outcome.WAITING
+    world.release(share)
+    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
+    assert grants(world) == ["a"]
