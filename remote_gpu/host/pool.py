@@ -25,6 +25,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
@@ -247,7 +248,7 @@ class WorkerPool:
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=_environment(),
+            env=spawner_variables(os.environ),
         )
 
     async def _reopen(self) -> None:
@@ -304,13 +305,3 @@ class WorkerPool:
         if received is None:
             raise AppError(ErrorCode.UNAVAILABLE, "the spawner ended")
         return received
-
-
-def _environment() -> dict[str, str]:
-    """One thread per library: a lease's share is its core, and a threaded spawner cannot fork.
-
-    ONNX Runtime 1.31 reports to its maker and keeps a file in the temporary folder unless told not
-    to: what is computed here is nobody's but the tenant's.
-    """
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    return os.environ | dict.fromkeys(names, "1") | {"ORT_DISABLE_TELEMETRY": "1"}

@@ -18,14 +18,12 @@ import sys
 import time
 from pathlib import Path
 
+from remote_gpu.host.variables import INHERITED
 from remote_gpu.middleware import ServerCommand
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: What it inherits of gpud's own environment; above all no key of the scheduler.
-_PASSED = (
-    "PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "GVIRTUS_HOME",
-    "VACCEL_PLUGINS", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
-)  # fmt: skip
+#: What it inherits of gpud's own environment.
+_PASSED = (*INHERITED, "GVIRTUS_HOME", "VACCEL_PLUGINS")
 _LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
 #: Below those that Linux gives to outgoing connections (ip_local_port_range): what is free stays
 #: so until the server takes it, but for another server.

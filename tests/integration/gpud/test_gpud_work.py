@@ -379,3 +379,15 @@ def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
         limits = Path(f"/proc/{worker_of(shared_gpud, device)}/limits").read_text()
         line = next(line for line in limits.splitlines() if line.startswith("Max data size"))
         assert int(line.split()[3]) < 4 << 30
+
+
+def test_a_worker_has_nothing_of_gpuds_own_environment(shared_gpud, nothing_left) -> None:
+    """There the scheduler's key may be, and a tenant's kernel reads its worker's memory."""
+    with (
+        shared_gpud.open(shared_gpud.install()) as session,
+        connect(environment_over_tcp(session)) as one,
+    ):
+        environment = Path(f"/proc/{worker_of(shared_gpud, one)}/environ").read_text()
+    names = {item.partition("=")[0] for item in environment.split("\0") if item}
+    assert {"PATH", "OMP_NUM_THREADS"} <= names
+    assert [name for name in names if name.startswith(("ORCHGPU", "PYTEST", "AWS"))] == []
