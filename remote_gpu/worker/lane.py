@@ -29,7 +29,7 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.graphs import Graphs
-from remote_gpu.worker.memory import Buffers, Memory
+from remote_gpu.worker.memory import Area, Buffers
 from remote_gpu.worker.operation import (
     Context,
     Outcome,
@@ -48,9 +48,6 @@ Ran: TypeAlias = "tuple[dict[str, Any], list[memoryview], str]"
 
 #: Before the quota is asked a frame is only limited by what can be drained in seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
-#: An input area above this is given back after its call, below it is kept for the next.
-_AREA_KEPT_BYTES = 256 << 20
-_AREA_BYTES_MIN = 1 << 16
 
 
 class Runner:
@@ -171,8 +168,7 @@ class LaneServer:
         self._shared = shared
         self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
-        self._quota = quota
-        self._area: Memory | None = None
+        self._area = Area(quota)
         self._sticky: OpFailed | None = None
         self._empty: dict[str, bytearray] = {}  # answers without values, by what ran
 
@@ -181,6 +177,8 @@ class LaneServer:
         try:
             while (received := self._channel.receive()) is not None:
                 self._serve_one(*received)
+                if self._area.in_use:
+                    self._area.done()
         except WireError as error:  # the stream has lost its frames: nothing can follow
             with contextlib.suppress(OSError):
                 self._channel.send(_error(OpFailed(OpCode.EPROTO, str(error))))
@@ -188,7 +186,7 @@ class LaneServer:
             pass  # the peer is gone, which is how a lane ends
         finally:
             self._runner.close()
-            self._release_area(0)
+            self._area.close()
             if self._shared is not None:
                 self._shared.close()
 
@@ -209,8 +207,6 @@ class LaneServer:
             self._answer(header, answer, None, results)
         elif not header.flags & NO_REPLY:
             self._channel.send_bytes(numbered(self._empty_answer(ran), header.call))
-        if self._area is not None:
-            self._release_area(_AREA_KEPT_BYTES)
 
     def _share(self, header: Header) -> None:
         """Large payloads go through memory from here on, in both directions."""
@@ -298,7 +294,7 @@ class LaneServer:
             places = self._runner.places(name, args, sizes)
             if places is not None:
                 return places, places
-        area, at = self._area_of(payload_bytes), 0
+        area, at = self._area.take(payload_bytes), 0
         inputs: list[Input] = []
         for item in described:
             if type(item) is int:
@@ -311,22 +307,6 @@ class LaneServer:
             else:
                 raise WireError("an input is a size, a buffer or a content")
         return inputs, (area,)
-
-    def _area_of(self, size: int) -> memoryview:
-        if size == 0:
-            return memoryview(b"")
-        if self._area is None or self._area.size < size:
-            self._release_area(0)
-            # whole powers of two, so that growing inputs do not map anew each time
-            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
-            limit = self._quota.limit_bytes
-            self._area = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
-        return self._area.view[:size]
-
-    def _release_area(self, keep_bytes: int) -> None:
-        if self._area is not None and self._area.size > keep_bytes:
-            self._area.close()
-            self._area = None
 
 
 def _error(error: OpFailed) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,9 @@ from remote_gpu.worker.quota import Quota
 Answer: TypeAlias = "tuple[dict[str, Any], list[memoryview]]"
 _BUFFERS_MAX = 4096  #: resident buffers of one lane
 _HUGE_PAGE_BYTES = 1 << 21
+#: An input area above this is given back after its call, below it is kept for the next.
+_AREA_KEPT_BYTES = 256 << 20
+_AREA_BYTES_MIN = 1 << 16
 
 
 class Memory:
@@ -39,6 +43,58 @@ class Memory:
         with contextlib.suppress(BufferError):
             self.view.release()
             self._map.close()
+
+
+class Area:
+    """Where a lane's inputs are received, in the same memory from call to call.
+
+    Between calls it is spare: it is given up when anything else of the lease needs the memory.
+    """
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._memory: Memory | None = None
+        self._taken = threading.Lock()
+        self.in_use = False  #: of the lane's own thread
+        quota.spare(self._give_up)
+
+    def take(self, size: int) -> memoryview:
+        """`size` bytes until `done`. Raises OpFailed(ENOMEM)."""
+        if size == 0:
+            return memoryview(b"")
+        if not self.in_use:
+            self._taken.acquire()
+            self.in_use = True
+        if self._memory is None or self._memory.size < size:
+            self._release(0)
+            # whole powers of two, so that growing inputs do not map anew each time
+            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
+            limit = self._quota.limit_bytes
+            self._memory = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
+        return self._memory.view[:size]
+
+    def done(self) -> None:
+        """The call is over."""
+        if self.in_use:
+            self._release(_AREA_KEPT_BYTES)
+            self.in_use = False
+            self._taken.release()
+
+    def close(self) -> None:
+        """Free all, for good."""
+        self._quota.unspare(self._give_up)
+        self.done()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._taken.acquire(blocking=False):
+            self._release(0)
+            self._taken.release()
+
+    def _release(self, keep_bytes: int) -> None:
+        if self._memory is not None and self._memory.size > keep_bytes:
+            self._memory.close()
+            self._memory = None
 
 
 class Buffers:

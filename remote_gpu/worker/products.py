@@ -25,7 +25,8 @@ from remote_gpu.worker.quota import Quota
 #: Global and local size of a launch for an m×n result.
 Sizes: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 
-#: Memory above this is given back after its product, below it is kept for the next of its size.
+#: Memory above this is given back after its product, below it is kept for the next of its size, or
+#: until anything else of the lease needs it.
 _KEPT_BYTES = 64 << 20
 _VENDORS = Path("/etc/OpenCL/vendors")
 
@@ -150,6 +151,7 @@ class Product:
         self._program: Program = backend.build(source())
         self._lock = threading.Lock()
         self._bound: _Bound | None = None
+        self._spared = False
 
     def compute(
         self, quota: Quota, sides: tuple[int, int, int], a: memoryview, b: memoryview
@@ -157,6 +159,9 @@ class Product:
         """C of m×n for `sides` m, n, k. Raises OpFailed: ENOMEM, EIO."""
         m, n, _ = sides
         with self._lock:
+            if not self._spared:
+                self._spared = True
+                quota.spare(self._give_up)
             bound = self._bind(quota, sides)
             bound.a.write(a)
             bound.b.write(b)
@@ -173,6 +178,11 @@ class Product:
             self._drop()
             self._bound = _Bound(self._backend, self._program, self._kernel, quota, sides)
         return self._bound
+
+    def _give_up(self) -> None:
+        if self._lock.acquire(blocking=False):
+            self._drop()
+            self._lock.release()
 
     def _drop(self) -> None:
         if self._bound is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 
@@ -14,18 +15,37 @@ class Quota:
         self.limit_bytes = limit_bytes  #: None = no limit (Local, preparation)
         self.used_bytes = 0
         self._lock = threading.Lock()
+        self._spares: list[Callable[[], None]] = []
 
     def reserve(self, count: int) -> None:
         """Take `count` bytes, or raise OpFailed(ENOMEM) and take none."""
+        if self._take(count):
+            return
+        for give_up in tuple(self._spares):
+            give_up()
+        if not self._take(count):
+            raise OpFailed(
+                OpCode.ENOMEM,
+                f"{count} bytes more than the {self.used_bytes} in use exceed"
+                f" the lease's {self.limit_bytes}; ask for more memory_mib",
+            )
+
+    def spare(self, give_up: Callable[[], None]) -> None:
+        """`give_up` frees what is only kept to save time: called, in whatever thread, before
+        anything is refused. It must not wait."""
+        self._spares.append(give_up)
+
+    def unspare(self, give_up: Callable[[], None]) -> None:
+        """There is no more of it."""
+        self._spares.remove(give_up)
+
+    def _take(self, count: int) -> bool:
         with self._lock:
             wanted = self.used_bytes + count
             if self.limit_bytes is not None and wanted > self.limit_bytes:
-                raise OpFailed(
-                    OpCode.ENOMEM,
-                    f"{count} bytes more than the {self.used_bytes} in use exceed"
-                    f" the lease's {self.limit_bytes}; ask for more memory_mib",
-                )
+                return False
             self.used_bytes = wanted
+            return True
 
     def free(self, count: int) -> None:
         """Give `count` reserved bytes back."""

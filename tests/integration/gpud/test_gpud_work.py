@@ -158,6 +158,8 @@ def test_the_quota_is_checked_before_anything_is_allocated(device) -> None:
         device.op("noop", bytearray(75 << 20))
     first.free()
     device.buffer(75 << 20).free()
+    device.post("noop", bytearray(75 << 20))
+    device.buffer(100 << 20).free()  # where that call's inputs were is nobody's
     with connect(device.session.environment()) as other:
         held = device.buffer(75 << 20)
         with pytest.raises(OpFailed, match="ENOMEM"):  # the lease's, not the lane's

@@ -16,6 +16,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import HEADER, MAGIC, NO_REPLY, SHARED, VERSION, Limits, pack
 from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.memory import Area
 from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
 from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.quota import Quota
@@ -326,6 +327,26 @@ def test_a_quota_under_many_threads() -> None:
     assert quota.used_bytes == 0
     assert max(taken) <= 1000
     assert set(codes) <= {OpCode.ENOMEM}
+
+
+def test_what_is_only_kept_to_save_time_is_given_up() -> None:
+    quota = Quota(1_000_000)
+    first, second = Area(quota), Area(quota)
+    for area in (first, second):
+        assert area.take(400_000).nbytes == 400_000
+    with pytest.raises(OpFailed, match="400000 bytes more than the 800000 in use"):
+        quota.reserve(400_000)  # both are in use
+    first.done()
+    assert quota.used_bytes == 800_000
+    with quota.held(600_000):  # the first is spare
+        assert quota.used_bytes == 1_000_000
+        with pytest.raises(OpFailed, match="ENOMEM"):
+            first.take(100_000)
+        second.done()
+        assert first.take(100_000).nbytes == 100_000  # and now the second
+    second.close()
+    first.close()
+    quota.reserve(1_000_000)
 
 
 def test_warm_loads_once() -> None:
