@@ -17,13 +17,19 @@ from gpu_scheduler.core.explain import explain, wanted
 from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
 from gpu_scheduler.core.policies import POLICIES
-from gpu_scheduler.core.quotas import affordable, ever_affordable, within_quota
+from gpu_scheduler.core.quotas import (
+    affordable,
+    allowed,
+    ever_affordable,
+    left_in_words,
+    within_quota,
+)
 from gpu_scheduler.core.search import Found, newcomer_found, next_found
 from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Explanation, Request, Step
+from gpu_scheduler.model import Explanation, NoFit, Request, Step
 from gpu_scheduler.parameters import NO_QUOTA
 
 
@@ -85,9 +91,13 @@ def _beyond_quota(turn: Turn, request: Request) -> str | None:
         return None
     if not least_amount(request).within(quota):
         return f"it is more than tenant {request.tenant} may hold at all: {quota}"
-    if _only_too_large(turn, request, ever_affordable(request, quota)):
+    at_best = ever_affordable(request, quota)
+    if not _only_too_large(turn, request, at_best):
+        return None
+    if request.count == 1:
         return f"every device for it is larger than tenant {request.tenant} may hold: {quota}"
-    return None
+    each = f"at most {at_best.memory_max_mib} MiB, an even part"
+    return f"too few devices for it have {each} of what tenant {request.tenant} may hold: {quota}"
 
 
 def _only_too_large(turn: Turn, request: Request, allowed: Request) -> bool:
@@ -106,13 +116,13 @@ def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
         return "the scheduler's journal has no room for new grants; free space on its disk"
     if not _room_for_lease(turn):
         return f"all {turn.state.parameters.leases_max} leases that may live at a time do"
-    request = waiting.request
-    if not within_quota(turn.state, request) or _only_too_large(
-        turn, request, affordable(turn.state, request)
-    ):
-        tenant = request.tenant
-        quota = turn.state.parameters.quota(tenant)
-        return f"tenant {tenant} has used up its quota of {quota}"
+    request, tenant = waiting.request, waiting.request.tenant
+    used_up = f"tenant {tenant} has used up its quota of {turn.state.parameters.quota(tenant)}"
+    if not within_quota(turn.state, request):
+        return used_up
+    if _only_too_large(turn, request, affordable(turn.state, request)):
+        left = left_in_words(turn.state, request)
+        return f"{used_up} but for {left}: too few devices for it are so small"
     return None
 
 
@@ -148,10 +158,15 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
     rule = never(turn, waiting) or held_back(turn, waiting)
-    asked = request if rule else affordable(turn.state, request)
-    told = explain(asked, inventory, attempt=waiting.attempt, position=position)
-    if rule is None or impossible(request, inventory):
-        return told
+    if impossible(request, inventory):
+        return explain(request, inventory, attempt=waiting.attempt, position=position)
+    asked = allowed(turn.state, request)
+    told = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
+    if rule is None:
+        if asked is request or NoFit.TOO_LARGE.value not in told.counts:
+            return told
+        left = f"tenant {request.tenant} has {left_in_words(turn.state, request)} left of its quota"
+        return replace(told, sentence=f"{told.sentence}; {left}")
     place = f"number {position} in the queue: " if position is not None else ""
     return replace(told, sentence=f"{place}{wanted(request)}: {rule}", late=_late(turn, waiting))
 

@@ -29,9 +29,12 @@ _REASONS = tuple(NoFit)  #: in the order in which they are told
 
 def explain(
     request: Request, inventory: Inventory, *, attempt: str | None = None,
-    position: int | None = None,
+    position: int | None = None, own: Request | None = None,
 ) -> Explanation:  # fmt: skip
-    """Judge all known devices and say what stands in the way."""
+    """Judge all known devices and say what stands in the way.
+
+    `own`: as it was asked, where the quota of its tenant makes `request` want less.
+    """
     judged = _judged(request, inventory, attempt)
     fitting = judged.pop(None, 0)
     counts = {reason: judged[reason] for reason in _REASONS if reason in judged}
@@ -50,7 +53,7 @@ def explain(
         short=short,
         sentence="",
     )
-    return replace(told, sentence=_sentence(request, inventory, told))
+    return replace(told, sentence=_sentence(own or request, inventory, told))
 
 
 def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict[NoFit | None, int]:
@@ -109,8 +112,8 @@ def wanted(request: Request) -> str:
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
-    if request.memory_max_mib is not None:
-        parts.append(f"at most {request.memory_max_mib} MiB in all")
+    most_mib = request.memory_max_mib
+    size = "" if most_mib is None else f" of at most {most_mib} MiB"
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
     if request.middleware:
@@ -121,7 +124,7 @@ def wanted(request: Request) -> str:
         parts.append(f"runtime {request.min_runtime}")
     same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
     with_ = " with " + ", ".join(parts) if parts else ""
-    return f"{request.count} × {kinds}{models}{with_}{exclusive}{same_host}"
+    return f"{request.count} × {kinds}{models}{size}{with_}{exclusive}{same_host}"
 
 
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:

@@ -29,6 +29,21 @@ def affordable(state: StateView, request: Request) -> Request:
     return _limited(request, quota, int(held.memory_mib))
 
 
+def allowed(state: StateView, request: Request) -> Request:
+    """`affordable`, while there is room for it at all: what to ask the devices for an answer."""
+    return affordable(state, request) if within_quota(state, request) else request
+
+
+def left_in_words(state: StateView, request: Request) -> str:
+    """What a quota of memory has left: `60000 MiB, 30000 MiB for each of 2 devices`."""
+    quota = state.parameters.quota(request.tenant)
+    held = state.tenants.held.get(request.tenant, NOTHING)
+    left_mib = (quota.memory_mib or 0) - int(held.memory_mib)
+    if request.count == 1:
+        return f"{left_mib} MiB"
+    return f"{left_mib} MiB, {left_mib // request.count} MiB for each of {request.count} devices"
+
+
 def ever_affordable(request: Request, quota: Quota) -> Request:
     """The same without devices that are too large even while its tenant holds nothing."""
     return _limited(request, quota, 0)

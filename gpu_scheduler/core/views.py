@@ -17,7 +17,7 @@ from gpu_scheduler.core.expected import expected
 from gpu_scheduler.core.explain import in_full, wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.inventory import DeviceEntry, HostEntry
-from gpu_scheduler.core.quotas import affordable
+from gpu_scheduler.core.quotas import allowed
 from gpu_scheduler.core.rules import parameters
 from gpu_scheduler.core.sessions import length_s, wrong_length
 from gpu_scheduler.core.state import LeaseEntry, State
@@ -203,13 +203,15 @@ def _granted(turn: Turn, entry: LeaseEntry) -> do.ExplainAnswer:
 def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
     """With every device's own answer, and when capacity is expected."""
     rule, inventory = held_back(turn, waiting), turn.state.inventory
-    request = waiting.request if rule else affordable(turn.state, waiting.request)
+    request = allowed(turn.state, waiting.request)
     told = in_full(explained(turn, waiting.request, waiting), request, inventory, waiting.attempt)
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return told
-    at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)
     if rule is not None:
-        at_s, why = None, f"not the devices hold it back: {rule}"
+        why = f"not the devices hold it back: {rule}"
+        sentence = f"{told.sentence}; when it can be served is not known"
+        return replace(told, expected_why=why, sentence=sentence)
+    at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)
     if at_s is None:
         sentence = f"{told.sentence}; when it can be served is not known: {why}"
         return replace(told, expected_why=why, sentence=sentence)

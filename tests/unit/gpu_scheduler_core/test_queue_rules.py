@@ -5,7 +5,7 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Hold, Request, Sharing, Step
+from gpu_scheduler.model import DeviceKind, Hold, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import PolicyName, Quota
 
 
@@ -159,12 +159,39 @@ def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_fo
     assert grants(world) == ["a"]
 
 
-def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device):
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(1, "larger than tenant t may hold: 1200 MiB"),
+     (2, "too few devices for it have at most 600 MiB, an even part of what tenant t may hold")],
+)  # fmt: skip
+def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device, count, said):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
-    world.host("h", device("large", memory_mib=2000))
-    answer = world.reserve("a", whole(tenant="t"))
+    world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
+    answer = world.reserve("a", whole(tenant="t", count=count))
     assert answer.outcome is do.Outcome.IMPOSSIBLE
-    assert "larger than tenant t may hold: 1200 MiB" in answer.explanation.sentence
+    assert said in answer.explanation.sentence
+    assert answer.explanation.counts == {NoFit.TOO_LARGE: 2}
+
+
+@pytest.mark.parametrize(
+    ("large_mib", "fields", "outcome", "said"),
+    [
+        (900, {}, "granted", "1 × device, exclusive fits now; tenant t has 800 MiB left"),
+        (900, {"memory_mib": 600}, "waiting", "quota of 1200 MiB but for 800 MiB: too few"),
+        (600, {"count": 2}, "waiting", "but for 800 MiB, 400 MiB for each of 2 devices: too"),
+        (900, {"count": 3}, "impossible", "2 such is all there is"),
+    ],
+)
+def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, outcome, said):
+    """In words of its own, not as if it had been asked."""
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
+    granted(world, "held", part("t", memory_mib=400, models=("L",)))
+    world.ask(on.ExplainAsked, request=whole(tenant="t", **fields))
+    told = world.answer()
+    assert told.outcome == outcome
+    assert said in told.explanation.sentence
+    assert "of at most" not in told.explanation.sentence
 
 
 def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, device):
