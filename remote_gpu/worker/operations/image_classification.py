@@ -85,7 +85,7 @@ class ImageClassification(CpuOperation):
         classifier = find_classifier(context, args)
         with context.turn():
             try:
-                pixels = decode(bytes(inputs[0]))
+                pixels = decode(inputs[0], context.quota)
             except ImageError as error:
                 raise OpFailed(OpCode.EINVAL, str(error)) from None
             preparation = classifier.preparation

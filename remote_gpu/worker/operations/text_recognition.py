@@ -43,7 +43,7 @@ class TextRecognition(CpuOperation):
     ) -> Outcome:
         least = self.signature.read(args)["min_confidence"]
         try:
-            pixels = decode(bytes(inputs[0]))
+            pixels = decode(inputs[0], context.quota)
         except ImageError as error:
             raise OpFailed(OpCode.EINVAL, str(error)) from None
         height, width = pixels.shape[:2]

@@ -111,12 +111,26 @@ def test_bad_confidences_are_refused(value: Any) -> None:
         recognize(Context(), b"", min_confidence=value)
 
 
+def pixels(data: bytes, quota: Quota | None = None) -> Any:
+    return decode(memoryview(data), quota or Quota())
+
+
+@pytest.mark.parametrize(("mode", "least"), [("RGB", 16), ("RGBA", 24)])
+def test_an_images_memory_is_asked_for_before_it_is_decoded(mode: str, least: int) -> None:
+    image = png(Image.new(mode, (1000, 100)))
+    quota = Quota(100_000 * least + len(image))
+    assert pixels(image, quota).shape == (100, 1000, 3)
+    with pytest.raises(OpFailed, match="ENOMEM"), quota.held(1):
+        pixels(image, quota)
+    assert quota.used_bytes == 0
+
+
 def test_transparency_is_paper_and_colours_come_blue_first() -> None:
     clear = Image.new("RGBA", (2, 1), (0, 0, 0, 0))
-    assert (decode(png(clear)) == 255).all()
-    red = decode(png(Image.new("RGB", (2, 1), (255, 0, 0))))
+    assert (pixels(png(clear)) == 255).all()
+    red = pixels(png(Image.new("RGB", (2, 1), (255, 0, 0))))
     assert red[0, 0].tolist() == [0, 0, 255]
-    grey = decode(png(Image.new("L", (3, 2), 7)))
+    grey = pixels(png(Image.new("L", (3, 2), 7)))
     assert (grey == np.full((2, 3, 3), 7)).all()
 
 
@@ -124,7 +138,7 @@ def test_decode_refuses_other_formats() -> None:
     target = io.BytesIO()
     Image.new("RGB", (4, 4)).save(target, "BMP")
     with pytest.raises(ImageError):
-        decode(target.getvalue())
+        pixels(target.getvalue())
 
 
 def test_a_package_without_its_models_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
