@@ -12,7 +12,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.model import Device, DeviceKind, Usage
+from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.watch import LastSeen
 from remote_gpu.host.offer import Offer
@@ -109,8 +109,7 @@ class HostProbe:
     async def devices(self) -> tuple[Device, ...]:
         """All devices, with an index of their own on this host."""
         async with self._looking:
-            found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
-        every = [device for devices in found for device in devices]
+            every = await self._look()
         for device in every:
             self._indices.setdefault(device.id, len(self._indices))
         numbered = tuple(replace(device, index=self._indices[device.id]) for device in every)
@@ -122,10 +121,19 @@ class HostProbe:
         return tuple(usage for usages in found for usage in usages)
 
     async def used_mib(self, device: DeviceId) -> int | None:
-        """Memory in use on a device now; None when its driver does not tell."""
-        await self.devices()
-        figures = {one.device: one.memory_used_mib for one in await self.usage()}
-        return figures.get(device)
+        """Memory in use on a device now; None while its driver does not tell.
+
+        0 on one that is there no more, or is BAD and silent: it is lent again after it was found
+        clean, and a lease's other devices do not wait for that.
+        """
+        async with self._looking:  # figures are those of the newest look: of this one
+            there = {one.id for one in await self._look() if one.health is not Health.BAD}
+            figures = {one.device: one.memory_used_mib for one in await self.usage()}
+        return figures.get(device, None if device in there else 0)
+
+    async def _look(self) -> list[Device]:
+        found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
+        return [device for devices in found for device in devices]
 
     async def close(self) -> None:
         """Close all."""

@@ -21,21 +21,25 @@ class MemoryProbe(Protocol):
     """Who can look at a device's memory now."""
 
     async def used_mib(self, device: DeviceId) -> int | None:
-        """In use by anybody; None when its driver does not tell."""
+        """In use by anybody, 0 on one that is lost; None while its driver does not tell."""
         ...
 
 
 async def held_memory(probe: MemoryProbe, table: LeaseTable, lease: LeaseId) -> dict[DeviceId, str]:
     """Cards of a lease on which more is in use than the other leases there account for, and why.
 
-    Each process on a card needs some memory for itself beside its lease's: `HELD_MIB_MIN`.
+    A driver that does not tell has not said that its card is clean. Each process on a card needs
+    some memory for itself beside its lease's: `HELD_MIB_MIN`.
     """
     found: dict[DeviceId, str] = {}
     for device in table.devices_of(lease, DeviceKind.CUDA):
         used_mib = await probe.used_mib(device)
+        if used_mib is None:
+            found[device] = f"its driver does not tell what lease {lease} left in use"
+            continue
         others = [s for e in table if e.occupying and e.lease != lease for s in e.install.shares]
         there = [share.memory_mib for share in others if share.device == device]
         allowed_mib = sum(there) + HELD_MIB_MIN * (len(there) + 1)
-        if used_mib is not None and used_mib >= allowed_mib:
+        if used_mib >= allowed_mib:
             found[device] = f"{used_mib} MiB in use after the end of lease {lease}"
     return found

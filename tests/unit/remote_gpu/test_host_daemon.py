@@ -155,7 +155,10 @@ async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> N
         await seen(lambda: "l1" in told.cuts)
         assert daemon.faults() == {}
         assert daemon.table.find("l4").occupying
-        card.used_mib_now = None  # a driver that does not tell, as OpenCL's, keeps nobody waiting
+        card.used_mib_now = None  # what a driver does not tell is not clean
         daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
+        await seen(lambda: bool(daemon.faults()))
+        assert daemon.faults()[D0].detail == "its driver does not tell what lease l2 left in use"
+        card.used_mib_now = 0
         await seen(lambda: "l2" in told.cuts)
     log.close()

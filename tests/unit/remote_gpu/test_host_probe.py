@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
+from remote_gpu.host.offer import KeptContents, Offer
+from remote_gpu.host.pool import Ready
 from remote_gpu.host.probe import CpuProbe, CpuSettings, HostProbe, default_memory_mib, parse_cpus
 
 CORE = min(os.sched_getaffinity(0))
@@ -86,3 +91,47 @@ async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
     assert [(d.kind.value, d.index) for d in await late.devices()] == [("cuda", 1), ("cpu", 0)]
     assert [d.health is Health.OK for d in await probe.devices()] == [True, True]
     await probe.close()
+
+
+@pytest.mark.asyncio
+async def test_a_driver_that_does_not_tell_has_not_said_that_nothing_is_in_use() -> None:
+    other, device = OtherProbe(), DeviceId("uuid")
+    for bad_after_s, silent_mib in ((20.0, None), (0.0, 0)):
+        probe = HostProbe([cpu_probe(), other], bad_after_s)
+        assert await probe.used_mib(device) == 1
+        other.broken = True
+        assert await probe.used_mib(device) == silent_mib
+        other.broken = False
+        assert await probe.used_mib(device) == 1
+    assert await probe.used_mib(DeviceId("a slice that was taken away")) == 0
+
+
+class SlowProbe(OtherProbe):
+    """Its figures are those of the newest look, as of a driver in a process of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.figures: tuple[Usage, ...] = ()
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def devices(self) -> tuple[Device, ...]:
+        self.figures = ()
+        await self.answers.wait()
+        self.answers.clear()
+        self.figures = (Usage(device=DeviceId("uuid"), memory_used_mib=1, utilisation_pct=2),)
+        return await super().devices()
+
+    async def usage(self) -> tuple[Usage, ...]:
+        return self.figures
+
+
+@pytest.mark.asyncio
+async def test_another_look_takes_no_figure_away(tmp_path: Path) -> None:
+    slow, offer = SlowProbe(), Offer(SimpleNamespace(ready=Ready()), KeptContents(tmp_path))
+    probe = HostProbe([slow], 20.0, offer)
+    asked = asyncio.create_task(probe.used_mib(DeviceId("uuid")))
+    looking = asyncio.create_task(probe.devices())
+    assert await asked == 1
+    slow.answers.set()
+    assert len(await looking) == 1
