@@ -1,9 +1,10 @@
 """Programs of the operator's choice, run for a caller: fixed commands with a few open places.
 
 A caller names a program and fills its places with plain words; it says no path, no option and no
-environment. The program runs in an empty folder and a session of its own, without environment and
-with the worker's limit on memory. It ends by itself, with its time, or with its caller's lease, and
-all that it started ends with it (`warden.py`).
+environment. The program runs in an empty folder and a session of its own, with the worker's limit
+on memory, and no environment but what shows it the NVIDIA devices of the lease, and no others. It
+ends by itself, with its time, or with its caller's lease, and all that it started ends with it
+(`warden.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.control import VARIABLES
 from remote_gpu.worker.quota import Quota
 
 #: Of each of the two streams that a program writes.
@@ -97,7 +99,7 @@ def run_program(command: list[str], stdin: memoryview, timeout_s: float, quota: 
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[status],
-                env={},
+                env={name: os.environ[name] for name in VARIABLES if name in os.environ},
                 cwd=folder,
                 start_new_session=True,
             )

@@ -47,7 +47,8 @@ def _run(program: list[str], status: int) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.set_inheritable(status, False)
         try:
-            os.execve(program[0], program, {})  # noqa: S606 - no shell is wanted
+            own = {name: value for name, value in os.environ.items() if name[:5] == "CUDA_"}
+            os.execve(program[0], program, own)  # noqa: S606 - no shell is wanted
         except OSError as error:
             os.write(2, f"{program[0]}: {error.strerror}\n".encode())
         os._exit(127)

@@ -49,11 +49,16 @@ def test_streams_and_status() -> None:
     assert run("kill -9 $$").status == -signal.SIGKILL
 
 
-def test_nothing_of_the_host_is_in_its_environment() -> None:
-    ran = run("env | cut -d= -f1; ls -A; pwd")
-    *names, folder = ran.stdout.decode().split()
+def test_nothing_of_the_host_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no NVIDIA device but its lease's: CUDA shows all where nobody says which."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    monkeypatch.setenv("CUDA_CACHE_PATH", "/of/the/host")
+    ran = run("env | grep -v ^_; ls -A; pwd")
+    *lines, folder = ran.stdout.decode().split()
     assert folder.startswith(tempfile.gettempdir())
-    assert set(names) <= {"PWD", "OLDPWD", "SHLVL", "_"}  # the shell's own
+    variables = dict(line.split("=", 1) for line in lines)
+    assert variables.pop("CUDA_VISIBLE_DEVICES") == "GPU-1"
+    assert set(variables) <= {"PWD", "OLDPWD", "SHLVL"}  # the shell's own
     assert not Path(folder).exists()
 
 
