@@ -134,7 +134,7 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
         yield "priority must lie in -100…100"
     for length_s in (asked.max_wait_s, asked.deadline_s, asked.lease_s):
         if length_s is not None and not 0 <= length_s <= LENGTH_S_MAX:
-            yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:g}"
+            yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:.0f}"
     if asked.lease_s == 0:
         yield "lease_s must be more than 0"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.words import OnPush, PushWord
 from gpu_scheduler.model import Door, Explanation, GrantedLease, Hold, LeaseState, Request
@@ -50,6 +50,12 @@ class Ask:
 def with_length(request: Request) -> Request:
     """The request with the length that its lease will have."""
     return dataclasses.replace(request, lease_s=request.lease_s or LEASE_S)
+
+
+def check_lease(lease: str) -> None:
+    """Raises INVALID for what no lease is called: an attempt given back would still be lent."""
+    if not lease.startswith("lease-"):
+        raise invalid(f"{lease!r:.80} is no lease; `ssgm leases` lists those that live")
 
 
 def session_of(attempt: str) -> str:

@@ -22,7 +22,7 @@ import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from gpu_scheduler.client.access import find_access
-from gpu_scheduler.client.allocation import Ask, allocate
+from gpu_scheduler.client.allocation import Ask, allocate, check_lease
 from gpu_scheduler.client.options import Line, run
 from gpu_scheduler.client.terminal import INTERRUPTED_STATUS
 from gpu_scheduler.model import Door, Sharing
@@ -116,6 +116,7 @@ async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
 async def _dealloc(parsed: argparse.Namespace) -> tuple[str, str]:
     if not parsed.job:
         raise invalid("-dealloc needs -j ID, the JOB of the reply to -alloc")
+    check_lease(parsed.job)
     async with _line(parsed).client() as client:
         await client.release(parsed.job)
     return ssgm_text.refused(SsgmError.GRANTED), ""

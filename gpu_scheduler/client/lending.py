@@ -7,7 +7,7 @@ import click
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import format_duration, parse_duration_s
 from gpu_scheduler.client import tables
-from gpu_scheduler.client.allocation import Ask, allocate, session_of
+from gpu_scheduler.client.allocation import Ask, allocate, check_lease, session_of
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.forms import Released, Renewed
 from gpu_scheduler.client.options import Line, connected, requesting, run
@@ -79,6 +79,9 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
 
     One that is over already is no error.
     """
+
+    for lease in leases:
+        check_lease(lease)
 
     async def release_all(client: SchedulerClient) -> None:
         for lease in leases:

@@ -237,6 +237,8 @@ async def _errors(
         text = f"{request.method} {request.path:.200}: {error.reason}"
         if error.status == 404:
             text += _did_you_mean(request.path)
+        if error.status == 413:
+            text += f"; a body has at most {LINE_BYTES_MAX} bytes"
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
         return _refused(AppError(code, text), error.status, kept)
     except ConnectionError:

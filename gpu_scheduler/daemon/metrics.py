@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.journal import Journal
-from gpu_scheduler.model import DeviceKind, Health, Lease, Share
+from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 
 
 @dataclass(slots=True)
@@ -118,13 +118,15 @@ def _of(host: do.HostView, view: do.DeviceView) -> Labels:
 
 
 def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
-    """CUDA devices as dcgm-exporter would show them, as their hosts reported last."""
-    used = [
-        (_as_dcgm(host, view), view.usage)
+    """CUDA devices as dcgm-exporter would show them; those of silent hosts are not seen."""
+    seen = [
+        (_as_dcgm(host, view), view.device.memory_mib, view.usage)
         for host in hosts
+        if host.state not in (HostState.STALE, HostState.LOST)
         for view in host.devices
         if view.usage is not None and view.device.kind is DeviceKind.CUDA
     ]
+    used = [(labels, usage) for labels, _, usage in seen]
     yield from _samples(
         "DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).",
         ((labels, usage.utilisation_pct) for labels, usage in used),
@@ -132,6 +134,10 @@ def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
     yield from _samples(
         "DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).",
         ((labels, usage.memory_used_mib) for labels, usage in used),
+    )  # fmt: skip
+    yield from _samples(
+        "DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).",
+        ((labels, max(0, all_mib - usage.memory_used_mib)) for labels, all_mib, usage in seen),
     )  # fmt: skip
     yield from _samples(
         "DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).",

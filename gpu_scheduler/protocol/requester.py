@@ -38,14 +38,15 @@ def _network(text: str) -> None:
 
 def _past(what: str, ago_s: float) -> None:
     if not 0 <= ago_s <= LENGTH_S_MAX:
-        raise invalid(f"{what} must lie in 0…{LENGTH_S_MAX:g} seconds")
+        raise invalid(f"{what} must lie in 0…{LENGTH_S_MAX:.0f} seconds")
 
 
 def _held(hold: Hold, lease_s: float | None) -> None:
-    if hold is Hold.DEADLINE and not (lease_s and lease_s > 0):
+    if hold is Hold.DEADLINE and lease_s is None:
         raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
     if lease_s is not None and not 0 < lease_s <= LENGTH_S_MAX:
-        raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
+        at_most = f"more than 0 and at most {LENGTH_S_MAX:.0f} seconds"
+        raise invalid(f"lease_s {lease_s:g} must be {at_most}")
 
 
 def _at_most(what: str, value: str, limit: int) -> None:

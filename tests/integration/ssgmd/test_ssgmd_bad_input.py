@@ -86,6 +86,8 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("reserve", {"attempt": "", "request": {}}, "invalid", "attempt"),
     ("reserve", {"attempt": "x" * 257, "request": {}}, "invalid", "256"),
     ("reserve", {"attempt": "n", "request": {}, "hold": "deadline"}, "invalid", "lease_s"),
+    ("reserve", {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": -1}, "invalid",
+     "lease_s -1 must"),
     ("reserve", {"attempt": "n", "request": {}, "hold": "for ever"}, "invalid", "hold"),
     ("reserve", {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": 1e300}, "invalid",
      "lease_s"),
@@ -254,6 +256,7 @@ async def test_what_is_too_long_is_refused(system: System) -> None:
     too_long = b'{"attempt": "' + b"x" * 2**20 + b'"}'
     answer = await system.doors.ask("POST", "/v1/reserve", too_long)
     assert (answer.status, answer.value["error"]["code"]) == (413, "invalid")
+    assert "at most 1048576 bytes" in answer.value["error"]["message"]
     async with system.doors.peer() as peer:
         assert "longer than" in (await peer.line(too_long))["error"]["message"]
         assert await peer.next() is None

@@ -37,12 +37,17 @@ def view(index: int, kind: DeviceKind, **more: object) -> do.DeviceView:
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
+    return told(tmp_path, HostState.UP)
+
+
+def told(state: Path, host_state: HostState) -> str:
+    """The figures of one host with a CUDA device and another, and of one lease."""
     devices = (
         view(0, DeviceKind.CUDA),
         view(1, DeviceKind.CPU, health=Health.BAD, symptoms=(Symptom.ECC,)),
     )
     host = do.HostView(
-        host=HostId("h"), state=HostState.UP, gateway="h:1", incarnation="i", silent_s=0.0,
+        host=HostId("h"), state=host_state, gateway="h:1", incarnation="i", silent_s=0.0,
         devices=devices,
     )  # fmt: skip
     share = Share(
@@ -53,7 +58,7 @@ def text(tmp_path: Path) -> str:
         id=LeaseId("l"), attempt="a", holder=None, fence=3, state=LeaseState.ACTIVE,
         shares=(share,), tenant="lab",
     )  # fmt: skip
-    journal, _ = Journal.open(tmp_path)
+    journal, _ = Journal.open(state)
     standing = Standing(hosts=(host,), leases=(lease,), waiting=0)
     metrics = Metrics()
     metrics.requests["beat"] += 2
@@ -78,9 +83,18 @@ def test_gpus_have_the_names_of_dcgm_and_other_kinds_have_not(text: str) -> None
     labels = 'gpu="0",UUID="GPU-0",device="nvidia0",modelName="A \\"B\\"\\\\",Hostname="h"'
     assert f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 42" in text
     assert f"DCGM_FI_DEV_FB_USED{{{labels}}} 300" in text
+    assert f"DCGM_FI_DEV_FB_FREE{{{labels}}} 700" in text
     assert f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 41" in text
     assert "DCGM_FI_DEV_POWER_USAGE{" not in text, "it was not told"
     assert 'UUID="GPU-1"' not in text
+
+
+@pytest.mark.parametrize(
+    ("state", "seen"),
+    [(HostState.DRAINED, True), (HostState.STALE, False), (HostState.LOST, False)],
+)
+def test_what_a_silent_host_said_last_is_no_figure_of_now(tmp_path, state, seen) -> None:
+    assert ('UUID="GPU-0"' in told(tmp_path, state)) is seen
 
 
 def test_leases_and_devices_have_what_is_promised(text: str) -> None:

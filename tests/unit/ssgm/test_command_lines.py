@@ -45,6 +45,20 @@ def test_a_command(command: str, arguments: list[str]) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dealloc", "--scheduler", "127.0.0.1:1", "nightly-7"],
+        ["-S", "127.0.0.1", "-P", "1", "-dealloc", "-j", "7"],
+    ],
+)
+def test_what_is_no_lease_is_not_said_to_be_released(words: list[str]) -> None:
+    """An attempt's name, say: its lease would be lent on, with nobody to know."""
+    status, _, err = typed(words)
+    assert status == 2
+    assert f"{words[-1]!r} is no lease; `ssgm leases` lists" in err
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["-alloc", "-dealloc", "-g"]), st.lists(_ARGUMENT, max_size=5))
 def test_a_classic_line(action: str, arguments: list[str]) -> None:
