@@ -68,7 +68,13 @@ def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
     for path, about in document.idle:
-        yield Severity.NOTE, path, f"no effect: {about[0].lower()}{about[1:].rstrip('.')}"
+        yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
+
+
+def _within_a_sentence(text: str) -> str:
+    """Without its capital, unless that is a name's (`AWS`), and without its end."""
+    first = text[0].lower() if text[1:2].islower() or text[1:2] == " " else text[0]
+    return first + text[1:].rstrip(".")
 
 
 def _one_place(function: Function) -> Iterator[Finding]:

@@ -8,6 +8,10 @@ from fdl.scalars import Flag, Memory, Text
 from fdl.schema import Block, Key, Only
 
 _CLUSTER = "is the cluster's business, and there is no cluster here: leave it out"
+_SECRETS = (
+    "are kept by the cluster, and there is no cluster here: let the function's role read a store "
+    "of secrets, as AWS Secrets Manager"
+)
 #: Keys of OSCAR that say how its cluster runs a service.
 _REFUSED = (
     "total_memory", "total_cpu", "synchronous", "expose", "replicas", "federation", "clusters",
@@ -27,7 +31,9 @@ OSCAR_SERVICE = Block(
         "enable_gpu": Key(reader=Flag()),
         "alpine": Key(reader=Flag()),
         "log_level": LAMBDA.keys["log_level"],
-        "environment": Key(reader=Only("Variables", VARIABLES, also="variables")),
+        "environment": Key(
+            reader=Only("Variables", VARIABLES, also="variables", refused=("secrets", _SECRETS))
+        ),
         "input": Key(reader=STORAGES),
         "output": Key(reader=STORAGES),
         **{name: Key(reader=Text(), refused=_CLUSTER) for name in _REFUSED},

@@ -120,9 +120,16 @@ class Source:
         return f"\n  {at.line} | {printable}\n  {margin} | {' ' * (column - start)}^"
 
 
+#: Characters; shorter ones begin anything.
+_BEGINNING_MIN = 4
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'memory'?` when one known word is close, else nothing."""
-    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
+    """`; did you mean 'memory'?` when one known word is close or begins so, else nothing."""
+    words = list(known)
+    close = difflib.get_close_matches(word[:100], words, n=1, cutoff=0.6)
+    if len(word) >= _BEGINNING_MIN:
+        close += [one for one in words if one.startswith(word)]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

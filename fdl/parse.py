@@ -8,6 +8,7 @@ from fdl.compose import compose
 from fdl.keys import DOCUMENT
 from fdl.migrate import migrate
 from fdl.model import Document
+from fdl.reference import belongs
 from fdl.schema import Faulty, Reading
 
 
@@ -17,7 +18,7 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
     `name` is what error messages call the file. Nothing else is ever raised, whatever `data` holds.
     """
     composed = compose(data, name)
-    reading = Reading(source=composed.source)
+    reading = Reading(source=composed.source, elsewhere=belongs)
     try:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)

@@ -15,6 +15,9 @@ from fdl.nodes import did_you_mean
 from fdl.scalars import Choice
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Reader
 
+#: Of a key that belongs in several places, so many are named.
+_PLACES_NAMED_MAX = 2
+
 
 class Standing(StrEnum):
     """What becomes of a key."""
@@ -147,6 +150,25 @@ def explain(word: str) -> tuple[Known, ...]:
         raise AppError(ErrorCode.NOT_FOUND, f"there is no key {word[:60]!r}{hint}")
     exact = tuple(key for key in found if word in (key.path, key.short))
     return exact or found
+
+
+def belongs(key: str) -> str:
+    """`; it belongs in 'gpu'` for a key of other blocks, else nothing."""
+    places = dict.fromkeys(
+        _place(known)
+        for known in known_keys()
+        if known.path.rpartition(".")[2] == key and not known.key.refused
+    )
+    return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}" if places else ""
+
+
+def _place(known: Known) -> str:
+    match known.path.rpartition(".")[0]:
+        case "":
+            return "at the top of the file"
+        case "functions.aws[]":
+            return "beside 'lambda'"
+    return f"in {known.short.rpartition('.')[0].replace('[]', '')!r}"
 
 
 def _words(path: str) -> list[str]:

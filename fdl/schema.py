@@ -7,7 +7,7 @@ the JSON Schema of what it accepts, for the user's editor. The tables in `keys` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingABC
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +43,8 @@ class Reading:
     #: Keys without effect, with what is so instead.
     idle: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
+    #: Where a key that is unknown in one block belongs, as the end of a sentence; "" = nowhere.
+    elsewhere: Callable[[str], str] = lambda _: ""
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -269,7 +271,7 @@ class Block:
         key = self.keys.get(entry.key)
         if key is None:
             where = f"{path}: " if path else ""
-            hint = did_you_mean(entry.key, self.keys)
+            hint = reading.elsewhere(entry.key) or did_you_mean(entry.key, self.keys)
             message = f"{where}unknown key {entry.key[:60]!r}{hint}"
             raise reading.source.error(entry.at, message)
         reading.locations[inner] = entry.at
@@ -280,6 +282,8 @@ class Block:
         )
         if empty and not key.required and not key.bare:
             return  # `key:` with nothing after it is the key's default, as in SCAR
+        if (key.to or entry.key) in values:  # another spelling of it
+            raise reading.source.error(entry.at, f"{inner}: is written twice; keep one spelling")
         if key.idle:
             reading.idle.append((inner, key.about))
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
@@ -312,10 +316,15 @@ class Only:
     key: str
     reader: Reader
     also: str = ""  #: another spelling of the key
+    refused: tuple[str, str] | None = None  #: a key beside it, and what is so instead
 
     def _block(self) -> Block:
         names = [name for name in (self.key, self.also) if name]
-        return Block(into=dict, keys={name: Key(reader=self.reader, to=self.key) for name in names})
+        keys = {name: Key(reader=self.reader, to=self.key) for name in names}
+        if self.refused is not None:
+            name, instead = self.refused
+            keys[name] = Key(reader=self.reader, refused=instead)
+        return Block(into=dict, keys=keys)
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
         return self._block().read(node, path, reading).get(self.key, {})

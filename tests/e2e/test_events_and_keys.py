@@ -150,10 +150,11 @@ def test_a_thousand_and_one_outputs_hide_no_result(live: Live) -> None:
 
 
 def test_sigterm_hands_back_and_leaves_at_once(live: Live) -> None:
+    jobs = [live.upload("events", f"before the stop {n}.txt") for n in range(3)]  # two devices
     assert live.terminate("orchestrator") == 0
-    job = live.upload("events", "after the stop.txt")
+    jobs.append(live.upload("events", "after the stop.txt"))
     live.start("orchestrator")
-    assert live.result("events", job).state == "SUCCEEDED"
+    assert [live.result("events", job).state for job in jobs] == ["SUCCEEDED"] * 4
     live.quiet("events")
 
 

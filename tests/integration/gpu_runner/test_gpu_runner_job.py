@@ -65,7 +65,9 @@ def test_the_script_finds_its_environment_and_no_credentials(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never")
     monkeypatch.setenv("ORCHGPU_SCRIPT", "never")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    bench.change(variables={"MINE": "1 ünï", "PYTHONPATH": "/mine"})
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/of/the/function")
+    mine = {"MINE": "1 ünï", "PYTHONPATH": "/mine", "LD_LIBRARY_PATH": "/of/the/user"}
+    bench.change(variables=mine)
     bench.write(
         "#!/usr/bin/env python3\nimport json, os\n"
         "from remote_gpu.client import connect\n"
@@ -75,6 +77,7 @@ def test_the_script_finds_its_environment_and_no_credentials(
     found = json.loads(bench.outputs["res/env"])
     assert found["MINE"] == "1 ünï"
     assert found["PYTHONPATH"].startswith("/mine:")
+    assert found["LD_LIBRARY_PATH"] == "/of/the/user"
     assert found["STORAGE_OBJECT_KEY"] == "a/b.txt"
     assert found["EVENT_TIME"] == "2026-01-01T00:00:00Z"
     assert json.loads(found["EVENT"]) == bench.job.event

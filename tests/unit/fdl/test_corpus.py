@@ -75,3 +75,7 @@ def verdict(data: str | bytes) -> str:
 def test_verdict(case: str) -> None:
     data, expected = CORPUS[case]
     assert verdict(data) == expected
+
+
+def test_the_corpus_has_its_size() -> None:
+    assert len(CORPUS) >= 25

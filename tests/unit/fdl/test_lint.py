@@ -201,3 +201,8 @@ def test_an_output_that_just_misses_an_input_is_told() -> None:
         "f:3:75: warning: functions.aws[0].lambda.output[0]: nothing reads it, and b waits for mid/videos; is that the same place?",
         "f:4:82: warning: functions.aws[1].lambda.output[0]: nothing reads it, and c waits for other names there: only .wav",
     ]
+
+
+def test_a_name_keeps_its_capitals_within_a_sentence() -> None:
+    text = "functions: {aws: [{lambda: {name: f, init_script: s}}]}\nscar: {a: 1}\n"
+    assert "f:2:1: note: scar: no effect: SCAR's own notes" in findings(text)

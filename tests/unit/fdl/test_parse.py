@@ -113,12 +113,20 @@ def test_keys_know_where_they_stand() -> None:
 
 ONE = "functions:\n  aws:\n  - lambda:\n      name: a\n"
 
+OSCAR = "functions: {oscar: [{c: {name: f, script: s, environment: {%s}}}]}"
 BAD = {
     "unknown key": (
         ONE + "      memmory: 4096\n",
         "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'memmory'; did you mean 'memory'?\n  5 |       memmory: 4096\n    |       ^",
     ),
     "unknown block": (ONE + "    gpus: 1\n", "f.yaml:5:5: error: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?"),
+    "a block's key in another": (ONE + "    job: {max_wait: 5}\n", "f.yaml:5:11: error: functions.aws[0].job: unknown key 'max_wait'; it belongs in 'gpu'"),
+    "a block within another": (ONE + "      gpu: {}\n", "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs beside 'lambda'"),
+    "no block around it": ("functions: {aws: [{name: f}]}", "f.yaml:1:20: error: functions.aws[0]: unknown key 'name'; it belongs in 'lambda' or in 'job.queue'"),
+    "the file's key": (ONE + "    storage_providers: {}\n", "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; it belongs at the top of the file"),
+    "the beginning of a key": (ONE + "    gpu: {lease: 960}\n", "f.yaml:5:11: error: functions.aws[0].gpu: unknown key 'lease'; did you mean 'lease_length'?"),
+    "two spellings of one key": (OSCAR % "variables: {A: b}, Variables: {}", "f.yaml:1:79: error: functions.oscar[0].c.environment.Variables: is written twice; keep one spelling"),
+    "oscar's secrets": (OSCAR % "secrets: {A: b}", "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by the cluster, and there is no cluster here: let the function's role read a store of secrets, as AWS Secrets Manager"),
     "unknown top": ("function: {}\n", "f.yaml:1:1: error: unknown key 'function'; did you mean 'functions'?"),
     "no functions": ("scar: {}\n", "f.yaml:1:1: error: missing key 'functions'"),
     "no name": ("functions: {aws: [{lambda: {memory: 512}}]}", "f.yaml:1:28: error: functions.aws[0].lambda: missing key 'name'"),
