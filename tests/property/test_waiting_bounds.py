@@ -108,6 +108,20 @@ def test_with_aging_it_is_served_in_its_time():
     assert not served_within(60.0, rounds=20)
 
 
+def test_a_tenant_may_keep_a_large_request_of_its_own_waiting_at_its_quota():
+    """The bound is for those whose quota has room: small ones leave the large one none."""
+    pool = Pool(2, Parameters(bypass_max=1, quotas={"a": Quota(devices=2)}))
+    small = Request(memory_mib=100, tenant="a")
+    pool.ask(small, 2.0)
+    large = pool.ask(Request(count=2, memory_mib=100, tenant="a"), 2.0)
+    for _ in range(20):
+        pool.advance(pool.now_s + 1.0)
+        pool.ask(small, 2.0)
+    assert large.granted_s is None
+    pool.drain()
+    assert large.granted_s is not None
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     stream=st.lists(
