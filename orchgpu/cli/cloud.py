@@ -368,6 +368,8 @@ def check_file(file: Path) -> None:
     try:
         file.name.encode()
         if not file.is_file():
+            if file.is_dir():
+                raise invalid(f"{str(file)!r} is a folder; files are sent one by one")
             raise invalid(f"there is no file {str(file)!r}")
         if (size := file.stat().st_size) > PUT_BYTES_MAX:
             raise invalid(f"{str(file)!r} has {size} bytes; S3 takes {PUT_BYTES_MAX} at once")

@@ -10,7 +10,7 @@ import click
 
 from corekit.errors import AppError
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
-from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.screen import Commands, json_option, say_json, say_table
 from orchgpu.local.home import HOME_VARIABLE, default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
@@ -30,7 +30,7 @@ class Setting:
     problem: str = ""  #: why it cannot be used
 
 
-@click.group()
+@click.group(cls=Commands)
 def config() -> None:
     """What commands go by: where clouds and schedulers are, and who says so.
 

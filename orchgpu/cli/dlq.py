@@ -10,7 +10,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import clock_time, json_option, say_json, say_table
+from orchgpu.cli.screen import Commands, clock_time, json_option, say_json, say_table
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
@@ -26,7 +26,7 @@ _limit_option = click.option(
 )  # fmt: skip
 
 
-@click.group(short_help="Dead letters: jobs that failed for good.")
+@click.group(cls=Commands, short_help="Dead letters: jobs that failed for good.")
 def dlq() -> None:
     """Jobs that failed for good leave a dead letter; sent back, it runs the job again.
 

@@ -18,7 +18,7 @@ from fdl.notes import Severity
 from fdl.render import render
 from fdl.schema import Faulty, Reading
 from orchgpu.cli.findings import note_json, reported, show_notes
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import Commands, say_json
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.files import read_composed, read_document
 
@@ -30,7 +30,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON object on
 _write = click.option("--write", "-w", is_flag=True, help="Rewrite FILE instead of printing it.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def fdl() -> None:
     """Look at a function definition without any cloud."""
 

@@ -28,7 +28,7 @@ from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import Commands, say_json
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
@@ -37,7 +37,9 @@ INTERRUPTED_STATUS = 130
 BROKEN_PIPE_STATUS = 141
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--home",
     type=click.Path(file_okay=False, path_type=Path),
@@ -53,6 +55,12 @@ def cli(home: Path | None) -> None:
     orchgpu deploy fdl.yaml                 make a function exist
     orchgpu run NAME input.png --wait       run it and fetch what it made
     orchgpu down
+
+    \b
+    Exit codes: 0 done; 1 a job did not succeed, a check failed, or a bug of
+    ours; 2 wrong input; 3 no such thing; 4 somebody was first; 5 not allowed;
+    6 busy; 7 impossible; 8 no answer; 9 not in time; 130 Ctrl-C.
+    `plan`: 0 nothing to do, 2 something, 1 a wrong file.
     """
     if home is not None:
         os.environ[HOME_VARIABLE] = str(home.absolute())

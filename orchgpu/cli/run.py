@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import json_option, printable, say_json
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Ends `run --wait` when a job did not succeed; the job's own reason is in what is printed.
 NOT_SUCCEEDED_STATUS = 1
+#: Places named in a sentence; JSON has all of them.
+OVERWRITTEN_NAMED_MAX = 3
 
 
 @click.command(short_help="Run a function on files of yours.")
@@ -77,15 +80,17 @@ def run(
                 _say_submitted(submitted, as_json=as_json)
                 return 0
             jobs = _follow(cloud, address, submitted, within_s, progress)
-            if output is not None:
-                _download(cloud, jobs, output, at_once)
+            overwritten = [] if output is None else _download(cloud, jobs, output, at_once)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 "interrupted; what was uploaded goes on by itself, repeat the command to follow it"
             ) from None
         finally:
             progress.end()
-    _say_jobs(jobs, as_json=as_json)
+    conflict = _conflict(overwritten)
+    _say_jobs(jobs, conflict, as_json=as_json)
+    if conflict is not None:
+        return EXIT_STATUS[conflict.code]
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
 
 
@@ -142,7 +147,8 @@ def _follow(
     return asyncio.run(follow(cloud, scheduler, submitted, progress.told, within_s=within_s))
 
 
-def _download(cloud: JobCloud, jobs: list[Followed], output: Path, at_once: int) -> None:
+def _download(cloud: JobCloud, jobs: list[Followed], output: Path, at_once: int) -> list[str]:
+    """Fetch what is not there whole; the places that hold something else by now, not fetched."""
     from orchgpu.cli.batch import for_each
 
     wanted = [
@@ -151,10 +157,29 @@ def _download(cloud: JobCloud, jobs: list[Followed], output: Path, at_once: int)
         for file in (job.result.files if job.result is not None else ())
     ]
     missing = [(file, to) for file, to in wanted if not _fetched(to, str(file["sha256"]))]
-    for_each(
-        lambda one: cloud.download(str(one[0]["bucket"]), str(one[0]["key"]), one[1]),
-        missing, at_once, lambda _: None,
-    )  # fmt: skip
+
+    def fetch(one: tuple[dict[str, Any], Path]) -> str | None:
+        file, to = one
+        cloud.download(str(file["bucket"]), str(file["key"]), to)
+        if _fetched(to, str(file["sha256"])):
+            return None
+        to.unlink()
+        return f"s3://{file['bucket']}/{file['key']}"
+
+    told = for_each(fetch, missing, at_once, lambda _: None)
+    return list(dict.fromkeys(place for place in told if place is not None))
+
+
+def _conflict(overwritten: list[str]) -> AppError | None:
+    """Of outputs that another job wrote over."""
+    if not overwritten:
+        return None
+    named = ", ".join(printable(place) for place in overwritten[:OVERWRITTEN_NAMED_MAX])
+    message = (
+        f"{named}: overwritten since the job wrote it, and not fetched; let the script name each "
+        "output after its input"
+    )
+    return AppError(ErrorCode.CONFLICT, message, overwritten=overwritten)
 
 
 def _fetched(file: Path, sha256: str) -> bool:
@@ -174,12 +199,15 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
         click.echo(f"{job.job_ids[0]}  {printable(job.input)}")
 
 
-def _say_jobs(jobs: list[Followed], *, as_json: bool) -> None:
+def _say_jobs(jobs: list[Followed], conflict: AppError | None, *, as_json: bool) -> None:
     from orchgpu.cli.report import job_json, say_outcome, say_timeline
 
     if as_json:
-        say_json({"jobs": [job_json(job) for job in jobs]})
-        return
-    for job in jobs:
-        say_outcome(job)
-        say_timeline(job)
+        failed = {} if conflict is None else {"error": conflict.as_json()}
+        say_json({"jobs": [job_json(job) for job in jobs], **failed})
+    else:
+        for job in jobs:
+            say_outcome(job)
+            say_timeline(job)
+    if conflict is not None:
+        click.echo(f"orchgpu: {conflict.message}", err=True)

@@ -28,6 +28,24 @@ json_option = click.option(
 )
 
 
+class Commands(click.Group):
+    """A group that knows what a mistyped command could have meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with a did-you-mean."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.commands, n=1)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from None
+
+
 def say_json(value: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """One JSON object on standard output; without `indent` on one line, for one of many."""
     click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=indent))

@@ -124,6 +124,22 @@ def test_a_repeated_run_uploads_what_is_missing_and_fetches_what_came(
     assert ids(capsys, "a", "--again") != [first[0]]
 
 
+def test_an_output_that_another_job_wrote_over_is_not_taken_for_it(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").write_text("over")
+    (job,) = ids(capsys, "a")
+    finished(s3, job, "same.out")
+    s3.put_object(Bucket="outputs", Key="same.out", Body=b"another job's")
+    assert _status_of(("run", "f", "a", "--output", "got", "--json")) == 4
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert told["error"]["details"] == {"overwritten": ["s3://outputs/same.out"]}
+    assert [one["state"] for one in told["jobs"]] == ["SUCCEEDED"]
+    assert "overwritten since the job wrote it" in shown.err
+    assert not (tmp_path / "got" / job / "same.out").exists()
+
+
 def test_a_changed_function_runs_the_same_file_again(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

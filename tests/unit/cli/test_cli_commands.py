@@ -53,6 +53,15 @@ def test_a_wrong_command_line_ends_with_2(
     assert "Error:" in shown.err
 
 
+def test_a_mistyped_command_is_told_what_it_could_have_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert status_of("jbos") == 2
+    assert "No such command 'jbos'. Did you mean 'jobs'?" in capsys.readouterr().err
+    assert status_of("zzz") == 2
+    assert "mean" not in capsys.readouterr().err
+
+
 def test_with_json_a_wrong_command_line_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("jobs", "--json", "--limit", "0") == 2
     shown = capsys.readouterr()
