@@ -28,6 +28,7 @@ from remote_gpu.client.entry import DEFAULT_CAP_S
 from remote_gpu.client.entry import connect as connect_blocking
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local as BlockingLocal
+from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import Refusal, Refused
 
 T = TypeVar("T")
@@ -36,8 +37,9 @@ T = TypeVar("T")
 class Device:
     """A device with its thread; the same calls as `remote_gpu.client.Device`, to be awaited."""
 
-    def __init__(self, opened: Callable[[], blocking.Device]) -> None:
+    def __init__(self, opened: Callable[[], blocking.Device], info: DeviceInfo) -> None:
         """`opened` gives the blocking device; called in the thread, at each use."""
+        self.info = info
         self._opened = opened
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
@@ -129,8 +131,8 @@ class Buffer:
 class Devices(Device):
     """All devices of a lease: `devices[1]` is the second, `devices.op(…)` asks the first."""
 
-    def __init__(self, devices: BlockingDevices) -> None:
-        super().__init__(lambda: devices[0])
+    def __init__(self, devices: BlockingDevices | BlockingLocal) -> None:
+        super().__init__(lambda: devices[0], devices.info)
         self._devices = devices
         self._others: dict[int, Device] = {}
         self.infos = devices.infos  #: what was lent
@@ -144,7 +146,8 @@ class Devices(Device):
         if number == 0:
             return self
         if number not in self._others:
-            self._others[number] = Device(partial(self._devices.__getitem__, number))
+            devices = self._devices
+            self._others[number] = Device(lambda: devices[number], self.infos[number])
         return self._others[number]
 
     def _close(self) -> None:
@@ -164,7 +167,6 @@ async def connect(
     return Devices(await asyncio.to_thread(connect_blocking, environ, cap_s=cap_s))
 
 
-def local(**options: Any) -> Device:
+def local(**options: Any) -> Devices:
     """This process's own CPU; takes what `remote_gpu.client.Local` takes, and raises the same."""
-    made = BlockingLocal(**options)
-    return Device(lambda: made)
+    return Devices(BlockingLocal(**options))

@@ -184,7 +184,9 @@ class Lane:
                     raise WireError("the lane was cut")
                 header, meta = received
                 if header.call != call:
-                    raise WireError(f"answer to call {header.call} in place of {call}")
+                    raise WireError(
+                        _last_words(meta) or f"answer to call {header.call}, not {call}"
+                    )
                 return self._result(header, meta, None if kept else out)
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
@@ -219,6 +221,7 @@ class Lane:
 
     def close(self) -> None:
         """See `Device.close`."""
+        self._gone = self._gone or Refused(Refusal.ENDED, "the device was closed")
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
@@ -294,10 +297,11 @@ class Lane:
         self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None
     ) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
-        views = _fitting(out, sizes) if out is not None else _new(sizes)
-        if views is None:
+        try:
+            views = new_views(sizes) if out is None else fitting(out, sizes)
+        except ValueError:
             self._channel.discard(header.payload_bytes)
-            raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
+            raise
         self._channel.receive_payload(views)
         if self._may_share and header.payload_bytes >= SHARED_BYTES_MIN:
             self._share()
@@ -305,7 +309,8 @@ class Lane:
 
     def _lose(self, error: Exception) -> Refused:
         """A broken connection is final: this and all later calls raise what is returned."""
-        self._gone = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
+        lost = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
+        self._gone = self._gone or lost
         self._stream.close()
         return self._gone
 
@@ -318,18 +323,21 @@ def kept_in(out: Sequence[Any] | None) -> list[int]:
     return kept
 
 
-def _new(sizes: Sequence[int]) -> list[memoryview]:
+def new_views(sizes: Sequence[int]) -> list[memoryview]:
+    """Memory for results."""
     return [memoryview(bytearray(size)) for size in sizes]
 
 
-def _fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview] | None:
-    """Views of the caller's buffers cut to the sizes of the results; None if they do not fit."""
+def fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview]:
+    """Views of the caller's buffers cut to the sizes of the results. Raises ValueError."""
     views = flat_views(out)
-    if len(views) != len(sizes):
-        return None
-    fitting = []
-    for view, size in zip(views, sizes, strict=True):
-        if view.nbytes < size or view.readonly:
-            return None
-        fitting.append(view if view.nbytes == size else view[:size])
-    return fitting
+    enough = [not v.readonly and v.nbytes >= s for v, s in zip(views, sizes, strict=False)]
+    if len(views) != len(sizes) or not all(enough):
+        raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
+    return [view[:size] for view, size in zip(views, sizes, strict=True)]
+
+
+def _last_words(meta: dict[str, Any]) -> str:
+    """Why a worker gives a lane up: said of no call."""
+    error = meta.get("error")
+    return f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else ""

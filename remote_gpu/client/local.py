@@ -7,20 +7,26 @@ out. They are looked up when a `Local` is made, so the client itself stays stand
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from remote_gpu.client.device import DeviceBuffer, OpResult, kept_in
+from remote_gpu.client.device import DeviceBuffer, OpResult, fitting, kept_in, new_views
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
-from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.frames import HEADER_BYTES, flat_views, pack, parse_meta
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-class Local:
-    """A device that is this process's own CPU; no quota, no isolation. See `Device`."""
+class Local(Sequence["Local"]):
+    """A device that is this process's own CPU; no quota, no isolation. See `Device`.
+
+    A sequence of one, as `Devices` are one of many; calls from several threads take turns.
+    """
 
     def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
         """`data`: what `gpud --data NAME=PATH` would name. Raises Refused(NOT_INSTALLED) where
@@ -30,16 +36,23 @@ class Local:
         except ImportError as error:
             message = f"no operations in this installation: {error}"
             raise Refused(Refusal.NOT_INSTALLED, message) from None
-        self._runner = module.local_runner({k: Path(v) for k, v in (data or {}).items()})
+        self._runner = module.local_runner(data or {})
+        self._lock = threading.Lock()
+        self._closed = False
         self._sticky: OpFailed | None = None
         self._graphs: set[str] = set()
         self.info = DeviceInfo(0, "cpu", "this process", 0)
 
     def __len__(self) -> int:
-        """One device, as a sequence of them: programs for several run here too."""
         return 1
 
-    def __getitem__(self, index: int) -> Local:
+    @overload
+    def __getitem__(self, index: int) -> Local: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Local]: ...
+
+    def __getitem__(self, index: int | slice) -> Local | Sequence[Local]:
         """Itself. Raises IndexError for any other device."""
         return (self,)[index]
 
@@ -52,21 +65,10 @@ class Local:
         self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
     ) -> OpResult:
         """See `Device.op`."""
-        sticky = self._sticky
-        if name == "sync":
-            self._sticky = None
-        if sticky is not None:
-            raise sticky
-        inputs = [_input(buffer) for buffer in buffers]
-        values, results, implementation = self._runner.run(name, args, inputs)
-        if kept := kept_in(out):
-            self._runner.keep(results, kept)
-            return OpResult(values, [], implementation)
-        views = [memoryview(bytearray(view)) for view in results]  # inputs may be among them
-        if out is not None:
-            for target, view in zip(flat_views(out), views, strict=True):
-                target[: view.nbytes] = view
-        return OpResult(values, views, implementation)
+        with self._lock:
+            if self._closed:
+                raise Refused(Refusal.ENDED, "the device was closed")
+            return self._op(name, buffers, out, args)
 
     def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
         """See `Device.run`."""
@@ -95,13 +97,39 @@ class Local:
 
     def close(self) -> None:
         """See `Device.close`."""
-        self._runner.close()
+        with self._lock:
+            self._closed = True
+            self._runner.close()
 
     def __enter__(self) -> Local:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _op(
+        self, name: str, buffers: Sequence[Any], out: Sequence[Any] | None, args: dict[str, Any]
+    ) -> OpResult:
+        kept, inputs, args = kept_in(out), [_input(buffer) for buffer in buffers], _as_sent(args)
+        sticky = self._sticky
+        if name == "sync":
+            self._sticky = None
+        if sticky is not None:
+            raise sticky
+        values, results, implementation = self._runner.run(name, args, inputs)
+        if kept:
+            self._runner.keep(results, kept)
+            return OpResult(_as_sent(values), [], implementation)
+        sizes = [view.nbytes for view in results]
+        views = new_views(sizes) if out is None else fitting(out, sizes)
+        for target, view in zip(views, results, strict=True):
+            target[:] = view  # inputs may be among them
+        return OpResult(_as_sent(values), views, implementation)
+
+
+def _as_sent(values: dict[str, Any]) -> dict[str, Any]:
+    """As the other side of a wire would see them. Raises as sending does."""
+    return parse_meta(pack(values)[HEADER_BYTES:]) if values else {}
 
 
 def _input(buffer: Any) -> Any:

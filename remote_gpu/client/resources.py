@@ -13,12 +13,13 @@ registered it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Protocol, TypeAlias
 
-from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.errors import OpCode, OpFailed, Refused
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import content_id
 
@@ -161,10 +162,11 @@ class Operations:
         self._device.op("resource.release", session=self.id, content=resource.content)
 
     def close(self) -> None:
-        """End the session and release its resources. Safe to repeat."""
+        """End the session and release its resources. Safe to repeat, and after the device's end."""
         if self._id is not None:
             session, self._id = self._id, None
-            self._device.op("session.free", session=session)
+            with contextlib.suppress(Refused):  # it ended with its lane
+                self._device.op("session.free", session=session)
 
     def __enter__(self) -> Operations:
         return self

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.errors import OpCode, OpFailed, WireError
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20
@@ -25,13 +25,14 @@ NO_REPLY = 0x01  #: flag: pipelined; an error is kept and answers the next call 
 SHARED = 0x02  #: flag: the payload goes through shared memory (`remote_gpu.wire.segment`)
 _KNOWN_FLAGS = NO_REPLY | SHARED
 CALL_MAX = 2**32 - 1
+META_BYTES_MAX = 1 << 20  #: of JSON in one frame, once both sides have proved themselves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one side is willing to receive in one frame."""
 
-    meta_bytes_max: int = 1 << 20
+    meta_bytes_max: int = META_BYTES_MAX
     payload_bytes_max: int = 1 << 31
     buffers_max: int = 64  #: segments of one payload; far below IOV_MAX (1,024)
 
@@ -60,8 +61,14 @@ def numbered(frame: bytearray, call: int) -> bytearray:
 def pack(
     meta: Mapping[str, Any], *, call: int = 0, flags: int = 0, payload_bytes: int = 0
 ) -> bytes:
-    """Header and meta of one frame; the payload follows it on the wire."""
+    """Header and meta of one frame; the payload follows it on the wire.
+
+    Raises OpFailed(E2BIG) for more than any other side takes; and as `encode_meta` does.
+    """
     body = encode_meta(meta)
+    if len(body) > META_BYTES_MAX:
+        message = f"{len(body)} bytes of JSON, a frame has {META_BYTES_MAX}: what is large goes in"
+        raise OpFailed(OpCode.E2BIG, f"{message} a buffer")
     return HEADER.pack(MAGIC, VERSION, flags, call, len(body), payload_bytes) + body
 
 

@@ -48,6 +48,9 @@ Ran: TypeAlias = "tuple[dict[str, Any], list[memoryview], str]"
 
 #: Before the quota is asked a frame is only limited by what can be drained in seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
+#: What a client takes in one answer.
+RESULT_BYTES_MAX = Limits().payload_bytes_max
+_IN_PARTS = f"{RESULT_BYTES_MAX} go back at once: keep them in a buffer and read it in parts"
 
 
 class Runner:
@@ -153,9 +156,9 @@ def _nothing(args: Mapping[str, Any]) -> Outcome:
     return {}, []
 
 
-def local_runner(data: Mapping[str, Path]) -> Runner:
+def local_runner(data: Mapping[str, Path | str]) -> Runner:
     """For `remote_gpu.client.Local`: this process's CPU, all operations, no quota."""
-    return Runner(load_registry(), Context(data=data))
+    return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
 
 
 class LaneServer:
@@ -192,7 +195,7 @@ class LaneServer:
 
     def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
         try:
-            name = text_field(meta, "op", 64)
+            name = text_field(meta, "op", LANE_LIMITS.meta_bytes_max)
             if name == SEGMENT_COMMAND:
                 self._share(header)
                 return
@@ -238,8 +241,12 @@ class LaneServer:
             self._sticky = self._sticky or error
             return
         try:
+            if (size := sum(meta.get("out", ()))) > RESULT_BYTES_MAX:
+                raise OpFailed(OpCode.E2BIG, f"results of {size} bytes; {_IN_PARTS}")
             self._channel.send(meta, views, call=header.call)
-        except (TypeError, ValueError, RecursionError) as problem:  # before any byte was sent
+        except OpFailed as too_large:  # as below: before any byte was sent
+            self._channel.send(_error(too_large), call=header.call)
+        except (TypeError, ValueError, RecursionError) as problem:
             message = f"the operation's values are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
@@ -285,8 +292,10 @@ class LaneServer:
 
         Raises OpFailed(ENOMEM) over the quota.
         """
-        if not isinstance(described, list) or len(described) > LANE_LIMITS.buffers_max:
-            raise WireError(f"'in' must list at most {LANE_LIMITS.buffers_max} inputs")
+        if not isinstance(described, list):
+            raise WireError("'in' must be a list of inputs")
+        if len(described) > LANE_LIMITS.buffers_max:
+            raise OpFailed(OpCode.E2BIG, f"a call has at most {LANE_LIMITS.buffers_max} inputs")
         sizes = [item for item in described if type(item) is int]
         if sum(sizes) != payload_bytes or (sizes and min(sizes) < 0):
             raise WireError("the sizes of 'in' do not add up to the payload")

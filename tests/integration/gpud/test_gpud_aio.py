@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from array import array
 
 import pytest
 
-from remote_gpu.client import Device, Local, Operations, OpFailed, Refused, Session, aio, connect
+from remote_gpu.client import (
+    Device,
+    Graph,
+    Local,
+    Operations,
+    OpFailed,
+    OpResult,
+    Refused,
+    RemoteError,
+    Session,
+    aio,
+    connect,
+)
 
 
 @pytest.fixture
@@ -45,6 +59,7 @@ async def test_the_same_calls_to_be_awaited(pair) -> None:
     async with await aio.connect(pair.environment()) as devices:
         assert len(devices) == 2
         assert devices[0] is devices
+        assert (devices.info, devices[1].info) == devices.infos
         one, other = await asyncio.gather(
             devices.op("noop", b"one"), devices[1].op("noop", b"other")
         )
@@ -92,11 +107,107 @@ async def test_a_cancelled_call_is_dropped_and_a_close_ends_what_runs(pair) -> N
 
 @pytest.mark.asyncio
 async def test_a_local_device_to_be_awaited() -> None:
-    async with aio.local() as device:
-        assert bytes((await device.op("noop", b"abc")).buffers[0]) == b"abc"
+    async with aio.local() as devices:
+        assert bytes((await devices.op("noop", b"abc")).buffers[0]) == b"abc"
+        assert [(await one.op("noop")).values for one in devices] == [{}]
+        assert devices.infos == (devices.info,) == (devices[-1].info,)
     with Local() as same:
         assert [one.op("noop").values for one in same] == [{}]
         assert same[0] is same[-1] is same
         assert same.infos == (same.info,)
         with pytest.raises(IndexError):
             same[1]
+
+
+def squared(device: Device) -> bytes:
+    graph = Graph()
+    given, got = graph.input("x", 16), graph.output("y", 16)
+    graph.op("sgemm", given, given, out=[got], m=2, n=2, k=2)
+    return bytes(device.run(graph, x=array("f", [1, 2, 3, 4]))["y"])
+
+
+def after_a_posted_error(device: Device) -> list[object]:
+    device.post("nonsense")
+    device.post("noop", b"x")
+    return [outcome(lambda _: device.op("noop"), device), outcome(Device.sync, device),
+            outcome(Device.sync, device)]  # fmt: skip
+
+
+def registered(device: Device) -> bytes:
+    with Operations(device) as operations:
+        found = operations.resource("data", b"hello")
+        return bytes(operations.run("noop", found).buffers[0])
+
+
+#: What a script does with a device, right and wrong.
+ACTS = (
+    lambda d: d.op("noop", array("f", [1, 2]), memoryview(b"abcdef")[::2], b""),
+    lambda d: d.op("noop", object()),
+    lambda d: d.op("noop", "text"),
+    lambda d: d.op("noop", *[b"x"] * 17),
+    lambda d: d.op("noop", x=(1, {"a": None, 2: 3.5})),
+    lambda d: d.op("noop", x=object()),
+    lambda d: d.op("noop", x=float("nan")),
+    lambda d: d.op("noop", x="y" * 2_000_000),
+    lambda d: d.op("nonsense" * 100),
+    lambda d: d.op("noop", b"abcdef", out=[bytearray(9)]),
+    lambda d: d.op("noop", b"abcdef", out=[bytearray(3)]),
+    lambda d: d.op("noop", b"abcdef", out=[]),
+    lambda d: d.op("noop", b"abcdef", out=[b"not to be written"]),
+    lambda d: d.op("noop", b"abcdef", b"x", out=[d.buffer(6), bytearray(1)]),
+    lambda d: d.op("noop", b"abcdef", out=[d.buffer(6)]),
+    lambda d: d.op("sgemm", bytes(64), bytes(64), m=4, n=4, k=5),
+    lambda d: d.op("sgemm", bytes(64), bytes(64), m=4, n=4, k=4, implementation="none"),
+    lambda d: d.buffer(-1),
+    lambda d: bytes(d.buffer(3).read()),
+    lambda d: d.buffer(3).write(b"abcd"),
+    lambda d: d.buffer(3).read(2, 2),
+    lambda d: (len(d), len(d.infos), len(d[:]), d[0] in d, d.index(d[0]), d[-1].op("noop").values),
+    squared,
+    after_a_posted_error,
+    registered,
+)
+
+
+def outcome(act, device) -> object:
+    try:
+        result = act(device)
+    except RemoteError as error:
+        return type(error), str(error.code), error.message
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    if isinstance(result, OpResult):
+        return result._replace(buffers=[bytes(view) for view in result.buffers])
+    return result
+
+
+def heard(act, device) -> str:
+    """Without the names of operations, of which a host may have fewer, and the size of a frame."""
+    told = str(outcome(act, device)).partition("this device has")[0]
+    return re.sub(r"\d{7} bytes of JSON", "", told)
+
+
+def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud, nothing_left) -> None:
+    with (
+        shared_gpud.open(shared_gpud.install()) as session,
+        connect(session.environment()) as lent,
+        Local() as own,
+    ):
+        names = {name for name in dir(lent) if not name.startswith("_")}
+        assert names == {name for name in dir(own) if not name.startswith("_")}
+        for number, act in enumerate(ACTS):
+            assert heard(act, lent) == heard(act, own), number
+    for device in (lent, own):
+        with pytest.raises(Refused, match="ENDED: the device was closed"):
+            device.op("noop")
+        device.close()
+
+
+def test_a_session_of_operations_ends_with_its_lane(shared_gpud) -> None:
+    install = shared_gpud.install()
+    with shared_gpud.open(install) as session, connect(session.environment()) as device:
+        operations = Operations(device)
+        device[0]._stream.sendall(b"no frame of ours, but as long as one's header")
+        with pytest.raises(Refused, match="EPROTO: not our protocol"):
+            operations.run("noop")
+        operations.close()  # in a `with` it would hide what is raised inside

@@ -13,7 +13,17 @@ from remote_gpu.client import Local
 from remote_gpu.client.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import HEADER, MAGIC, NO_REPLY, SHARED, VERSION, Limits, pack
+from remote_gpu.wire.frames import (
+    HEADER,
+    MAGIC,
+    META_BYTES_MAX,
+    NO_REPLY,
+    SHARED,
+    VERSION,
+    Limits,
+    pack,
+)
+from remote_gpu.worker import lane
 from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory import Area
@@ -210,6 +220,9 @@ def nested(levels: int) -> list:
     [({"op": "noop", "args": {"x": nested(200)}}, ""),
      (step(kernel="k", **{"global": [1], "local": [1]}, args=[[[], 1]]), "EINVAL"),
      (step(kernel="k", **{"global": [1], "local": [1]}, args=[[{}, 1]]), "EINVAL"),
+     ({"op": "noop", "in": [0] * 65}, "E2BIG"),
+     ({"op": "no such name" * 100}, "ENOENT"),
+     ({"op": "noop", "args": {"x": "y" * (META_BYTES_MAX - 30)}}, "E2BIG"),  # in the answer
      ({"op": "burn", "args": {"ms": 10**400}}, "EINVAL"),
      ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL")],
 )  # fmt: skip
@@ -221,6 +234,20 @@ def test_odd_json_is_an_error_of_its_call(meta, code) -> None:
     odd, good = answers(ends)
     assert odd.get("error", {"code": ""})["code"] == code
     assert good["ran"] == "none"
+
+
+def test_results_that_no_client_takes_are_an_error_of_their_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane, "RESULT_BYTES_MAX", 2)
+    ends = Ends()
+    for data, flags in ((b"abc", 0), (b"abc", NO_REPLY), (b"ab", 0)):
+        ends.client().send({"op": "noop", "in": [len(data)]}, [data], flags=flags)
+    ends.serve()
+    large, small = answers(ends)
+    assert large["error"]["code"] == "E2BIG"
+    assert "read it in parts" in large["error"]["message"]
+    assert small["payload"] == b"ab"
 
 
 @pytest.mark.parametrize("put", [False, True])
