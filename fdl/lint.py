@@ -8,7 +8,7 @@ come from outside (`FileFacts`); what only matters on AWS, or only beside it, is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fdl.desired import RETENTION, variables_of
 from fdl.groups import check, deployed
@@ -67,6 +67,7 @@ def lint(
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
+    yield from _one_deploy(document.functions.aws)
     for path, about in document.idle:
         yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
 
@@ -75,6 +76,16 @@ def _within_a_sentence(text: str) -> str:
     """Without its capital, unless that is a name's (`AWS`), and without its end."""
     first = text[0].lower() if text[1:2].islower() or text[1:2] == " " else text[0]
     return first + text[1:].rstrip(".")
+
+
+def _one_deploy(functions: Sequence[Function]) -> Iterator[Finding]:
+    """A file's functions are deployed together."""
+    for key in ("region", "boto_profile"):
+        named = [function for function in functions if getattr(function.function, key)]
+        for function in named[1:]:
+            if getattr(function.function, key) != getattr(named[0].function, key):
+                path = f"{function.path}.lambda.{key}"
+                yield _E, path, f"differs from {named[0].path}.lambda.{key}: {_one(key)}"
 
 
 def _one_place(function: Function) -> Iterator[Finding]:

@@ -206,3 +206,16 @@ def test_an_output_that_just_misses_an_input_is_told() -> None:
 def test_a_name_keeps_its_capitals_within_a_sentence() -> None:
     text = "functions: {aws: [{lambda: {name: f, init_script: s}}]}\nscar: {a: 1}\n"
     assert "f:2:1: note: scar: no effect: SCAR's own notes" in findings(text)
+
+
+@pytest.mark.parametrize("key", ["region", "boto_profile"])
+def test_functions_of_one_file_go_to_one_place(key: str) -> None:
+    names = ("us-east-1", "eu-west-1", "us-east-1")
+    lines = [
+        f"  - lambda: {{name: f{n}, init_script: run.sh, {key}: {name}}}"
+        for n, name in enumerate(names)
+    ]
+    told = [line for line in findings("\n".join(["functions:", "  aws:", *lines])) if key in line]
+    what = "profile" if key == "boto_profile" else key
+    where = f"functions.aws[1].lambda.{key}: differs from functions.aws[0].lambda.{key}"
+    assert told == [f"f:4:45: error: {where}: one deploy, one {what}"]

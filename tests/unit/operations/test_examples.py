@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fdl.lint import lint
+from fdl.notes import FileFacts
 from fdl.parse import parse
 from remote_gpu.client import Local, OpFailed
 from remote_gpu.wire.errors import OpCode
@@ -55,6 +57,20 @@ def test_a_step_needs_the_standard_library_and_what_the_runner_brings(folder: Pa
             for name in names:
                 brought = name in ("remote_gpu.client", "lambda_functions.work")
                 assert brought or name in sys.stdlib_module_names
+
+
+def test_what_the_readme_shows_is_a_definition_and_its_script() -> None:
+    text = (ROOT / "README.md").read_text()
+    (definition,) = re.findall(r"(?s)```yaml\n(.*?)```", text)
+    (script,) = re.findall(r"(?s)```python\n(.*?)```", text)
+    first, _, _ = script.partition("\n")
+    files = {"search.py": FileFacts(first_line=first.encode() + b"\n", executable=True)}
+    document = parse(definition)
+    assert lint(document, files=files) == ()
+    assert ast.parse(script)
+    (run,) = re.findall(r"orchgpu run (\S+) (\S+)", text)
+    assert run[0] == document.functions.aws[0].name
+    assert (ROOT / run[1]).is_file()
 
 
 def test_every_protein_is_listed_with_its_accession() -> None:
