@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import yaml
@@ -20,14 +21,18 @@ def test_the_pages_script_runs_on_a_lent_device(shared_gpud, nothing_left, tmp_p
     assert len(BLOCKS) >= 8
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))
+    given = tmp_path / "matrix.bin"
+    given.write_bytes(array("f", [1, 2, 3, 4]).tobytes())
+    job = {"INPUT_FILE_PATH": str(given), "TMP_OUTPUT_DIR": str(tmp_path)}
     with shared_gpud.open(shared_gpud.install()) as session:
         done = subprocess.run(
             [sys.executable, "-W", "error", str(script)],
-            env={**os.environ, **session.environment()},
+            env={**os.environ, **session.environment(), **job},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout + done.stderr == ""
+    assert (tmp_path / "square.bin").read_bytes() == array("f", [7, 10, 15, 22]).tobytes()
 
 
 def test_the_pages_definition_is_one(tmp_path: Path) -> None:
