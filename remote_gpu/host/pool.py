@@ -1,7 +1,8 @@
 """Workers: forked ahead of need, bound to a lease at its first lane, ended by SIGKILL.
 
 A worker is watched by its pidfd: readable means the process has ended and its memory is back with
-the kernel. Nothing else counts as gone.
+the kernel. What it started for its lease holds its end of the socket to gpud: when that is closed,
+too, nobody of it is left. Nothing else counts as gone.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Worker:
         self.bound = False  #: belongs to a lease
         self.on_turn: Callable[[Mapping[str, Any]], None] = _ignore  #: what it says of turns
         self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
+        self._exited = self._hung_up = False
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         asyncio.get_running_loop().add_reader(stream, self._heard)
@@ -78,6 +80,9 @@ class Worker:
         False: the process died before it took the lane, and nothing of it was served. Raises
         AppError(TIMEOUT) when a living worker does not take it.
         """
+        if self._exited:
+            await self.gone
+            return False
         taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._offered.append(taken)
         self.lanes += 1
@@ -126,11 +131,18 @@ class Worker:
                 else:
                     self.on_turn(meta)
                 return
-        asyncio.get_running_loop().remove_reader(self._stream)  # the pidfd tells of the end
+        asyncio.get_running_loop().remove_reader(self._stream)
+        self._hung_up = True
+        self._finish()
 
     def _ended(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._stream)
         asyncio.get_running_loop().remove_reader(self._pidfd)
+        self._exited = True
+        self._finish()
+
+    def _finish(self) -> None:
+        if not (self._exited and self._hung_up):
+            return
         os.close(self._pidfd)
         self._stream.close()
         self.gone.set_result(None)  # before the lanes: whoever waits for one asks for a new worker

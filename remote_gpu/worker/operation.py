@@ -102,6 +102,7 @@ class Context:
     contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
     resources: Resources = field(default_factory=Resources)  #: what sessions registered
     programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
+    lifeline: int | None = None  #: held open by what runs for the lease: gpud sees its end
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: nobody else is on it
     within_turn: bool = False  #: its caller holds the turn: none is taken, nobody is waited for

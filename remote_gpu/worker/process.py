@@ -84,6 +84,7 @@ def _serve(
         quota=Quota(start.memory_bytes),
         contents=contents,
         compiled=contents.compiled,
+        lifeline=stream.fileno(),
     )
     gates: dict[int, Gate] = {}
     while (received := _receive(stream, gates)) is not None:

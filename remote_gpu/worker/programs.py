@@ -84,21 +84,31 @@ def parse_program(text: str) -> Program:
     return Program(command=command)
 
 
-def run_program(command: list[str], stdin: memoryview, timeout_s: float, quota: Quota) -> Ran:
-    """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for more output than is taken, ENOMEM."""
+def run_program(
+    command: list[str],
+    stdin: memoryview,
+    timeout_s: float,
+    quota: Quota,
+    lifeline: int | None = None,
+) -> Ran:
+    """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for more output than is taken, ENOMEM.
+
+    `lifeline`: a descriptor that is open until nothing of the program is left.
+    """
     with contextlib.ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="program-")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)  # its warden's, if it started
         told, status = os.pipe()
         teller = stack.enter_context(os.fdopen(told, "rb", 0))
         try:
-            warden = [str(_WARDEN), str(os.getpid()), str(status), folder]
+            held = [status] if lifeline is None else [status, lifeline]
+            warden = [str(_WARDEN), str(os.getpid()), ",".join(map(str, held)), folder]
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", *warden, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=[status],
+                pass_fds=held,
                 env={name: os.environ[name] for name in VARIABLES if name in os.environ},
                 cwd=folder,
                 start_new_session=True,

@@ -1,5 +1,5 @@
-"""Run as a script: `warden.py PARENT_PID STATUS_FD FOLDER PROGRAM…` runs PROGRAM in FOLDER, and
-ends all that it started.
+"""Run as a script: `warden.py PARENT_PID STATUS_FD[,FD] FOLDER PROGRAM…` runs PROGRAM in FOLDER,
+and ends all that it started. Whoever waits for the end of FD knows when nothing of it is left.
 
 Whatever descends from the program and loses its parent becomes this process's child. So when the
 program has ended, when the parent has (the kernel tells), or at SIGTERM, every descendant is killed
@@ -23,7 +23,7 @@ class Stop(Exception):
 
 def main(arguments: list[str]) -> None:
     """Returns when nothing of the program is left."""
-    parent, status = int(arguments[0]), int(arguments[1])
+    parent, held = int(arguments[0]), [int(number) for number in arguments[1].split(",")]
     folder, program = Path(arguments[2]), arguments[3:]
     signal.signal(signal.SIGTERM, _stop)
     libc = ctypes.CDLL(None)
@@ -33,19 +33,21 @@ def main(arguments: list[str]) -> None:
     with contextlib.suppress(Stop):
         if os.getppid() != parent:  # it died before the line above
             raise Stop
-        code = str(_run(program, status)).encode()
+        code = str(_run(program, libc, held)).encode()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_children()
     _remove(folder)
     if code:
-        os.write(status, code)
+        os.write(held[0], code)
 
 
-def _run(program: list[str], status: int) -> int:
+def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int:
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.set_inheritable(status, False)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # should the warden be killed
+        for number in held:
+            os.set_inheritable(number, False)
         try:
             own = {name: value for name, value in os.environ.items() if name[:5] == "CUDA_"}
             os.execve(program[0], program, own)  # noqa: S606 - no shell is wanted

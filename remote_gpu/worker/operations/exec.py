@@ -58,7 +58,7 @@ class Exec(CpuOperation):
             raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by place")
         command = program.filled(args["words"])
         stdin = inputs[0] if inputs else memoryview(b"")
-        ran = run_program(command, stdin, args["timeout_s"], context.quota)
+        ran = run_program(command, stdin, args["timeout_s"], context.quota, context.lifeline)
         return {"status": ran.status}, [ran.stdout, ran.stderr]
 
 

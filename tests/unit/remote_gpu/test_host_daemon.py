@@ -77,6 +77,7 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     log = LeaseLog(tmp_path / "leases.jsonl")
     process = sleeping()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
     worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
     async with Nursery("test") as nursery:
         pool = WorkerPool({}, tmp_path, (), (), Budget(), nursery)
@@ -114,6 +115,22 @@ async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
     process.kill()
     await worker.gone
     process.communicate()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_is_gone_when_nothing_that_it_started_is_left() -> None:
+    process = sleeping()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
+    with theirs:  # as a program of it does
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+        assert not (await asyncio.wait({worker.gone}, timeout=0.05))[0]
+        lane = asyncio.create_task(worker.lane(ours, 0, "cpu", b""))
+        assert not (await asyncio.wait({lane}, timeout=0.01))[0]
+        worker.kill()
+    await worker.gone
+    assert not await lane, "nothing of it was served"
 
 
 async def seen(ready: Callable[[], bool]) -> None:
