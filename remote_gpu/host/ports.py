@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.client.handshake import tune
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class LeasePorts:
                 stream.close()
                 continue
             stream.setblocking(False)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tune(stream)  # no session would notice that its client's machine is gone
             self._nursery.start(self._connection(install, stream, name[0]), "connection")
 
     async def _connection(self, install: Install, stream: socket.socket, source: str) -> None:

@@ -44,6 +44,9 @@ async def test_a_port_serves_its_lease_and_closes_with_it() -> None:
 
     async def serve(served: Install, stream: socket.socket, source: str) -> None:
         seen.append((served.lease, source))
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert [stream.getsockopt(socket.IPPROTO_TCP, one) for one in options] == [60, 15, 3]
         await asyncio.get_running_loop().sock_sendall(stream, b"hello")
 
     settings = PortSettings(listen="127.0.0.1", advertise="gpu-a.example")
