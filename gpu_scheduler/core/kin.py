@@ -48,8 +48,6 @@ class Kin:
     hold: Hold
     length_s: float | None  #: none of them needs its lease for longer; None = not known
     lines: int = 0  #: of requests in the queue
-    day: int = -1  #: of the inventory on which the next was found out
-    reach_mib: int = -1  #: the most memory that enough devices have which are up and healthy
 
     def most_mib(self, shape: Shape, attempt: str | None) -> int:
         """The most memory one of them may want of a device of this shape; −1 = it takes none.

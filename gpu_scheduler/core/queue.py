@@ -79,19 +79,17 @@ class WaitingQueue:
         if not self.lines:
             return None
         if self._head is None or self._head[0] != day:
-            firsts = (self._within(kin, day, reach_mib) for kin in self.lines)
-            self._head = day, min((first for first in firsts if first is not None), default=None)
+            self._head = day, self._first_within(reach_mib)
         place = self._head[1]
         return None if place is None else self.entries[place[2]]
 
-    def _within(self, kin: Kin, day: int, reach_mib: Callable[[Request], int]) -> Place | None:
-        """The first of a kin that wants no more memory than devices of this day have."""
-        if kin.day != day:
-            kin.day, kin.reach_mib = day, reach_mib(kin.request)
-        heads = self.lines[kin]
-        first = heads.least
-        within = self.entries[first[2]].request.memory_mib <= kin.reach_mib
-        return first if within else heads.first(kin.reach_mib)
+    def _first_within(self, reach_mib: Callable[[Request], int]) -> Place | None:
+        first = min(heads.least for heads in self.lines.values())
+        line = self._line_of[first[2]]
+        if line.request.memory_mib <= reach_mib(line.kin.request):
+            return first  # nearly always: no other kin is asked
+        firsts = (heads.first(reach_mib(kin.request)) for kin, heads in self.lines.items())
+        return min((place for place in firsts if place is not None), default=None)
 
     def position(self, waiting: Waiting) -> int | None:
         """1 = next; None when it is parked. Also for a request that is not queued yet."""

@@ -3,7 +3,7 @@
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Request, Sharing
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Quota
 
 
@@ -79,6 +79,35 @@ def test_who_waits_for_a_drained_device_shields_nobody(new_world, device):
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
     world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
     assert passed(world, part(100))
+
+
+def test_a_gang_for_one_host_that_has_too_few_up_shields_nobody_until_it_has(new_world, device):
+    world = new_world(bypass_max=1)
+    world.host("h", device("d"), device("e", index=1))
+    world.host("i", device("f"))
+    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    granted(world, "hold", whole(tenant="o"))
+    granted(world, "first", part(100))
+    world.reserve("gang", whole(count=2, placement=Placement.SAME_HOST))
+    world.reserve("b", whole())
+    assert passed(world, part(100))
+    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
+    assert world.machine.state.bypass.attempt == "gang"  # at its old place
+    for lease in world.leases:
+        world.release(lease)
+    assert "gang" in {lease.attempt for lease in world.leases}
+
+
+def test_a_gang_within_its_quota_is_kept_the_host_whose_devices_are_small_enough(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
+    world.host("h", device("large", 2000), device("larger", 3000, index=1))
+    world.host("i", device("d"), device("e", index=1))
+    share = granted(world, "share", part(100))
+    world.reserve("gang", whole(tenant="t", count=2, placement=Placement.SAME_HOST))
+    assert set(world.machine.state.bypass.kept) == {"d", "e"}
+    assert world.reserve("pass", part(100, memory_max_mib=1000)).outcome is do.Outcome.WAITING
+    world.release(share)
+    assert grants(world) == ["gang"]
 
 
 def test_who_lost_its_devices_while_they_were_kept_shields_nobody(new_world, device):
