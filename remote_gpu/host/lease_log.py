@@ -4,28 +4,47 @@
      "compute_guarantee_pct", "exclusive"}], …}
 
 `at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut`; no two
-leases may overlap on one share. `read_overlaps` checks that.
+leases may overlap on one share. `read_overlaps` checks that. A run of gpud begins with `started`:
+what was placed before died with the run before.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from remote_gpu.host.leases import Step
 
+logger = logging.getLogger(__name__)
+
+#: A file that has grown to this becomes the old one, of which there is one: some 100,000 leases.
+FILE_BYTES_MAX = 64 << 20
+#: What waits for room on the disk; lines beyond it are lost, and the log says so.
+_WAITING_BYTES_MAX = 4 << 20
+
 
 class LeaseLog:
-    """Appends one line per step; a line is whole or absent."""
+    """Appends one line per step; leases end whether or not it can be written."""
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    def __init__(self, path: Path, bytes_max: int = FILE_BYTES_MAX) -> None:
+        """Raises OSError."""
+        self._path = path
+        self._bytes_max = bytes_max
+        self._waiting = bytearray()
+        self._full = False
+        self._open()
+        if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
+            self._waiting += b"\n"  # the run before was stopped in the middle of a line
+        started = {"event": "started", "at_s": round(time.monotonic(), 6), "lease": "", "fence": 0}
+        self._append(started | {"shares": []})
 
     def write(self, step: Step, event: str, at_s: float) -> None:
-        """Record one step."""
+        """Record one step; on a full disk as soon as there is room."""
         line = {
             "event": event,
             "at_s": round(at_s, 6),
@@ -44,10 +63,39 @@ class LeaseLog:
             "reason": step.reason,
             "detail": step.detail,
         }
-        os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._append(line)
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if len(self._waiting) + len(text) > _WAITING_BYTES_MAX:
+            logger.error("a line of the lease log is lost", extra={"line": dict(line)})
+        else:
+            self._waiting += text
+        try:
+            if self._size >= self._bytes_max and text == self._waiting:  # the last line is whole
+                self._rotate()
+            written = os.write(self._descriptor, self._waiting)
+        except OSError as error:  # what a lease's end does must not wait for a disk
+            if not self._full:
+                logger.error("the lease log cannot be written", extra={"why": str(error)})
+            self._full = True
+            return
+        self._full = False
+        self._size += written
+        del self._waiting[:written]
+
+    def _rotate(self) -> None:
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        os.close(self._descriptor)
+        self._open()
 
 
 def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[str]:
@@ -55,7 +103,12 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
     found: list[str] = []
     held: dict[str, dict[str, dict[str, Any]]] = {}  # device → lease → share
     for line in lines:
-        entry = json.loads(line)
+        try:
+            entry = json.loads(line)
+        except ValueError:  # half a line: gpud was stopped
+            continue
+        if entry["event"] == "started":
+            held.clear()
         for share in entry["shares"]:
             on_device = held.setdefault(share["device"], {})
             if entry["event"] == "placed":

@@ -1,0 +1,84 @@
+"""The host's own evidence: never in the way of a lease's end, whole again when there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Share
+from remote_gpu.host.lease_log import LeaseLog, read_overlaps
+from remote_gpu.host.leases import Step, StepKind
+
+SHARE = Share(
+    host=HostId("h"), device=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m",
+    memory_mib=600, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
+)  # fmt: skip
+
+
+def write(log: LeaseLog, kind: StepKind, number: int) -> None:
+    step = Step(kind=kind, lease=LeaseId(f"l{number}"), fence=number, shares=(SHARE,))
+    log.write(step, kind.value, 1.0)
+
+
+def events(path: Path) -> list[tuple[str, str]]:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(line["event"], line["lease"]) for line in lines]
+
+
+@contextlib.contextmanager
+def full_at(size: int) -> Iterator[None]:
+    """No file of this process grows beyond so much, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "leases.jsonl"
+    log = LeaseLog(path)
+    write(log, StepKind.PLACED, 1)
+    with full_at(path.stat().st_size + 10):  # half a line fits
+        write(log, StepKind.KILL, 1)
+        write(log, StepKind.CUT, 1)
+        assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
+    write(log, StepKind.PLACED, 2)
+    told = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
+    assert events(path) == told
+    log.close()
+
+
+def test_what_was_placed_before_a_restart_died_with_its_run(tmp_path: Path) -> None:
+    path = tmp_path / "leases.jsonl"
+    log = LeaseLog(path)
+    write(log, StepKind.PLACED, 1)
+    log.close()
+    with path.open("a") as file:
+        file.write('{"event": "ki')  # and nobody wrote the rest
+    log = LeaseLog(path)
+    write(log, StepKind.PLACED, 2)
+    assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
+    write(log, StepKind.PLACED, 3)
+    [overlap] = read_overlaps(path.read_text().splitlines(), {"d": 1000})
+    assert "d held by l2, l3: more memory than it has" in overlap
+    log.close()
+
+
+def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "leases.jsonl"
+    log = LeaseLog(path, bytes_max=1000)
+    for number in range(40):
+        write(log, StepKind.PLACED, number)
+    log.close()
+    both = [*events(tmp_path / "leases.jsonl.1"), *events(path)]
+    last = [f"l{number}" for number in range(40)][-len(both) :]
+    assert [lease for _, lease in both] == last, "the newest, in their order"
+    assert {one.name for one in tmp_path.iterdir()} == {"leases.jsonl", "leases.jsonl.1"}
+    assert all(one.stat().st_size < 2000 for one in tmp_path.iterdir())
