@@ -19,14 +19,13 @@ from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.resources import Ledger, Notification, Record
+from fdl.resources import Ledger
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve
 
 #: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
 PUT_BYTES_MAX = 5 * 2**30
 
-_RULE = Notification.kind
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -82,11 +81,7 @@ class JobCloud:
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-            self._refuse_plain(name)
-            raise AppError(
-                ErrorCode.NOT_FOUND,
-                f"no function {name!r} is deployed here; `orchgpu deploy FDL` does it",
-            ) from error
+            raise self._refuse(name) from error
         try:
             return decode(Function, json.loads(body), key)
         except ValueError as error:
@@ -94,15 +89,8 @@ class JobCloud:
 
     def functions(self) -> list[Function]:
         """Every deployed function that the orchestrator serves, by name."""
-        prefix, found = "functions/", []
-        try:
-            listed = [entry.key for entry in self.objects(self._state_bucket, prefix)]
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return []  # nothing was ever deployed here
-        for key in listed:
-            name = key.removeprefix(prefix).removesuffix(".json")
+        found = []
+        for name in self.served():
             try:
                 found.append(self.function(name))
             except AppError as error:
@@ -121,35 +109,51 @@ class JobCloud:
                         modified_s=found["LastModified"].timestamp(),
                     )  # fmt: skip
 
-    def _refuse_plain(self, name: str) -> None:
-        """Raise INVALID for a function that no orchestrator serves: its bucket invokes it."""
+    def ledger(self, name: str) -> Ledger | None:
+        """What a deploy notes of a function, whoever serves it; None when it is not deployed."""
         key = f"deployments/{name}.json"
         try:
-            ledger = decode(Ledger, json.loads(self._read(self._state_bucket, key)), key)
+            return decode(Ledger, json.loads(self._read(self._state_bucket, key)), key)
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
-                return
+                return None
             raise
         except ValueError as error:
             raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
-        if f"{Record.kind}/{name}" in ledger.created:
-            return  # a deploy that was cut, or a removal: it is to be deployed again
-        inputs = self._inputs(ledger)
-        upload = f"upload to {' or '.join(inputs)} instead" if inputs else "nothing triggers it"
-        raise invalid(
+
+    def deployed(self) -> list[str]:
+        """The name of every deployed function, whoever serves it."""
+        return sorted({*self._names("deployments/"), *self.served()})
+
+    def served(self) -> list[str]:
+        """The names of those that orchestrators serve."""
+        return self._names("functions/")
+
+    def _names(self, prefix: str) -> list[str]:
+        """The functions that the state bucket has an object of, below a prefix."""
+        try:
+            listed = [entry.key for entry in self.objects(self._state_bucket, prefix)]
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return []  # nothing was ever deployed here
+        return [key.removeprefix(prefix).removesuffix(".json") for key in listed]
+
+    def _refuse(self, name: str) -> AppError:
+        """Why there is no job function of that name: INVALID for a plain one, else NOT_FOUND."""
+        from fdl.nodes import did_you_mean
+        from orchgpu.cli.plain import plain
+
+        found = plain(self, name)
+        if found is None:
+            others = [other for other in self.deployed() if other != name]
+            hint = did_you_mean(name, others) or "; `orchgpu deploy FDL` does it"
+            return AppError(ErrorCode.NOT_FOUND, f"no function {name!r} is deployed here{hint}")
+        upload = f"upload to {' or '.join(found.places)} instead"
+        return invalid(
             f"{name!r} has no gpu: block, so it is no job of the orchestrator and cannot be "
-            f"followed; {upload}"
+            f"followed; {upload if found.places else 'nothing triggers it'}"
         )
-
-    def _inputs(self, ledger: Ledger) -> list[str]:
-        """Where uploads invoke the function, as `s3://bucket/prefix`."""
-        from orchgpu.deploy.aws_storage import Notifications
-
-        rules = Notifications(self.s3)
-        names = [n for kind, _, n in (k.partition("/") for k in ledger.created) if kind == _RULE]
-        buckets = dict.fromkeys(name.partition("/")[0] for name in names)
-        found = [rule for bucket in buckets for rule in rules.observe(bucket) if rule.name in names]
-        return list(dict.fromkeys(f"s3://{rule.bucket}/{rule.prefix}" for rule in found))
 
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
         """Upload one input; its creation is what starts the job. Raises INVALID for the file."""
@@ -277,28 +281,35 @@ class JobCloud:
         said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         return str(answer["Arn"]), _ahead_s(said, asked_s, time.time())
 
-    def missing(self, function: Function) -> list[str]:
+    def missing(self, name: str) -> list[str]:
         """What a deploy made for the function and is not there now, as `kind/name`."""
         from orchgpu.deploy.aws import AwsCloud
 
         aws = AwsCloud(self._settings)
         try:
-            observed = aws.observe([function.name], ())
+            observed = aws.observe([name], ())
         finally:
             aws.close()
-        ledger = observed.ledgers.get(function.name)
+        ledger = observed.ledgers.get(name)
         made = ledger.created if ledger is not None else ()
         return [key for key in made if key not in observed.resources]
 
     def memory_mib(self, function: Function) -> int:
         """Of the function itself, as Lambda knows it."""
+        return int(self._configuration(function.name)["MemorySize"])
+
+    def variables(self, name: str) -> dict[str, str]:
+        """The environment of the function's process, as Lambda knows it."""
+        found = self._configuration(name).get("Environment", {}).get("Variables", {})
+        return {str(key): str(value) for key, value in found.items()}
+
+    def _configuration(self, name: str) -> Any:
         client = self._client("lambda")
         try:
-            with self._translated(f"lambda:GetFunctionConfiguration {function.name}"):
-                answer = client.get_function_configuration(FunctionName=function.name)
+            with self._translated(f"lambda:GetFunctionConfiguration {name}"):
+                return client.get_function_configuration(FunctionName=name)
         finally:
             client.close()
-        return int(answer["MemorySize"])
 
     def send(self, queue_url: str, body: str) -> None:
         """One message."""

@@ -23,7 +23,6 @@ from orchgpu.local.system import ailing
 if TYPE_CHECKING:
     from gpu_scheduler.protocol.answers import HostView
     from orchgpu.cli.cloud import JobCloud
-    from orchgpu.core.function import Function
 
 #: Ends `doctor` when something is wrong.
 WRONG_STATUS = 1
@@ -97,12 +96,11 @@ def _checks(
     yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
     if hosts:
         yield checked("gateways", lambda: told_gateways(hosts, near=cloud.local))
-    functions: list[Function] = []  #: those that are there
     for name in (names or deployed) if answers.good else ():
-        yield checked(f"function {name}", partial(_deployed, cloud, name, functions))
-    if canary is not None and functions:
+        yield checked(f"function {name}", partial(_deployed, cloud, name))
+    if canary is not None and answers.good:
         address = scheduler_or_none(scheduler)
-        yield checked("canary", lambda: _sing(cloud, functions[0], canary, within_s, address))
+        yield checked("canary", lambda: _sing(cloud, names[0], canary, within_s, address))
 
 
 def checked(check: str, look: Callable[[], str]) -> Finding:
@@ -124,7 +122,7 @@ def told_processes(system: SystemRecord) -> str:
 
 
 def _cloud(cloud: JobCloud, deployed: list[str]) -> str:
-    deployed += [function.name for function in cloud.functions()]
+    deployed += cloud.deployed()
     known_as, _ = cloud.identity()
     return f"it answers {known_as}; deployed: {', '.join(deployed) or 'nothing'}"
 
@@ -177,26 +175,29 @@ def _scheduler(given: str | None, hosts: list[HostView]) -> str:
     return f"{address} answers: {said} sound"
 
 
-def _deployed(cloud: JobCloud, name: str, functions: list[Function]) -> str:
-    function = cloud.function(name)
-    functions.append(function)
-    missing = cloud.missing(function)
+def _deployed(cloud: JobCloud, name: str) -> str:
+    from orchgpu.cli.plain import plain
+
+    alone = plain(cloud, name)
+    function = cloud.function(name) if alone is None else None
+    missing = cloud.missing(name)
     if missing:
         names = ", ".join(missing)
         raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` makes them again")
+    if function is None:
+        places = " and ".join(alone.places if alone else ()) or "nothing"
+        return f"all it was deployed with is there; objects in {places} start it"
     dead = cloud.messages(function.dead_letter_url)
     waiting = cloud.messages(function.queue_url)
     letters = f", {dead} dead letters (`orchgpu dlq ls {function.name}`)" if dead else ""
     return f"all it was deployed with is there; {waiting} messages{letters}"
 
 
-def _sing(
-    cloud: JobCloud, function: Function, file: Path, within_s: float, address: str | None
-) -> str:
+def _sing(cloud: JobCloud, name: str, file: Path, within_s: float, address: str | None) -> str:
     from orchgpu.cli.follow import follow
     from orchgpu.cli.report import say_nothing, timeline
 
-    submitted = cloud.submit(function, file, now_s=time.time())
+    submitted = cloud.submit(cloud.function(name), file, now_s=time.time())
     (job,) = asyncio.run(follow(cloud, address, [submitted], say_nothing, within_s=within_s))
     if not job.succeeded:
         detail = job.result.detail if job.result is not None else job.sentence

@@ -170,7 +170,7 @@ def unreceived(cloud: JobCloud, function: Function) -> str:
 
     Raises NOT_FOUND naming what the function was deployed with and is gone.
     """
-    missing = cloud.missing(function)
+    missing = cloud.missing(function.name)
     if missing:
         raise AppError(
             ErrorCode.NOT_FOUND,

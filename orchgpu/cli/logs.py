@@ -171,11 +171,13 @@ def _records(scheduler: str | None, unheard: list[AppError]) -> list[Record]:
 def _known_function(cloud: JobCloud, name: str) -> str:
     """Raises NOT_FOUND naming all that could have been meant, or why functions are not known."""
     try:
+        if cloud.ledger(name) is not None:
+            return name
         return cloud.function(name).name
     except AppError as error:
         programs = ", ".join(file.stem for file in _files())
         if error.code is ErrorCode.NOT_FOUND:
-            functions = ", ".join(f.name for f in cloud.functions()) or "none"
+            functions = ", ".join(cloud.deployed()) or "none"
         elif programs:
             functions = f"not known: {error.message}"
         else:

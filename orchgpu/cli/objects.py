@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchgpu.cli.cloud import JobCloud
+    from orchgpu.cli.plain import Plain
 
 SCHEME = "s3://"
 
@@ -70,8 +71,14 @@ def refuse_twins(files: Sequence[Path]) -> None:
 def _outputs(cloud: JobCloud, place: str) -> list[At]:
     if place.startswith(SCHEME):
         return [parse_url(place)]
-    outputs = cloud.function(place).outputs
-    found = dict.fromkeys((one.bucket, one.prefix + "/" if one.prefix else "") for one in outputs)
+    from orchgpu.cli.plain import outputs, plain
+
+    alone = plain(cloud, place)
+    if alone is not None:
+        places = outputs(cloud, alone)
+    else:
+        places = [(one.bucket, one.prefix) for one in cloud.function(place).outputs]
+    found = dict.fromkeys((bucket, prefix + "/" if prefix else "") for bucket, prefix in places)
     return [At(bucket=bucket, prefix=prefix) for bucket, prefix in found]
 
 
@@ -113,7 +120,9 @@ def ls(place: str | None, as_json: bool) -> None:
 
 
 def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
-    found = [
+    from orchgpu.cli.plain import outputs, plains
+
+    found: list[dict[str, Any]] = [
         {
             "function": f.name,
             "input": At(bucket=f.input_bucket, prefix=f.input_prefix).url,
@@ -121,6 +130,15 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
         }
         for f in cloud.functions()
     ]
+    found += [
+        {
+            "function": f.name,
+            "input": " ".join(f.places),
+            "outputs": [At(bucket=bucket, prefix=key).url for bucket, key in outputs(cloud, f)],
+        }
+        for f in plains(cloud)
+    ]
+    found.sort(key=lambda one: str(one["function"]))
     if as_json:
         say_json({"functions": found})
         return
@@ -163,10 +181,27 @@ def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> Non
 def _input(cloud: JobCloud, place: str, files: tuple[Path, ...]) -> At:
     if place.startswith(SCHEME):
         return parse_url(place)
+    from orchgpu.cli.plain import plain
+
+    alone = plain(cloud, place)
+    if alone is not None:
+        return _input_of_plain(alone, files)
     function = cloud.function(place)
     for file in files:
         cloud.check(function, file)
     return At(bucket=function.input_bucket, prefix=function.input_prefix)
+
+
+def _input_of_plain(function: Plain, files: tuple[Path, ...]) -> At:
+    """The one place whose objects start it. Raises INVALID for several, and for other files."""
+    if len(function.places) != 1:
+        several = " or ".join(function.places) or "nothing"
+        raise invalid(f"{function.name} is started by objects in {several}: name a place")
+    for file in files:
+        if not function.takes(file):
+            raise invalid(f"{file.name}: {function.name} does not take it and would ignore it")
+    (place,) = function.places
+    return parse_url(place)
 
 
 @click.command(short_help="Fetch objects.")

@@ -18,8 +18,12 @@ from click.testing import CliRunner, Result
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli import objects
 from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.doctor import _deployed
 from orchgpu.cli.jobs import with_notes
+from orchgpu.cli.logs import _known_function
+from orchgpu.cli.plain import outputs, plains
 from orchgpu.cli.revisions import COMMANDS
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
@@ -344,10 +348,29 @@ def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
             cloud.function("simple")
         assert plain.value.code is ErrorCode.INVALID
         assert "upload to s3://simple-data/in/ instead" in plain.value.message
+        with pytest.raises(AppError, match="did you mean 'simple'"):
+            cloud.function("simpel")
+        _plain_functions_are_known_too(cloud)
         bench.run("rm", file)
         with pytest.raises(AppError, match="no function 'simple' is deployed here") as refused:
             cloud.function("simple")
     assert refused.value.code is ErrorCode.NOT_FOUND
+
+
+def _plain_functions_are_known_too(cloud: JobCloud) -> None:
+    """To `ls`, `put`, `get`, `logs` and `doctor`."""
+    (found,) = [one for one in plains(cloud) if one.name == "simple"]
+    assert found.places == ["s3://simple-data/in/"]
+    assert [one.name for one in plains(cloud) if one.name in cloud.served()] == []
+    assert outputs(cloud, found) == [("simple-data", "out")]
+    assert objects._outputs(cloud, "simple") == [objects.At(bucket="simple-data", prefix="out/")]
+    put = objects._input(cloud, "simple", (Path("x.a"), Path("y.b")))
+    assert put == objects.At(bucket="simple-data", prefix="in/")
+    with pytest.raises(AppError, match="would ignore it"):
+        objects._input(cloud, "simple", (Path("x.c"),))
+    assert _known_function(cloud, "simple") == "simple"
+    said = "all it was deployed with is there; objects in s3://simple-data/in/ start it"
+    assert _deployed(cloud, "simple") == said
 
 
 def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
