@@ -166,19 +166,27 @@ def run_graph(
     if spec.id not in known:
         _send(device, graph)
         known.add(spec.id)
-    ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
+    try:
+        ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
+    except OpFailed as error:
+        if error.code != OpCode.ENOENT or not _send(device, graph):
+            raise  # it was there
+        ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
     names = [buffer.name for buffer in spec.with_role(Role.OUTPUT, Role.INOUT)]
     return GraphResult(dict(zip(names, ran.buffers, strict=True)), ran.implementation)
 
 
-def _send(device: Operating, graph: Graph) -> None:
-    """What the host does not hold yet, then the graph."""
+def _send(device: Operating, graph: Graph) -> bool:
+    """What the host does not hold yet, then the graph; False when its lane had it already."""
     meta = graph.spec.to_meta()
-    missing = device.op("graph.put", graph=meta).values["missing"]
-    for content in missing:
+    put = device.op("graph.put", graph=meta).values
+    for content in put["missing"]:
         device.op("content.put", graph.content(content), content=content)
-    if missing and device.op("graph.put", graph=meta).values["missing"]:
-        raise OpFailed(OpCode.EIO, "the host lost contents that it was just sent")
+    if put["missing"]:
+        put = device.op("graph.put", graph=meta).values
+        if put["missing"]:
+            raise OpFailed(OpCode.EIO, "the host lost contents that it was just sent")
+    return bool(put["new"])
 
 
 def _typed(argument: Argument | int | float) -> Argument:

@@ -1,7 +1,8 @@
 """The graphs of one lane: contents by hash, memory and kernels made once, runs in one round trip.
 
 `graph.put` answers with the contents that are missing; when none is, the graph is ready. Its memory
-stays until `graph.free` or the lane's end.
+stays until `graph.free`, the lane's end, or until another graph of the lane needs it: the one that
+ran longest ago gives way, and whoever runs it again puts it again.
 """
 
 from __future__ import annotations
@@ -35,17 +36,30 @@ class Graphs:
         return "" if self._backend is None else self._backend.implementation
 
     def put(self, args: Mapping[str, Any]) -> Outcome:
-        """`graph` → {"graph": id, "missing": [content, …]}. Repeating it changes nothing."""
+        """`graph` → {"graph": id, "missing": [content, …], "new": whether it was made now}."""
         spec = Spec.from_meta(args.get("graph"))
         name = spec.id
         contents = self._context.contents
         missing = [content for content in spec.contents if contents.find(content) is None]
-        if not missing and name not in self._graphs:
-            if len(self._graphs) >= GRAPHS_MAX:
-                raise OpFailed(OpCode.E2BIG, f"a lane has at most {GRAPHS_MAX} graphs")
-            backend, module = self._open(spec), self._module(spec)
-            self._graphs[name] = _Graph(spec, backend, module, self._context, self._registry)
-        return {"graph": name, "missing": missing}, []
+        new = not missing and name not in self._graphs
+        if new:
+            self._graphs[name] = self._made(spec)
+        return {"graph": name, "missing": missing, "new": new}, []
+
+    def _made(self, spec: Spec) -> _Graph:
+        backend, module = self._open(spec), self._module(spec)
+        while len(self._graphs) >= GRAPHS_MAX:
+            self._give_way()
+        while True:
+            try:
+                return _Graph(spec, backend, module, self._context, self._registry)
+            except OpFailed as error:
+                if error.code != OpCode.ENOMEM or not self._graphs:
+                    raise
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self._graphs.pop(next(iter(self._graphs))).close()
 
     def content(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
         """`content` and one input → nothing; kept under its hash."""
@@ -60,7 +74,9 @@ class Graphs:
 
     def run(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
         """`graph`, `iterations` and its inputs → its outputs in their order."""
-        return {}, self._find(args).run(args.get("iterations", 1), inputs)
+        graph = self._find(args)
+        self._graphs[args["graph"]] = self._graphs.pop(args["graph"])  # the newest again
+        return {}, graph.run(args.get("iterations", 1), inputs)
 
     def free(self, args: Mapping[str, Any]) -> Outcome:
         """`graph` → nothing; its memory is back."""
@@ -75,7 +91,8 @@ class Graphs:
         self._graphs.clear()
 
     def _find(self, args: Mapping[str, Any]) -> _Graph:
-        graph = self._graphs.get(str(args.get("graph")))
+        name = args.get("graph")
+        graph = self._graphs.get(name) if isinstance(name, str) else None
         if graph is None:
             raise OpFailed(OpCode.ENOENT, "no such graph on this lane; graph.put makes one")
         return graph

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from remote_gpu.client import Graph, Local, OpFailed
 from remote_gpu.wire.graphs import Spec, content_id
+from remote_gpu.worker import graphs
 from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import Runner
@@ -181,14 +182,50 @@ def test_memory_counts_in_the_quota_until_it_is_freed() -> None:
     meta = noop_graph(1 << 19).spec.to_meta()
     name = runner.run("graph.put", {"graph": meta}, [])[0]["graph"]
     assert quota.used_bytes == 1 << 19
-    with pytest.raises(OpFailed, match="ENOMEM"):
+    with quota.held(1 << 19), pytest.raises(OpFailed, match="ENOMEM"):
         runner.run("graph.put", {"graph": noop_graph((1 << 19) + 1).spec.to_meta()}, [])
+    assert quota.used_bytes == 0, "it has tried all"
+    assert runner.run("graph.put", {"graph": meta}, [])[0]["new"]
     assert quota.used_bytes == 1 << 19
     runner.run("graph.free", {"graph": name}, [])
     assert quota.used_bytes == 0
     with pytest.raises(OpFailed, match="ENOENT"):
         runner.run("graph.run", {"graph": name}, [memoryview(bytes(1 << 19))])
     runner.close()
+
+
+def echo_graph(size: int) -> Graph:
+    graph = Graph()
+    graph.op("noop", graph.input("a", size), out=[graph.output("y", size)])
+    return graph
+
+
+def test_the_graph_that_ran_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To others, and to their memory; who runs it again does not notice."""
+    with Local() as device:
+        quota = device._runner._context.quota
+        first, second, third = (echo_graph(size) for size in (300, 301, 302))
+        puts: list[str] = []
+        put = device._runner._commands["graph.put"]
+        monkeypatch.setitem(
+            device._runner._commands, "graph.put", lambda args: (puts.append("put"), put(args))[1]
+        )
+
+        def run(graph: Graph, size: int) -> int:
+            puts.clear()
+            assert len(device.run(graph, a=bytes(size))["y"]) == size
+            return len(puts)
+
+        assert [run(first, 300), run(second, 301), run(first, 300)] == [1, 1, 0]
+        quota.limit_bytes = 1400
+        assert run(third, 302) == 1  # in the place of the second
+        assert [run(first, 300), run(second, 301), run(first, 300)] == [0, 1, 0]
+        monkeypatch.setattr(graphs, "GRAPHS_MAX", 2)
+        quota.limit_bytes = None
+        assert run(third, 302) == 1
+        assert [run(first, 300), run(second, 301)] == [0, 1]
+        with pytest.raises(OpFailed, match="this graph takes inputs of bytes"):
+            device.op("graph.run", b"x", graph=first.spec.id)
 
 
 def test_compiling_takes_a_turn() -> None:
