@@ -41,12 +41,16 @@ class InTheWay:
     ends_in_s: float | None  #: at the latest; None = for no stated length
 
     @property
-    def text(self) -> str:
-        has = f"{self.memory_mib} MiB, {self.compute_pct} %"
-        ends = "for no stated length"
-        if self.ends_in_s is not None:
-            ends = f"ends in {self.ends_in_s:.0f} s at the latest"
-        return f"{self.lease} of {self.attempt} on {self.host}/{self.index} ({has}; {ends})"
+    def has(self) -> str:
+        """Where, and how much of it."""
+        return f"{self.host}/{self.index} ({self.memory_mib} MiB, {self.compute_pct} %)"
+
+    @property
+    def ends(self) -> str:
+        """When it is free again, as far as that is known."""
+        if self.ends_in_s is None:
+            return "for no stated length"
+        return f"ends in {self.ends_in_s:.0f} s at the latest"
 
 
 async def newest_records(client: SchedulerClient, limit: int) -> list[Record]:
@@ -102,9 +106,19 @@ def told_waiting(why: Explanation, others: Sequence[InTheWay]) -> str:
     """The scheduler's sentence, and whose leases are in the way until when."""
     if not others:
         return why.sentence
-    named = "; ".join(one.text for one in others[:_NAMED_MAX])
-    more = f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
+    leases: dict[str, list[InTheWay]] = {}
+    for one in others:
+        leases.setdefault(one.lease, []).append(one)
+    named = "; ".join(_told_lease(shares) for shares in list(leases.values())[:_NAMED_MAX])
+    more = f"; and {len(leases) - _NAMED_MAX} more" if len(leases) > _NAMED_MAX else ""
     return f"{why.sentence}{_IN_ITS_WAY}{named}{more}"
+
+
+def _told_lease(shares: Sequence[InTheWay]) -> str:
+    """All that one lease has of the devices in question."""
+    devices = ", ".join(one.has for one in shares[:_NAMED_MAX])
+    more = f" and {len(shares) - _NAMED_MAX} more" if len(shares) > _NAMED_MAX else ""
+    return f"{shares[0].lease} of {shares[0].attempt} on {devices}{more}, {shares[0].ends}"
 
 
 def in_lines(told: str) -> str:

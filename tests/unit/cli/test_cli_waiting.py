@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,7 +63,13 @@ def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first()
     assert said.startswith("number 1 in the queue. In its way: b of j-b:1 on gpu-a/0 (512 MiB")
     assert "ends in 40 s at the latest" in said
     assert told_waiting(explanation(), []) == "number 1 in the queue"
-    assert told_waiting(explanation(), found * 3).endswith("and 3 more")
+    many = [replace(one, lease=f"{one.lease}{n}") for n in range(3) for one in found]
+    assert told_waiting(explanation(), many).endswith("; and 3 more")
+    two = [found[0], replace(found[0], index=1)]
+    told = (
+        "b of j-b:1 on gpu-a/0 (512 MiB, 50 %), gpu-a/1 (512 MiB, 50 %), ends in 40 s at the latest"
+    )
+    assert told_waiting(explanation(), two).endswith(f"In its way: {told}")
 
 
 @pytest.mark.parametrize(
