@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from remote_gpu.client.segment import SharedMemory
 
 
+#: What a lane that is closed without a word tells its client.
+_CUT = "its worker died, or the lease is over"
+
+
 class OpResult(NamedTuple):
     """What one operation gave back."""
 
@@ -181,7 +185,7 @@ class Lane:
                 call = self._send(name, buffers, args, 0, kept)
                 received = self._channel.receive()
                 if received is None:
-                    raise WireError("the lane was cut")
+                    raise WireError(_CUT)
                 header, meta = received
                 if header.call != call:
                     raise WireError(
@@ -309,10 +313,18 @@ class Lane:
 
     def _lose(self, error: Exception) -> Refused:
         """A broken connection is final: this and all later calls raise what is returned."""
-        lost = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {error}")
+        why = self._heard_last() or _CUT if isinstance(error, ConnectionError) else error
+        lost = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {why}")
         self._gone = self._gone or lost
         self._stream.close()
         return self._gone
+
+    def _heard_last(self) -> str:
+        """What the worker said before it closed the connection, if it is still to be read."""
+        with contextlib.suppress(OSError, WireError):
+            if (received := self._channel.receive()) is not None:
+                return _last_words(received[1])
+        return ""
 
 
 def kept_in(out: Sequence[Any] | None) -> list[int]:

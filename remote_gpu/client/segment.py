@@ -26,7 +26,7 @@ class SharedMemory:
         try:
             received = channel.receive()
             if received is None or received[0].call != call:
-                raise WireError("the lane was cut")
+                raise WireError("its worker died, or the lease is over")
             if len(taking.descriptors) != 2:
                 raise WireError("the worker shares no memory")
             memory, bell = taking.descriptors

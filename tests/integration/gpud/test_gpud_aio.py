@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
+import time
 from array import array
 
 import pytest
@@ -21,6 +23,7 @@ from remote_gpu.client import (
     aio,
     connect,
 )
+from tests.integration.gpud.conftest import until
 
 
 @pytest.fixture
@@ -208,6 +211,8 @@ def test_a_session_of_operations_ends_with_its_lane(shared_gpud) -> None:
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         operations = Operations(device)
         device[0]._stream.sendall(b"no frame of ours, but as long as one's header")
+        until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # its last words
+        time.sleep(0.02)  # time to close, too; right either way
         with pytest.raises(Refused, match="EPROTO: not our protocol"):
             operations.run("noop")
         operations.close()  # in a `with` it would hide what is raised inside
