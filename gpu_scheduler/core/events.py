@@ -324,7 +324,10 @@ class HostLeft(Happened):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostHello(HostSaid):
-    """op `hello` of a host → HostWelcome | CONFLICT (it has seen a later epoch) | INVALID."""
+    """op `hello` of a host → HostWelcome | CONFLICT | INVALID.
+
+    CONFLICT: it has seen a later epoch, or another program of this name is up.
+    """
 
     incarnation: str
     gateway: str | None

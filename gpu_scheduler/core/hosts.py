@@ -53,6 +53,12 @@ def _hello_problem(turn: Turn, event: on.HostHello) -> tuple[ErrorCode, str] | N
             f"host {event.host} has seen epoch {event.epoch_seen} from another scheduler: one of "
             "the two runs on a copy of the other's state folder; stop it"
         )
+    known = turn.state.inventory.hosts.get(event.host)
+    if known is not None and known.state is HostState.UP and known.incarnation != event.incarnation:
+        return ErrorCode.CONFLICT, (
+            f"host {event.host} is up: another program speaks for it; stop that one, give this "
+            f"host another name, or wait {turn.budget.host_stale_s:g} s if that one is gone"
+        )
     return _devices_problem(turn, event.host, event.devices)
 
 
@@ -149,13 +155,15 @@ def _end_vanished(
     """Sessions live on their host alone: one it no longer holds is over.
 
     What is RESERVED had no session yet and is simply installed again; so is a deadline lease
-    on a host that kept its incarnation (its install was lost on the way).
+    on a host that kept its incarnation (its install was lost on the way), or that is only watched:
+    nobody there holds it, so whoever restarts there does not lose it.
     """
     for lease in tuple(host.leases):
         entry = turn.state.leases[lease]
         if lease in installed or entry.lease.state is LeaseState.RESERVED:
             continue
-        if restarted:
+        watched = host.gateway is None and entry.lease.hold is Hold.DEADLINE
+        if restarted and not watched:
             end(turn, entry, EndReason.HOST_RESTARTED, f"host {host.host} came back without it")
         elif entry.lease.hold is Hold.SESSION:
             end(turn, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from corekit.budget import Budget
 from corekit.errors import ErrorCode
-from corekit.ids import DeviceId, IdSource
+from corekit.ids import DeviceId, HostId, IdSource
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import decode_entry, encode_entry
@@ -27,6 +27,7 @@ from gpu_scheduler.model import (
     EndReason,
     Health,
     Hold,
+    HostState,
     LeaseState,
     Placement,
     Request,
@@ -208,10 +209,16 @@ class SchedulerRules(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), incarnation=st.sampled_from("ab"), keeps=st.booleans())
     def host_says_hello(self, host: str, incarnation: str, keeps: bool) -> None:
         installed = tuple(self.installed.get(host, {})) if keeps else ()
-        welcome = self.happen(
-            on.HostHello, host=host, incarnation=incarnation, gateway=f"{host}:1",
-            devices=devices_of(host), epoch_seen=0, installed=installed,
-        )  # fmt: skip
+        known = self.machine.state.inventory.hosts.get(HostId(host))
+        said = {
+            "host": host, "incarnation": incarnation, "gateway": f"{host}:1",
+            "devices": devices_of(host), "epoch_seen": 0, "installed": installed,
+        }  # fmt: skip
+        if known is not None and known.incarnation != incarnation:
+            if known.state is HostState.UP:
+                assert self.happen(on.HostHello, **said) is None
+            self.happen(on.HostLeft, host=HostId(host))
+        welcome = self.happen(on.HostHello, **said)
         self.installed[host] = {
             i.lease: () if i.state is LeaseState.ENDING else i.shares for i in welcome.installs
         }

@@ -4,7 +4,17 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, Health, HostState, LeaseState, Request, Step, Usage
+from gpu_scheduler.model import (
+    EndReason,
+    Health,
+    Hold,
+    HostState,
+    LeaseState,
+    Request,
+    Sharing,
+    Step,
+    Usage,
+)
 
 
 def state(world, host="h1"):
@@ -90,10 +100,37 @@ def test_a_late_report_brings_it_back(one):
 def test_a_restarted_host_has_lost_its_sessions(one):
     running = run(one)
     reserved = one.attempt("second").granted.lease
+    one.handle(on.HostLeft, host="h1")
     welcome = one.host("h1", *one.hosts["h1"], incarnation="two")
     assert [i.lease for i in welcome.installs] == [reserved.id]  # had no session yet
     assert one.pushes(do.LeasePush, "s1")[0].lease == running.id
     assert one.record().reason == "HOST_RESTARTED"
+
+
+def test_a_watched_host_that_is_watched_anew_has_lost_no_deadline_lease(world, device):
+    """Its holder uses the device on: nobody else may have it."""
+    world.host("h", device("d"), gateway=None)
+    asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
+    world.reserve("a", asked, hold=Hold.DEADLINE, lease_s=60.0)
+    world.handle(on.HostLeft, host="h")
+    welcome = world.host("h", device("d"), gateway=None, incarnation="two")
+    assert [install.lease for install in welcome.installs] == [world.leases[0].id]
+    assert world.reserve("b", asked).outcome is do.Outcome.WAITING
+
+
+def test_a_second_program_does_not_speak_for_a_host_that_is_up(one, code):
+    """It changes nothing; once the first is gone, or was silent for long enough, it may."""
+    lease = run(one)
+    devices = one.hosts.pop("h1")
+    refused = one.host("h1", *devices, incarnation="two")
+    assert (refused.code, "another program speaks" in refused.message) == (code.CONFLICT, True)
+    assert [entry.id for entry in one.leases] == [lease.id]
+    one.advance(one.budget.host_stale_s - 0.1)
+    assert one.host("h1", *devices, incarnation="two").code is code.CONFLICT
+    one.advance(0.1)
+    assert state(one) is HostState.STALE, "a refused hello is no sign of life of the first"
+    assert one.host("h1", *devices, incarnation="two").installs == ()
+    assert one.leases == []
 
 
 def test_a_reconnected_host_gets_its_full_state(one):
