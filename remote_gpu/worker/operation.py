@@ -270,6 +270,8 @@ class Registry:
     def _unknown(self, name: str, kind: str) -> OpFailed:
         if any(known == name for known, _ in self._operations):
             return OpFailed(OpCode.ENOTSUP, f"operation {name!r} has no implementation for {kind}")
+        if why := self.failures.get(name):  # of its module: a library is not installed
+            return OpFailed(OpCode.ENOTSUP, f"operation {name!r} cannot be loaded here: {why}")
         names = ", ".join(self.names(kind))
         return OpFailed(OpCode.ENOENT, f"no operation {name!r}; this device has {names}")
 

@@ -318,6 +318,15 @@ def test_the_registry_says_what_there_is() -> None:
     assert "there are" in load_registry(["nonsense"]).failures["nonsense"]
 
 
+def test_an_operation_whose_library_is_missing_is_not_unknown() -> None:
+    registry = load_registry(["noop"])
+    registry.failures["onnx"] = "No module named 'onnxruntime'"
+    with pytest.raises(OpFailed, match=r"ENOTSUP: .* cannot be loaded here: No module"):
+        registry.find("onnx", "cpu")
+    with pytest.raises(OpFailed, match="ENOENT: no operation 'onx'; this device has noop"):
+        registry.find("onx", "cpu")
+
+
 def test_an_operation_that_cannot_prepare_is_taken_out() -> None:
     class Broken(Bad):
         name = "broken"
