@@ -18,12 +18,9 @@ from click.testing import CliRunner, Result
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli import objects
+from orchgpu.cli import doctor, logs, objects, plain
 from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.doctor import _deployed
 from orchgpu.cli.jobs import with_notes
-from orchgpu.cli.logs import _known_function
-from orchgpu.cli.plain import outputs, plains
 from orchgpu.cli.revisions import COMMANDS
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
@@ -359,18 +356,16 @@ def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
 
 def _plain_functions_are_known_too(cloud: JobCloud) -> None:
     """To `ls`, `put`, `get`, `logs` and `doctor`."""
-    (found,) = [one for one in plains(cloud) if one.name == "simple"]
+    (found,) = [one for one in plain.plains(cloud) if one.name == "simple"]
     assert found.places == ["s3://simple-data/in/"]
-    assert [one.name for one in plains(cloud) if one.name in cloud.served()] == []
-    assert outputs(cloud, found) == [("simple-data", "out")]
+    assert [one.name for one in plain.plains(cloud) if one.name in cloud.served()] == []
+    assert plain.outputs(cloud, found) == [("simple-data", "out")]
     assert objects._outputs(cloud, "simple") == [objects.At(bucket="simple-data", prefix="out/")]
-    put = objects._input(cloud, "simple", (Path("x.a"), Path("y.b")))
-    assert put == objects.At(bucket="simple-data", prefix="in/")
+    assert objects._input(cloud, "simple", (Path("x.a"), Path("y.b"))).prefix == "in/"
     with pytest.raises(AppError, match="would ignore it"):
         objects._input(cloud, "simple", (Path("x.c"),))
-    assert _known_function(cloud, "simple") == "simple"
-    said = "all it was deployed with is there; objects in s3://simple-data/in/ start it"
-    assert _deployed(cloud, "simple") == said
+    assert logs._known_function(cloud, "simple") == "simple"
+    assert doctor._deployed(cloud, "simple").endswith("objects in s3://simple-data/in/ start it")
 
 
 def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
