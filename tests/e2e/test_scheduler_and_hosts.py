@@ -33,8 +33,8 @@ def _deployed(live: Live) -> None:
 def _no_overlap(live: Live) -> None:
     for host in ("gpu-a", "gpu-b"):
         lines = (live.home.state(host) / "leases.jsonl").read_text().splitlines()
-        assert lines, f"{host} lent nothing"
         devices = {s["device"] for line in lines for s in json.loads(line)["shares"]}
+        assert devices, f"{host} lent nothing"
         assert read_overlaps(lines, dict.fromkeys(devices, 2048)) == []
 
 
