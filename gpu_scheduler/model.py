@@ -379,7 +379,8 @@ class DeviceVerdict:
 class Shortage:
     """What an impossible request wants and all known devices together do not have."""
 
-    what: NoFit  #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, …
+    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
+    what: NoFit
     wanted: str
     most: str  #: the most, or the newest, that is known; the kinds or models that are
 

@@ -179,6 +179,16 @@ class World:
             and session in (None, a.session)
         ]
 
+    def granted(self, attempt: str, request: Request, **fields: Any) -> Any:
+        """The lease of a request that is granted at once."""
+        answer = self.reserve(attempt, request, **fields)
+        assert answer.outcome is do.Outcome.GRANTED, answer
+        return answer.granted.lease
+
+    def grants(self) -> list[str]:
+        """The attempts that were told of a grant, in order."""
+        return [push.attempt for push in self.pushes(do.GrantedPush)]
+
     def did(self, kind: type[Any]) -> list[Any]:
         return [a for a in self.actions if isinstance(a, kind)]
 

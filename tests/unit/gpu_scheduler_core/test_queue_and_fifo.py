@@ -16,10 +16,6 @@ from gpu_scheduler.model import (
 )
 
 
-def grants(world):
-    return [push.attempt for push in world.pushes(do.GrantedPush)]
-
-
 def fill(world, whole):
     return world.reserve("filler", whole, session="filler").granted.lease
 
@@ -51,7 +47,7 @@ def test_release_wakes_in_the_same_decision(one, whole):
     one.reserve("b", whole)
     before = len(one.journal)
     one.release(lease)
-    assert grants(one) == ["b"]
+    assert one.grants() == ["b"]
     assert len(one.journal) == before + 1  # the end and the next grant are one entry
     kinds = [type(a).__name__ for a in one.actions if hasattr(a, "host")]
     assert kinds == ["EndOnHost", "InstallOnHost"]  # in this order on the host's channel
@@ -87,12 +83,12 @@ def test_a_grant_nobody_takes_goes_to_the_next(one, whole):
     one.reserve("b", whole, session="s2")
     one.reserve("c", whole, session="s3")
     one.release(lease, "filler")
-    assert grants(one) == ["b"]
+    assert one.grants() == ["b"]
     one.alive.pop("s2")  # falls silent
     one.advance(one.budget.accept_s)
     ended = [p for p in one.pushes(do.LeasePush, "s2") if p.state is LeaseState.ENDED]
     assert [p.reason for p in ended] == [EndReason.NOT_ACCEPTED]
-    assert grants(one) == ["c"]
+    assert one.grants() == ["c"]
     assert queue_of(one) == [("b", None)]
     # it is back at its place as soon as it shows life
     one.ask(on.SessionBeat, "s2")
@@ -106,7 +102,7 @@ def test_who_shows_life_again_gets_what_is_free(one, whole):
     one.advance(one.budget.accept_s)
     assert one.leases == []
     one.ask(on.SessionBeat, "s2")
-    assert grants(one) == ["b"]
+    assert one.grants() == ["b"]
 
 
 def test_a_granted_waiter_keeps_what_it_took(one, whole):
@@ -200,7 +196,7 @@ def test_declared_capacity_counts_as_known(world, device):
     world.handle(on.CapacityDeclared, devices=(device("later", 2000),))
     assert world.reserve("b", request).outcome is do.Outcome.WAITING
     world.host("h", device("later", 2000))
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
 
 
 @pytest.mark.parametrize("spoil", ["silent", "drained", "bad"])
@@ -241,7 +237,7 @@ def test_the_head_is_passed_at_most_bypass_max_times(new_world, device, whole, b
     assert passed == bypass_max
     assert answer.explanation.counts == {"RESERVED_FOR_HEAD": 1}
     world.release(last)
-    assert grants(world) == ["head"]
+    assert world.grants() == ["head"]
 
 
 def test_only_as_many_devices_as_the_head_needs_are_kept(new_world, device, whole):
@@ -324,4 +320,4 @@ def test_what_was_kept_is_free_when_the_head_leaves(new_world, device, whole):
     assert world.reserve("b", Request(memory_mib=500)).outcome is do.Outcome.WAITING
     world.alive["s1"] = None
     world.advance(world.budget.client_gone_s)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]

@@ -9,23 +9,12 @@ from gpu_scheduler.model import DeviceKind, Hold, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import PolicyName, Quota
 
 
-def grants(world):
-    return [push.attempt for push in world.pushes(do.GrantedPush)]
-
-
 def part(tenant="t", memory_mib=100, **fields):
     return Request(tenant=tenant, memory_mib=memory_mib, **fields)
 
 
 def whole(**fields):
     return Request(sharing=Sharing.EXCLUSIVE, **fields)
-
-
-def granted(world, attempt, request, **fields):
-    """A lease that is taken."""
-    answer = world.reserve(attempt, request, **fields)
-    assert answer.outcome is do.Outcome.GRANTED, answer
-    return answer.granted.lease
 
 
 # ---------------------------------------------------------------------- quotas
@@ -38,15 +27,15 @@ def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
     world = new_world(quotas={"a": quota})
     world.host("h", device("d"))
     need = {"memory_mib": 100, "compute_guarantee_pct": 10}
-    first = granted(world, "a1", part("a", **need))
-    granted(world, "a2", part("a", **need))
+    first = world.granted("a1", part("a", **need))
+    world.granted("a2", part("a", **need))
     answer = world.reserve("a3", part("a", **need))
     assert answer.outcome is do.Outcome.WAITING
     assert "tenant a has used up its quota of" in answer.explanation.sentence
-    granted(world, "b1", part("b", **need))
+    world.granted("b1", part("b", **need))
     assert world.machine.state.bypass.count == 0  # whom a rule holds back, nobody passes
     world.release(first)
-    assert grants(world) == ["a3"]
+    assert world.grants() == ["a3"]
 
 
 def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
@@ -58,7 +47,7 @@ def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
 
 
 def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
-    granted(one, "filler", part(memory_mib=900))
+    one.granted("filler", part(memory_mib=900))
     one.reserve("a", part(memory_mib=600))
     one.reserve("b", part(memory_mib=300))
     one.ask(on.SetAsked, name="quota.t.memory_mib", value=500)
@@ -70,19 +59,19 @@ def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
 def test_a_larger_quota_serves_at_once(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
-    granted(world, "a", part())
+    world.granted("a", part())
     world.reserve("b", part())
     world.ask(on.SetAsked, name="quota.t.devices", value=2)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
 
 
 def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("d0"), device("d1", index=1))
-    lease = granted(world, "a", whole(tenant="t", memory_mib=10))
+    lease = world.granted("a", whole(tenant="t", memory_mib=10))
     assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is do.Outcome.WAITING
     world.release(lease)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
 
 
 def test_an_exclusive_device_is_one_that_the_quota_has_room_for(new_world, device):
@@ -90,7 +79,7 @@ def test_an_exclusive_device_is_one_that_the_quota_has_room_for(new_world, devic
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
     asked = whole(tenant="t", kinds=(DeviceKind.CPU, DeviceKind.CUDA))
-    lease = granted(world, "a", asked)
+    lease = world.granted("a", asked)
     assert [share.device for share in lease.shares] == ["d"]
 
 
@@ -98,23 +87,23 @@ def test_a_smaller_device_serves_whom_the_free_one_is_too_large_for(new_world, d
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000))
     world.host("i", device("d"))
-    lease = granted(world, "other", whole(tenant="o", memory_mib=1000))
+    lease = world.granted("other", whole(tenant="o", memory_mib=1000))
     answer = world.reserve("a", whole(tenant="t"))
     assert answer.outcome is do.Outcome.WAITING
     assert "1 larger than allowed" in answer.explanation.sentence
     world.release(lease)
-    assert grants(world) == ["a"]
+    assert world.grants() == ["a"]
 
 
 def test_nothing_is_kept_for_whom_it_is_too_large(new_world, device):
     """A head that was passed too often keeps no device that its quota has no room for."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
-    granted(world, "other", whole(tenant="o", memory_mib=1000))
-    share = granted(world, "part", part("o", memory_mib=1500))
+    world.granted("other", whole(tenant="o", memory_mib=1000))
+    share = world.granted("part", part("o", memory_mib=1500))
     world.reserve("a", whole(tenant="t"))
     world.release(share)
-    granted(world, "b", part("o", memory_mib=1500))
+    world.granted("b", part("o", memory_mib=1500))
 
 
 def test_a_device_that_is_small_enough_is_kept_while_a_too_large_one_is_free(new_world, device):
@@ -122,30 +111,30 @@ def test_a_device_that_is_small_enough_is_kept_while_a_too_large_one_is_free(new
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
     small = part("o", models=("S",))
-    leases = [granted(world, "first", small)]
-    large = granted(world, "large", part("o", models=("L",)))
+    leases = [world.granted("first", small)]
+    large = world.granted("large", part("o", models=("L",)))
     world.reserve("a", whole(tenant="t"))
     world.release(large)  # looked at for "a", and too large
-    leases.append(granted(world, "second", small))
+    leases.append(world.granted("second", small))
     assert world.reserve("third", small).outcome is do.Outcome.WAITING
     for lease in leases:
         world.release(lease)
-    assert grants(world) == ["a"]
+    assert world.grants() == ["a"]
 
 
 def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=1100, model="L"), device("d", index=1, model="S"))
-    held = granted(world, "held", part("t", memory_mib=600, models=("L",)))
-    share = granted(world, "share", part("o", models=("S",)))
+    held = world.granted("held", part("t", memory_mib=600, models=("L",)))
+    share = world.granted("share", part("o", models=("S",)))
     answer = world.reserve("a", whole(tenant="t"))
     assert "used up its quota" in answer.explanation.sentence
     world.reserve("b", whole(tenant="o", models=("S",)))
     assert world.reserve("c", part("o", models=("S",))).outcome is do.Outcome.WAITING
     world.release(share)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
     world.release(held)
-    assert grants(world)[-1] == "a"
+    assert world.grants()[-1] == "a"
 
 
 def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_for(
@@ -153,10 +142,10 @@ def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_fo
 ):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=1100))
-    granted(world, "held", part("t", memory_mib=600))
+    world.granted("held", part("t", memory_mib=600))
     world.reserve("a", whole(tenant="t"))
     world.host("i", device("small", memory_mib=500))
-    assert grants(world) == ["a"]
+    assert world.grants() == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +175,7 @@ def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, out
     """In words of its own, not as if it had been asked."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
-    granted(world, "held", part("t", memory_mib=400, models=("L",)))
+    world.granted("held", part("t", memory_mib=400, models=("L",)))
     world.ask(on.ExplainAsked, request=whole(tenant="t", **fields))
     told = world.answer()
     assert told.outcome == outcome
@@ -197,26 +186,26 @@ def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, out
 def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d0", model="A"), device("d1", model="B", index=1))
-    lease = granted(world, "a", part(models=("A",)))
+    lease = world.granted("a", part(models=("A",)))
     world.reserve("b", part(models=("B",)))
     world.release(lease)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
 
 
 def test_given_back_shares_count_no_more(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
-    lease = granted(world, "a", part())
+    lease = world.granted("a", part())
     world.reserve("b", part())
     world.told("h", lease, "opened")
     world.told("h", lease, "freed")
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
 
 
 def test_a_dry_run_knows_the_quota(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
-    granted(world, "a", part())
+    world.granted("a", part())
     world.ask(on.ExplainAsked, request=part())
     assert world.answer().outcome is do.Outcome.WAITING
     assert "quota" in world.answer().explanation.sentence
@@ -229,7 +218,7 @@ def test_a_dry_run_knows_the_quota(new_world, device):
 def test_a_full_queue_is_busy(new_world, device):
     world = new_world(waiting_max=1)
     world.host("h", device("d"))
-    granted(world, "a", whole())
+    world.granted("a", whole())
     assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
     assert world.reserve("c", whole()).outcome is do.Outcome.BUSY
     assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
@@ -238,23 +227,23 @@ def test_a_full_queue_is_busy(new_world, device):
 def test_no_more_leases_live_than_may(new_world, device):
     world = new_world(leases_max=1)
     world.host("h", device("d0"), device("d1", index=1))
-    lease = granted(world, "a", part())
+    lease = world.granted("a", part())
     answer = world.reserve("b", part())
     assert answer.outcome is do.Outcome.WAITING
     assert "all 1 leases that may live" in answer.explanation.sentence
     world.reserve("c", part())
     world.release(lease)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
     world.renew(world.leases[0])
     world.release(world.leases[0])
-    assert grants(world) == ["c"]  # on whichever device: nothing but the limit kept it
+    assert world.grants() == ["c"]  # on whichever device: nothing but the limit kept it
 
 
 # ---------------------------------------------------------------------- deadlines
 
 
 def test_a_passed_deadline_refuses_for_ever(one):
-    granted(one, "filler", whole())
+    one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0))
     one.alive["s1"] = None
     one.advance(19.0)
@@ -268,7 +257,7 @@ def test_a_passed_deadline_refuses_for_ever(one):
 
 
 def test_a_job_keeps_its_deadline_through_hand_backs(one):
-    granted(one, "filler", whole(), session="s2")
+    one.granted("filler", whole(), session="s2")
     record = one.attempt("job", request=whole(deadline_s=20.0)).record
     one.ask(on.HandBackAsked, holder=JobId("job"), revision=record.revision)
     one.alive["s2"] = None
@@ -281,7 +270,7 @@ def test_a_job_keeps_its_deadline_through_hand_backs(one):
 
 
 def test_a_parked_request_is_refused_at_its_deadline_too(one):
-    granted(one, "filler", whole(), session="s2")
+    one.granted("filler", whole(), session="s2")
     one.attempt("job", request=whole(deadline_s=30.0))
     one.alive["s2"] = None
     one.advance(15.0)  # its session is gone
@@ -293,7 +282,7 @@ def test_a_parked_request_is_refused_at_its_deadline_too(one):
 
 
 def test_the_shorter_of_patience_and_deadline_counts(one):
-    granted(one, "filler", whole())
+    one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
     one.alive["s1"] = None
     one.advance(6.0)
@@ -310,7 +299,7 @@ def fair(new_world, device, **parameters):
 
 
 def fill(world, tenant, count):
-    return [granted(world, f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
+    return [world.granted(f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
 
 
 def test_what_comes_free_goes_to_the_tenant_that_has_least(new_world, device):
@@ -319,9 +308,9 @@ def test_what_comes_free_goes_to_the_tenant_that_has_least(new_world, device):
     world.reserve("a-next", whole(tenant="a"))
     world.reserve("b-next", whole(tenant="b"))
     world.release(a[0])
-    assert grants(world) == ["b-next"]
+    assert world.grants() == ["b-next"]
     world.release(b[0])
-    assert grants(world) == ["a-next"]  # it is the only one that waits
+    assert world.grants() == ["a-next"]  # it is the only one that waits
 
 
 @pytest.mark.parametrize(("weight", "next_"), [(1.0, "b-next"), (9.0, "a-next")])
@@ -332,19 +321,19 @@ def test_a_weight_divides_what_is_held(new_world, device, weight, next_):
     world.reserve("b-next", whole(tenant="b"))
     world.reserve("a-next", whole(tenant="a"))
     world.release(a[0])
-    assert grants(world) == [next_]
+    assert world.grants() == [next_]
 
 
 def test_the_dominant_resource_counts(new_world, device):
     world = new_world(policy=PolicyName.FAIR)
     world.host("h", device("d"))
-    granted(world, "a", part("a", memory_mib=500))
-    granted(world, "b", part("b", memory_mib=1, compute_guarantee_pct=60))
-    filler = granted(world, "c", part("c", memory_mib=499))
+    world.granted("a", part("a", memory_mib=500))
+    world.granted("b", part("b", memory_mib=1, compute_guarantee_pct=60))
+    filler = world.granted("c", part("c", memory_mib=499))
     world.reserve("b-next", part("b", memory_mib=400))
     world.reserve("a-next", part("a", memory_mib=400))
     world.release(filler)
-    assert grants(world) == ["a-next"]  # half of the memory is less than 60 % of the compute
+    assert world.grants() == ["a-next"]  # half of the memory is less than 60 % of the compute
 
 
 def test_past_use_counts_and_is_forgotten_by_half_lives(new_world, device):
@@ -385,7 +374,7 @@ def test_fairness_does_not_starve_whom_it_passes(new_world, device):
     order = []
     for lease in leases:
         world.release(lease)
-        order += grants(world)
+        order += world.grants()
     assert order == ["b-0", "b-1", "b-2", "head"]
 
 
@@ -396,7 +385,7 @@ def backfill(new_world, device, *, bypass_max=0):
     """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
     world = new_world(bypass_max, policy=PolicyName.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
-    granted(world, "long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
     world.reserve("head", whole(count=2))
     return world
 
@@ -425,13 +414,13 @@ def test_under_fifo_nobody_has_what_is_kept(new_world, device):
     world.ask(on.SetAsked, name="policy", value="fifo")
     assert lent(world, "short", 10.0) is do.Outcome.WAITING
     world.ask(on.SetAsked, name="policy", value="backfill")
-    assert grants(world) == ["short"]
+    assert world.grants() == ["short"]
 
 
 def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
     world = new_world(0, policy=PolicyName.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
-    granted(world, "endless", whole())
+    world.granted("endless", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 1.0) is do.Outcome.WAITING
 
@@ -439,12 +428,12 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
 def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
     world = new_world(0, policy=PolicyName.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
-    granted(world, "long", whole(lease_s=100.0), hold=Hold.DEADLINE)
-    other = granted(world, "other", whole())
+    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 30.0) is do.Outcome.WAITING
     world.release(other)
-    assert grants(world) == ["short"]
+    assert world.grants() == ["short"]
 
 
 def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
@@ -459,9 +448,9 @@ def test_only_enough_leases_have_to_end(new_world, device):
     """Of three parts on the kept device the head needs two; the third may go on for ever."""
     world = new_world(0, policy=PolicyName.BACKFILL)
     world.host("h", device("d"))
-    granted(world, "endless", part(memory_mib=200))
+    world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
-        granted(world, attempt, part(memory_mib=400, lease_s=length_s), hold=Hold.DEADLINE)
+        world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=Hold.DEADLINE)
     world.reserve("head", part(memory_mib=800))
     world.alive["s1"] = None
     world.advance(51.0)
@@ -478,7 +467,7 @@ def test_only_enough_leases_have_to_end(new_world, device):
 def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
-    lease = granted(world, "a", whole(tenant="t"))
+    lease = world.granted("a", whole(tenant="t"))
     world.reserve("ghost", whole(tenant="t"), session="doomed")
     world.reserve("ghost2", whole(), session="doomed")
     world.alive["s1"] = None
@@ -487,5 +476,5 @@ def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     assert not any((queue.entries, queue.lines, queue.of_tenant, queue.benched_tenants()))
     world.release(lease)
     assert world.leases == []
-    assert grants(world) == []
+    assert world.grants() == []
     assert world.machine.state.inventory.devices["d"].kept_for is None

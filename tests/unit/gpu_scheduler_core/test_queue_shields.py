@@ -15,19 +15,9 @@ def whole(**fields):
     return Request(sharing=Sharing.EXCLUSIVE, **fields)
 
 
-def granted(world, attempt, request, **fields):
-    answer = world.reserve(attempt, request, **fields)
-    assert answer.outcome is do.Outcome.GRANTED, answer
-    return answer.granted.lease
-
-
-def grants(world):
-    return [push.attempt for push in world.pushes(do.GrantedPush)]
-
-
 def passed(world, request, rounds=4):
     """Shares that overlap for ever; True when one of them had to wait."""
-    lease = granted(world, "pass0", request)
+    lease = world.granted("pass0", request)
     for n in range(1, rounds):
         answer = world.reserve(f"pass{n}", request)
         if answer.outcome is not do.Outcome.GRANTED:
@@ -40,32 +30,32 @@ def passed(world, request, rounds=4):
 def test_more_room_in_a_quota_serves_who_found_only_larger_devices(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("large", memory_mib=1200), device("d", index=1))
-    own = granted(world, "own", part(500, "t", models=("M",)))
-    other = granted(world, "other", part(100))
+    own = world.granted("own", part(500, "t", models=("M",)))
+    other = world.granted("other", part(100))
     assert {s.device for lease in (own, other) for s in lease.shares} == {"d"}
     answer = world.reserve("a", whole(tenant="t"))
     assert answer.outcome is do.Outcome.WAITING
     world.release(own)
-    assert grants(world) == ["a"]
+    assert world.grants() == ["a"]
 
 
 def test_the_head_stays_the_head_while_only_larger_devices_are_free(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
-    big = granted(world, "big", whole(tenant="o", memory_mib=2000))
-    granted(world, "first", part(100))
+    big = world.granted("big", whole(tenant="o", memory_mib=2000))
+    world.granted("first", part(100))
     world.reserve("a", whole(tenant="t"))
     world.reserve("b", whole(tenant="o", memory_mib=2000))
     world.release(big)
-    assert grants(world) == ["b"]
+    assert world.grants() == ["b"]
     assert passed(world, part(100, memory_max_mib=1000))
 
 
 def test_who_waits_for_its_own_quota_shields_nobody(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
     world.host("h", device("large", memory_mib=1200), device("d", index=1, kind=DeviceKind.CPU))
-    granted(world, "own", part(500, "t", kinds=(DeviceKind.CPU,)))
-    granted(world, "first", part(100, kinds=(DeviceKind.CUDA,)))
+    world.granted("own", part(500, "t", kinds=(DeviceKind.CPU,)))
+    world.granted("first", part(100, kinds=(DeviceKind.CUDA,)))
     world.reserve("a", whole(tenant="t", kinds=(DeviceKind.CUDA,)))
     world.reserve("b", whole(tenant="o", kinds=(DeviceKind.CUDA,)))
     assert passed(world, part(100, kinds=(DeviceKind.CUDA,)))
@@ -75,7 +65,7 @@ def test_who_waits_for_a_drained_device_shields_nobody(new_world, device):
     world = new_world(bypass_max=1)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
-    granted(world, "first", part(100))
+    world.granted("first", part(100))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
     world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
     assert passed(world, part(100))
@@ -86,8 +76,8 @@ def test_a_gang_for_one_host_that_has_too_few_up_shields_nobody_until_it_has(new
     world.host("h", device("d"), device("e", index=1))
     world.host("i", device("f"))
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
-    granted(world, "hold", whole(tenant="o"))
-    granted(world, "first", part(100))
+    world.granted("hold", whole(tenant="o"))
+    world.granted("first", part(100))
     world.reserve("gang", whole(count=2, placement=Placement.SAME_HOST))
     world.reserve("b", whole())
     assert passed(world, part(100))
@@ -102,23 +92,23 @@ def test_a_gang_within_its_quota_is_kept_the_host_whose_devices_are_small_enough
     world = new_world(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
     world.host("h", device("large", 2000), device("larger", 3000, index=1))
     world.host("i", device("d"), device("e", index=1))
-    share = granted(world, "share", part(100))
+    share = world.granted("share", part(100))
     world.reserve("gang", whole(tenant="t", count=2, placement=Placement.SAME_HOST))
     assert set(world.machine.state.bypass.kept) == {"d", "e"}
     assert world.reserve("pass", part(100, memory_max_mib=1000)).outcome is do.Outcome.WAITING
     world.release(share)
-    assert grants(world) == ["gang"]
+    assert world.grants() == ["gang"]
 
 
 def test_who_lost_its_devices_while_they_were_kept_shields_nobody(new_world, device):
     world = new_world(bypass_max=0)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
-    share = granted(world, "first", part(100, kinds=(DeviceKind.CPU,)))
-    granted(world, "second", part(100, kinds=(DeviceKind.CUDA,)))
+    share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))
+    world.granted("second", part(100, kinds=(DeviceKind.CUDA,)))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
     world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
     assert world.reserve("pass", part(100)).outcome is do.Outcome.WAITING
     world.release(share)
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
-    assert grants(world) == ["a"]
+    assert world.grants() == ["a"]
