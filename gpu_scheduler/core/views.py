@@ -11,6 +11,7 @@ from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.capacity import impossible
 from gpu_scheduler.core.changes import Waiting
 from gpu_scheduler.core.dispatch import explained, held_back, judge
 from gpu_scheduler.core.expected import expected
@@ -203,7 +204,9 @@ def _granted(turn: Turn, entry: LeaseEntry) -> do.ExplainAnswer:
 def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
     """With every device's own answer, and when capacity is expected."""
     rule, inventory = held_back(turn, waiting), turn.state.inventory
-    request = allowed(turn.state, waiting.request)
+    request = waiting.request
+    if not impossible(request, inventory):  # else no quota is what stands in its way
+        request = allowed(turn.state, request)
     told = in_full(explained(turn, waiting.request, waiting), request, inventory, waiting.attempt)
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return told

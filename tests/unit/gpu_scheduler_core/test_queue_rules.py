@@ -148,6 +148,14 @@ def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_fo
     assert world.grants() == ["a"]
 
 
+def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_world, device):
+    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
+    world.ask(on.ExplainAsked, request=whole(tenant="t", count=3))
+    told = world.answer().explanation
+    assert told.devices_fitting == sum(one.reason is None for one in told.devices) == 2
+
+
 @pytest.mark.parametrize(
     ("count", "said"),
     [(1, "larger than tenant t may hold: 1200 MiB"),
