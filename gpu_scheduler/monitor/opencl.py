@@ -26,15 +26,16 @@ def look(host: str, *, cards: bool = False) -> Seen | str:
     """All devices of all platforms, or all cards; a str when there is no OpenCL here."""
     try:
         import pyopencl  # optional, and loads every driver there is
+
+        from gpu_scheduler.monitor.opencl_drivers import platforms
     except ImportError:
-        return "pyopencl is not installed; see `pip install pyopencl pocl-binary-distribution`"
+        return "pyopencl is not installed; see `pip install orchgpu[opencl]`"
     try:
-        platforms = pyopencl.get_platforms()
         found = [
             (platform.name, number, device)
-            for platform in platforms
+            for platform, devices in platforms()
             if platform.name != _NVIDIA
-            for number, device in enumerate(platform.get_devices())
+            for number, device in enumerate(devices)
             if not (cards and device.type & pyopencl.device_type.CPU)
         ]
     except pyopencl.Error as error:

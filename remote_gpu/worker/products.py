@@ -7,11 +7,9 @@ devices whose vendor's library is not installed.
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy as np
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, Program
+from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.quota import Quota
 
@@ -28,7 +27,6 @@ Sizes: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 #: Memory above this is given back after its product, below it is kept for the next of its size, or
 #: until anything else of the lease needs it.
 _KEPT_BYTES = 64 << 20
-_VENDORS = Path("/etc/OpenCL/vendors")
 
 _SOURCE = """
 __kernel void naive(__global const float *a, __global const float *b, __global float *c,
@@ -235,8 +233,6 @@ def product_of(context: Context, kernel: Kernel) -> Product:
 
 
 def require_opencl() -> None:
-    """Raises OpFailed(ENOTSUP) where no driver is installed; loads none."""
-    if importlib.util.find_spec("pyopencl") is None:
-        raise OpFailed(OpCode.ENOTSUP, "the opencl extra is not installed")
-    if not any(_VENDORS.glob("*.icd")):
-        raise OpFailed(OpCode.ENOTSUP, f"no OpenCL driver in {_VENDORS}")
+    """Raises OpFailed(ENOTSUP) where no OpenCL driver for the CPU answers; loads none."""
+    if "cpu" not in answering():
+        raise OpFailed(OpCode.ENOTSUP, "no OpenCL driver for this machine's CPU answers")

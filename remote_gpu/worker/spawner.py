@@ -18,7 +18,8 @@ from pathlib import Path
 
 from remote_gpu.client.tls import server_context
 from remote_gpu.worker import control
-from remote_gpu.worker.backends.choice import KINDS, kinds_with_kernels
+from remote_gpu.worker.backends.choice import KINDS
+from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.operation import Context, Registry, load_registry
 from remote_gpu.worker.process import Lanes, run_worker
 from remote_gpu.worker.programs import Program
@@ -68,10 +69,16 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
 
 
 def _offered(registry: Registry) -> dict[str, tuple[str, ...]]:
-    """By kind of device: operations, and `graph` where kernels run."""
+    """By kind of device: operations, and `graph` where kernels run.
+
+    A device of OpenCL without an answering driver does nothing; a CPU and a card still compute by
+    what is not a kernel.
+    """
     offered = {kind: registry.names(kind) for kind in KINDS}
-    for kind in kinds_with_kernels():
+    for kind in sorted(answering()):
         offered[kind] = tuple(sorted((*offered[kind], "graph")))
+    if "opencl" not in answering():
+        del offered["opencl"]
     return {kind: names for kind, names in offered.items() if names}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pyopencl as cl
 
 from gpu_scheduler.monitor.names import opencl_name
+from gpu_scheduler.monitor.opencl_drivers import platforms
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program
@@ -172,16 +173,15 @@ def open_opencl(kind: str, name: str = "", cache: Path | None = None) -> OpenclB
 
 
 def _devices(kind: str, name: str) -> Iterator[cl.Device]:
-    with contextlib.suppress(cl.LogicError):  # PLATFORM_NOT_FOUND_KHR: no driver at all
-        for platform in cl.get_platforms():
-            for number, device in enumerate(platform.get_devices()):
-                is_cpu = bool(device.type & cl.device_type.CPU)
-                if kind == "cpu" or not name:
-                    wanted = is_cpu == (kind == "cpu")
-                else:
-                    wanted = name.endswith(f"/{opencl_name(platform.name, number)}")
-                if wanted:
-                    yield device
+    for platform, devices in platforms():
+        for number, device in enumerate(devices):
+            is_cpu = bool(device.type & cl.device_type.CPU)
+            if kind == "cpu" or not name:
+                wanted = is_cpu == (kind == "cpu")
+            else:
+                wanted = name.endswith(f"/{opencl_name(platform.name, number)}")
+            if wanted:
+                yield device
 
 
 def _said(log: str) -> str:

@@ -15,7 +15,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
-from remote_gpu.worker.backends.choice import kinds_with_kernels
+from remote_gpu.worker.backends.drivers import answering
 
 from .conftest import Gpud, until
 
@@ -23,7 +23,7 @@ SCALE = "__kernel void scale(__global float *x, float k) { x[get_global_id(0)] *
 ENDLESS = "__kernel void endless(__global volatile int *x) { while (x[0] == 0) { } }"
 
 pytestmark = pytest.mark.skipif(
-    "cpu" not in kinds_with_kernels(), reason="no OpenCL driver for CPUs, or no pyopencl"
+    "cpu" not in answering(), reason="no OpenCL driver for CPUs, or no pyopencl"
 )
 
 

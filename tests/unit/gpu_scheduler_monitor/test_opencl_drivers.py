@@ -1,0 +1,50 @@
+"""Which OpenCL driver is used where there are several, and under which name of the CPU."""
+
+from __future__ import annotations
+
+
+import pytest
+
+pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
+
+from gpu_scheduler.monitor.opencl_drivers import Driver, llvm_cpu, newest, platforms
+
+POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"
+
+
+@pytest.mark.parametrize(
+    ("drivers", "used"),
+    [
+        ([], ()),
+        ([Driver(POCL, (3, 1)), Driver(POCL, (3,))], (0,)),
+        ([Driver(POCL, (3,)), Driver(POCL, (3, 1))], (1,)),
+        ([Driver(POCL, (3,)), Driver(POCL, (3,))], (0,)),
+        ([Driver(INTEL, (2026,)), Driver(POCL, (3,)), Driver(POCL, (6, 0))], (0, 2)),
+        ([Driver(POCL, ()), Driver(POCL, (1, 8))], (1,)),
+    ],
+)
+def test_of_one_name_the_newest_driver_is_used(drivers, used) -> None:
+    assert newest(drivers) == used
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ("avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi1 bmi2 f16c movbe", "skylake-avx512"),
+        ("avx512f avx2 fma bmi1 bmi2 f16c movbe avx sse4_2 popcnt", "haswell"),
+        ("avx sse4_2 popcnt sse2", "sandybridge"),
+        ("sse2", "x86-64"),
+        ("", "x86-64"),
+    ],
+)  # fmt: skip
+def test_a_cpu_is_named_by_what_it_can_do(flags, name) -> None:
+    assert llvm_cpu(flags.split()) == name.encode()
+
+
+def test_no_device_has_a_name_twice() -> None:
+    names = [
+        (platform.name, number)
+        for platform, devices in platforms()
+        for number in range(len(devices))
+    ]
+    assert len(names) == len(set(names))
