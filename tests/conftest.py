@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,3 +74,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = leaks.no_task_left(item.obj)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped and why: a line for each reason, not for each test."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    if not skipped:
+        return
+    reasons = Counter(_reason(report.longrepr) for report in skipped)
+    terminalreporter.section("skipped, and why")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count:5}  {reason}")
+
+
+def _reason(skip: object) -> str:
+    """Of a report's (file, line, "Skipped: …")."""
+    text = skip[2] if isinstance(skip, tuple) else str(skip)
+    return text.removeprefix("Skipped: ").split("\n", 1)[0]

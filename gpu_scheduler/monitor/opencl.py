@@ -31,9 +31,12 @@ def look(host: str, *, cards: bool = False) -> Seen | str:
     except ImportError:
         return "pyopencl is not installed; see `pip install orchgpu[opencl]`"
     try:
+        answering = platforms()
+        if not answering:
+            return "no OpenCL driver answers; on Linux x86-64 `orchgpu[opencl]` brings one for CPUs"
         found = [
             (platform.name, number, device)
-            for platform, devices in platforms()
+            for platform, devices in answering
             if platform.name != _NVIDIA
             for number, device in enumerate(devices)
             if not (cards and device.type & pyopencl.device_type.CPU)

@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
 from remote_gpu.worker.backends.base import Backend
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.programs import Program
 from remote_gpu.worker.quota import Quota
@@ -169,6 +170,11 @@ class Operation(Protocol):
     def limits(self) -> Limits: ...
 
     @property
+    def by_kernels(self) -> bool:
+        """It computes by kernels: offered only where the device's driver answers."""
+        ...
+
+    @property
     def own_turns(self) -> bool:
         """It waits for others before it computes, and takes `context.turn()` itself."""
         ...
@@ -195,6 +201,7 @@ class CpuOperation:
 
     version = 1
     kinds: tuple[str, ...] = ("cpu",)
+    by_kernels = False
     own_turns = False
 
     def prepare(self, context: Context) -> None:
@@ -220,13 +227,16 @@ class Registry:
         Raises OpFailed: ENOENT for an unknown name, ENOTSUP for a kind or implementation without
         it.
         """
-        found = self._operations.get((name, kind))
-        if found is None:
-            raise self._unknown(name, kind)
         if wanted is None:
-            return found[0]
+            first = next(self._answering(name, kind), None)
+            if first is None:
+                raise self._unknown(name, kind)
+            return first
         if type(wanted) is str and (known := self._found.get((name, kind, wanted))) is not None:
             return known
+        found = self.all(name, kind)
+        if not found:
+            raise self._unknown(name, kind)
         for operation in found:
             if first_word(operation) == wanted:
                 self._found[name, kind, wanted] = operation
@@ -238,11 +248,18 @@ class Registry:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """What a device of `kind` can do, sorted."""
-        return tuple(sorted(name for name, k in self._operations if k == kind))
+        named = sorted(name for name, k in self._operations if k == kind)
+        return tuple(name for name in named if any(self._answering(name, kind)))
 
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
-        return tuple(self._operations.get((name, kind), ()))
+        return tuple(self._answering(name, kind))
+
+    def _answering(self, name: str, kind: str) -> Iterator[Operation]:
+        """Those whose drivers answer; drivers are asked when the first of them is looked at."""
+        for operation in self._operations.get((name, kind), ()):
+            if not operation.by_kernels or kind in answering():
+                yield operation
 
     def described(self, kind: str) -> list[dict[str, Any]]:
         """Every implementation for `kind`, by name, best first: what a caller has to know."""
@@ -252,7 +269,7 @@ class Registry:
         """Warm every operation of the context's kind; one that fails is taken out, with why."""
         self._found.clear()
         for key in [key for key in self._operations if key[1] == context.kind]:
-            kept = [one for one in self._operations[key] if self._prepared(one, context)]
+            kept = [one for one in self._answering(*key) if self._prepared(one, context)]
             if kept:
                 self._operations[key] = kept
             else:

@@ -14,10 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, Program
-from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.quota import Quota
 
@@ -230,9 +228,3 @@ def product_of(context: Context, kernel: Kernel) -> Product:
     """Built once in a worker and kept. Starts threads: never before a fork."""
     key = f"{kernel.name} on {context.kind}"
     return context.warm.get(key, lambda: Product(context.open_backend(), kernel))
-
-
-def require_opencl() -> None:
-    """Raises OpFailed(ENOTSUP) where no OpenCL driver for the CPU answers; loads none."""
-    if "cpu" not in answering():
-        raise OpFailed(OpCode.ENOTSUP, "no OpenCL driver for this machine's CPU answers")

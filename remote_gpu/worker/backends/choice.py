@@ -9,7 +9,7 @@ from typing import cast
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.cache import trim
-from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.backends.drivers import answering, missing_on_cpu
 
 #: Kind of device → the extra of this package that its kernels need.
 _EXTRAS = {"cpu": "opencl", "opencl": "opencl", "cuda": "cuda"}
@@ -25,7 +25,7 @@ def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Back
     if kind not in _EXTRAS:
         raise OpFailed(OpCode.ENOTSUP, f"there are no kernels for devices of kind {kind}")
     if kind == "cpu" and "cpu" not in answering():  # a driver that fails may end this process
-        return HostBackend("no OpenCL driver for this machine's CPU answers")
+        return HostBackend(missing_on_cpu())
     if cache is not None:
         trim(cache)
     try:

@@ -11,6 +11,8 @@ import functools
 import importlib
 import importlib.util
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,11 +46,17 @@ def answering() -> frozenset[str]:
     return frozenset(line.removeprefix(_PRINTED) for line in lines if line.startswith(_PRINTED))
 
 
-def _output_of(command: list[str], environment: dict[str, str]) -> str:
+def missing_on_cpu() -> str:
+    """Why kernels do not run on this machine's CPU, for people."""
+    linker = "" if shutil.which("ld") else "; PoCL links kernels with `ld` (Debian: binutils)"
+    return f"no OpenCL driver for this machine's CPU answers{linker}"
+
+
+def _output_of(command: list[str], environment: dict[str, str], limit_s: float = _ANSWER_S) -> str:
     """Up to its end, whatever the end was: what a driver answered before another failed counts."""
     try:
         ran = subprocess.run(
-            command, check=False, timeout=_ANSWER_S, env=environment,
+            command, check=False, timeout=limit_s, env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as hung:
@@ -58,6 +66,7 @@ def _output_of(command: list[str], environment: dict[str, str]) -> str:
 
 def main() -> None:
     """`python -m remote_gpu.worker.backends.drivers`: try each kind, print those that answer."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the spawner ignores it; a linker is waited for
     on_cpu = _opencl_answers("cpu")
     if on_cpu:
         _print("cpu")

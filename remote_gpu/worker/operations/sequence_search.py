@@ -17,7 +17,6 @@ from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, 
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
 from remote_gpu.worker.arguments import Port, Signature, Text, Whole
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.products import require_opencl
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
@@ -112,10 +111,10 @@ class KernelSearch(SequenceSearch):
 
     implementation = "opencl-smith-waterman"
     kinds = ("cpu", "opencl")
+    by_kernels = True
 
     def prepare(self, context: Context) -> None:
         """Index and pack the host's FASTA files; what goes to the device follows with a lease."""
-        require_opencl()
         super().prepare(context)
         for database in _shelf(context).databases():
             _packed(context, database)

@@ -10,7 +10,7 @@ import numpy as np
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Port, Signature, Whole
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.products import BLOCKED, NAIVE, TILED, Kernel, product_of, require_opencl
+from remote_gpu.worker.products import BLOCKED, NAIVE, TILED, Kernel, product_of
 
 _SIDE_MAX = 32768
 _LIMITS = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
@@ -56,17 +56,13 @@ class KernelSgemm(CpuOperation):
 
     name = "sgemm"
     kinds = ("cpu", "opencl")
+    by_kernels = True
     limits = _LIMITS
     signature = _SIGNATURE
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.implementation = kernel.name
-
-    def prepare(self, context: Context) -> None:
-        """Only looks whether there is a driver: using one starts threads."""
-        del context
-        require_opencl()
 
     def run(
         self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]

@@ -190,6 +190,7 @@ def heard(act, device) -> str:
     return re.sub(r"\d{7} bytes of JSON", "", told)
 
 
+@pytest.mark.drivers
 def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud, nothing_left) -> None:
     with (
         shared_gpud.open(shared_gpud.install()) as session,

@@ -15,16 +15,14 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
-from remote_gpu.worker.backends.drivers import answering
+from tests.drivers import needs_cpu_driver
 
 from .conftest import Gpud, until
 
 SCALE = "__kernel void scale(__global float *x, float k) { x[get_global_id(0)] *= k; }"
 ENDLESS = "__kernel void endless(__global volatile int *x) { while (x[0] == 0) { } }"
 
-pytestmark = pytest.mark.skipif(
-    "cpu" not in answering(), reason="no OpenCL driver for CPUs, or no pyopencl"
-)
+pytestmark = needs_cpu_driver
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""OpenCL devices as the driver of this machine tells them; skipped where there is none."""
+"""OpenCL devices as the drivers of this machine report them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from corekit.errors import AppError
 from gpu_scheduler.model import Device, DeviceKind, Health
 from gpu_scheduler.monitor.child import ChildProbe
 from gpu_scheduler.versions import is_version
+from remote_gpu.worker.backends.drivers import answering
+from tests.drivers import needs_cpu_driver
 
 
+async def look() -> tuple[Device, ...]:
+    probe = ChildProbe("gpu_scheduler.monitor.opencl", "OpenCL", "here", 60.0)
+    try:
+        return await probe.devices()
+    finally:
+        await probe.close()
+
+
+@pytest.mark.drivers
+@pytest.mark.skipif("cpu" in answering(), reason="a driver answers: there is nothing to refuse")
+def test_a_machine_without_drivers_says_so() -> None:
+    with pytest.raises(AppError, match="no OpenCL driver answers"):
+        asyncio.run(look())
+
+
+@needs_cpu_driver
 def test_devices_of_this_machine() -> None:
-    async def look() -> tuple[Device, ...]:
-        probe = ChildProbe("gpu_scheduler.monitor.opencl", "OpenCL", "here", 60.0)
-        try:
-            return await probe.devices()
-        except AppError as error:
-            pytest.skip(error.message)
-        finally:
-            await probe.close()
-
     devices = asyncio.run(look())
     assert len({device.id for device in devices}) == len(devices)
     for index, device in enumerate(devices):

@@ -14,9 +14,9 @@ import pytest
 from fdl.lint import lint
 from fdl.notes import FileFacts
 from fdl.parse import parse
-from remote_gpu.client import Local, OpFailed
-from remote_gpu.wire.errors import OpCode
+from remote_gpu.client import Local
 from remote_gpu.worker.alignment.fasta import parse_fasta
+from tests.drivers import needs_cpu_driver
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted(path.parent for path in (ROOT / "fdl/examples").glob("*/fdl.yaml"))
@@ -88,17 +88,13 @@ def test_every_protein_is_listed_with_its_accession() -> None:
     assert len(listed) <= 200
 
 
+@needs_cpu_driver
 def test_edges_are_found_where_shades_change() -> None:
     example = runpy.run_path(str(ROOT / "fdl/examples/edge-detection/edges.py"))
     image = bytes(200 if x >= 10 else 50 for _ in range(12) for x in range(20))
     assert example["read_pgm"](b"P5\n# drawn\n20 12\n255\n" + image) == (20, 12, image)
     with Local() as device:
-        try:
-            found = device.run(example["edge_graph"](20, 12), image=image)
-        except OpFailed as missing:
-            if missing.code is not OpCode.ENOTSUP:
-                raise
-            pytest.skip(missing.message)
+        found = device.run(example["edge_graph"](20, 12), image=image)
     rows = {bytes(found["edges"][20 * y : 20 * y + 20]) for y in range(12)}
     (row,) = rows
     assert [x for x in range(20) if row[x]] == [8, 9, 10, 11]

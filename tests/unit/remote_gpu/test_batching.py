@@ -164,7 +164,7 @@ class OneTurn:
 
 
 class TakesTurns(CpuOperation):
-    name, implementation, own_turns = "takes_turns", "none", True
+    name, implementation, own_turns, by_kernels = "takes_turns", "none", True, False
     limits, signature = Limits(), Signature()
 
     def run(self, context, args, inputs):

@@ -76,7 +76,7 @@ class Bad:
 
     name, version, kinds, implementation = "bad", 1, ("cpu",), "none"
     limits = InputLimits(inputs_max=1, input_bytes_max=10)
-    signature, own_turns = Signature(), False
+    signature, own_turns, by_kernels = Signature(), False, False
 
     def prepare(self, context) -> None: ...
 

@@ -9,16 +9,13 @@ from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.operations import sgemm
-from remote_gpu.worker.products import require_opencl, source
+from remote_gpu.worker.products import source
 from remote_gpu.worker.quota import Quota
+from tests.drivers import needs_cpu_driver
 
 
 @pytest.fixture(scope="module")
 def context() -> Context:
-    try:
-        require_opencl()
-    except OpFailed as error:
-        pytest.skip(error.message)
     return Context(quota=Quota(1 << 20))
 
 
@@ -37,12 +34,14 @@ def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
     np.testing.assert_allclose(outputs[0], a @ b, rtol=1e-4, atol=1e-4)
 
 
+@needs_cpu_driver
 @pytest.mark.parametrize("name", ["opencl-naive", "opencl-tiled", "opencl-blocked"])
 def test_any_shape_is_right(context, name) -> None:
     for m, n, k in ((64, 32, 16), (1, 1, 1), (70, 9, 21), (17, 33, 5), (17, 33, 5)):
         multiply(context, name, m, n, k)
 
 
+@needs_cpu_driver
 def test_memory_is_asked_of_the_quota(context) -> None:
     with pytest.raises(OpFailed, match="ENOMEM"):
         multiply(context, "opencl-naive", 512, 512, 1)

@@ -1,0 +1,59 @@
+"""What a machine's drivers answer decides what is offered; each test runs with all hidden, too."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from remote_gpu.client import Graph, Local, OpFailed
+from remote_gpu.worker.backends import drivers
+from remote_gpu.worker.backends.choice import open_backend
+from tests.drivers import BROUGHT, HIDDEN
+
+pytestmark = pytest.mark.drivers
+
+DOUBLE = "__kernel void twice(__global int *x) { x[get_global_id(0)] *= 2; }"
+
+
+@pytest.mark.skipif(not BROUGHT, reason="no wheel brings an OpenCL driver for this platform")
+def test_the_projects_own_driver_answers_unless_it_is_hidden() -> None:
+    assert ({"cpu", "opencl"} <= drivers.answering()) == (not HIDDEN)
+    assert ("cpu" not in drivers.answering()) == HIDDEN
+
+
+def test_implementations_by_kernels_are_offered_only_where_a_driver_answers() -> None:
+    with Local() as device:
+        offered = {
+            one["implementation"].split()[0]
+            for one in device.op("operations.describe").values["operations"]
+            if one["name"] == "sgemm"
+        }
+    kernels = {"opencl-blocked", "opencl-tiled", "opencl-naive"}
+    assert offered == {"numpy"} | (kernels if "cpu" in drivers.answering() else set())
+
+
+def test_kernels_run_or_the_answer_says_what_is_missing() -> None:
+    graph = Graph(DOUBLE)
+    graph.launch("twice", (2,), (1,), graph.inout("x", 8))
+    numbers = (3).to_bytes(4, "little") + (4).to_bytes(4, "little")
+    with Local() as device:
+        if "cpu" in drivers.answering():
+            found = device.run(graph, x=numbers)
+            assert [found["x"][0], found["x"][4]] == [6, 8]
+            return
+        with pytest.raises(OpFailed, match="no OpenCL driver for this machine's CPU answers"):
+            device.run(graph, x=numbers)
+    assert open_backend("cpu").implementation == "host"
+
+
+def test_what_answered_before_a_driver_ended_the_child_counts() -> None:
+    program = f"import os; print({drivers._PRINTED + 'cpu'!r}, flush=True); os.abort()"
+    output = drivers._output_of([sys.executable, "-c", program], {})
+    assert output == f"{drivers._PRINTED}cpu\n"
+
+
+def test_a_driver_that_hangs_is_not_waited_for_longer_than_its_limit() -> None:
+    program = f"import signal; print({drivers._PRINTED + 'cpu'!r}, flush=True); signal.pause()"
+    output = drivers._output_of([sys.executable, "-c", program], {}, limit_s=1.0)
+    assert output in {f"{drivers._PRINTED}cpu\n", ""}  # "": it had not even started
