@@ -25,7 +25,7 @@ RETENTION_S = 14 * 86400.0
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
 MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
 #: Those of them whose client knows one server only: all devices of a job must be on one host.
-ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "vaccel")
+ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "pocl", "vaccel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

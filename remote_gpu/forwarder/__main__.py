@@ -2,17 +2,24 @@
 
 For functions that our runner does not run (`completion: object`): their script unpacks the envelope
 and puts this in front of its program, which may be an unmodified client of another middleware. The
-session lasts as long as the program; the exit status is the program's, 128 + n for signal n.
+session lasts as long as the program, and the program no longer than the session: when the lease
+ends, its process group gets SIGTERM, then SIGKILL. The exit status is the program's, 128 + n for
+signal n; 8 when the lease could not be claimed, or ended before the program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from remote_gpu.client import Refused, Session
 from remote_gpu.forwarder import client_variables
@@ -23,6 +30,8 @@ _CAP_S = 900.0
 _USAGE_STATUS = 2
 #: As `corekit.errors` has it: the other side does not answer.
 _REFUSED_STATUS = 8
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE_S = 5.0  #: from SIGTERM to SIGKILL
 
 
 def main(arguments: list[str]) -> int:
@@ -31,13 +40,14 @@ def main(arguments: list[str]) -> int:
         return _told("usage: python3 -m remote_gpu.forwarder ENV_JSON COMMAND…", _USAGE_STATUS)
     try:
         given = json.loads(Path(arguments[0]).read_bytes())
-        session = Session.open(given["connection"], _CAP_S)
+        lost, noticed = os.pipe()  # for the life of this process
+        session = Session.open(given["connection"], _CAP_S, on_lost=lambda _why: os.close(noticed))
     except (OSError, ValueError, KeyError, TypeError) as error:
         return _told(f"{arguments[0]} is no env.json of an envelope: {error!r}", _USAGE_STATUS)
     except Refused as refused:
         return _told(f"the lease could not be claimed: {refused}", _REFUSED_STATUS)
     try:
-        return _run(session, given, arguments[1:])
+        return _run(session, given, arguments[1:], lost)
     except WireError as error:
         return _told(str(error), _USAGE_STATUS)
     except OSError as error:
@@ -46,7 +56,7 @@ def main(arguments: list[str]) -> int:
         session.close()
 
 
-def _run(session: Session, given: dict[str, object], command: list[str]) -> int:
+def _run(session: Session, given: dict[str, object], command: list[str], lost: int) -> int:
     variables = given.get("variables")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -58,8 +68,58 @@ def _run(session: Session, given: dict[str, object], command: list[str]) -> int:
         ) as of_client,
     ):
         environment = {**os.environ, **session.environment(), **of_client}
-        status = subprocess.run(command, env=environment, check=False).returncode
-    return status if status >= 0 else 128 - status
+        with (
+            _signals_to_group() as group,
+            subprocess.Popen(command, env=environment, process_group=0) as program,
+        ):
+            group.append(program.pid)
+            ended_first = _run_to_end(program.pid, lost)
+    if not ended_first:
+        return _told(f"the lease ended, and the program with it: {session.lost}", _REFUSED_STATUS)
+    return program.returncode if program.returncode >= 0 else 128 - program.returncode
+
+
+def _run_to_end(pid: int, lost: int) -> bool:
+    """Wait for the program's end or the lease's, then end all of its group; True for the first.
+
+    The program is not reaped: its number names the group until all of it is ended.
+    """
+    pidfd = os.pidfd_open(pid)
+    try:
+        ended_first = pidfd in select.select([pidfd, lost], [], [])[0]
+        _signal_group(pid, signal.SIGTERM)
+        select.select([pidfd], [], [], _GRACE_S)
+        _signal_group(pid, signal.SIGKILL)
+    finally:
+        os.close(pidfd)
+    return ended_first
+
+
+def _signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+@contextlib.contextmanager
+def _signals_to_group() -> Iterator[list[int]]:
+    """Signals that end a command reach the program's group, which a terminal's Ctrl-C does not.
+
+    The list takes the group's number once there is one; before that a signal ends this process.
+    """
+    group: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        del frame
+        if not group:
+            raise SystemExit(128 + number)
+        _signal_group(group[0], number)
+
+    before = {number: signal.signal(number, handler) for number in _ENDING}
+    try:
+        yield group
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _told(text: str, status: int) -> int:

@@ -20,9 +20,14 @@ from remote_gpu.client.handshake import Carrier, open_connection, tune
 from remote_gpu.client.relay import Relay
 from remote_gpu.client.timing import DOOR_S
 from remote_gpu.wire.connection import Access, HostAccess
-from remote_gpu.wire.errors import Refused, WireError
+from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.proof import Role
-from remote_gpu.wire.variables import PORTS, filled_variables, gvirtus_properties
+from remote_gpu.wire.variables import (
+    PORTS,
+    client_address,
+    filled_variables,
+    gvirtus_properties,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,10 @@ CONNECTIONS_MAX = 64  #: at once; the host refuses more than so many
 _BACKLOG = 64
 _RANGE_TRIES = 50  #: ranges of consecutive ports that may turn out to be in use
 _END_S = 10.0  #: threads whose sockets are shut down end at once
+#: No later connection fares better: clients that connect again without a pause must see that
+#: nobody listens, or they never stop.
+_FINAL = frozenset({Refusal.CLAIMED, Refusal.DENIED, Refusal.ENDED})
+_CLOSE, _REFUSE = b"c", b"r"  #: words to the thread that accepts
 
 
 class Forwarder:
@@ -69,7 +78,7 @@ class Forwarder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._wake.send(b"x")
+        self._wake.send(_CLOSE)
         self._thread.join(_END_S)
         with self._lock:
             self._closing = True  # what a thread makes from now on, it cuts itself
@@ -91,7 +100,8 @@ class Forwarder:
             try:
                 for number in range(PORTS[self._middleware]):
                     port = streams[0].getsockname()[1] + number if streams else 0
-                    stream = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
+                    address = (client_address(self._middleware), port)
+                    stream = socket.create_server(address, backlog=_BACKLOG)
                     stream.setblocking(False)
                     streams.append(stream)
             except (OSError, OverflowError):  # in use, or beyond the last port
@@ -106,10 +116,19 @@ class Forwarder:
         while True:
             ready, _, _ = select.select([*self._listeners, self._woken], [], [])
             if self._woken in ready:
-                return
+                if _CLOSE in self._woken.recv(64):
+                    return
+                self._refuse_all()
+                continue
             for listener in ready:
                 with contextlib.suppress(OSError):  # the client was gone again
                     self._take(listener.accept()[0], *self._listeners[listener])
+
+    def _refuse_all(self) -> None:
+        """Connect to nobody any more; only the accepting thread uses the listeners."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
     def _take(self, stream: socket.socket, host: HostAccess, number: int) -> None:
         """One client's connection, proven and relayed by threads of its own."""
@@ -136,6 +155,9 @@ class Forwarder:
             self._relay(stream, self._door(stream, host, number))
         except (Refused, OSError, RuntimeError) as error:
             logger.warning("no way to %s for its client: %s", self._middleware, error)
+            if isinstance(error, Refused) and error.code in _FINAL:
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    self._wake.send(_REFUSE)
             stream.close()
         finally:
             with self._lock:

@@ -24,6 +24,7 @@ from remote_gpu.host.ports import LeasePorts, PortSettings
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.turns import Turns
+from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
 
@@ -52,6 +53,7 @@ class HostSettings:
     programs: Mapping[str, Program] = field(default_factory=dict)  #: that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: how long calls of one model wait for each other
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
+    visible: VisibleDevices = field(default_factory=VisibleDevices)  #: what those servers could see
     tls: HostTls | None = None
 
 
@@ -99,7 +101,9 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.host, daemon, settings.budget, nursery, settings.tls
         )
         servers = settings.state.resolve() / SERVERS_NAME
-        daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery)
+        daemon.doors = Doors(
+            settings.middlewares, servers, settings.budget, nursery, settings.visible
+        )
         address = _listen(gateway, settings)
         daemon.ports = LeasePorts(
             PortSettings(

@@ -12,7 +12,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -31,6 +31,7 @@ from remote_gpu.host.app import HostSettings, RunningHost, running_host
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import MPS_DIRECTORY
+from remote_gpu.host.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -169,6 +170,10 @@ async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if settings.middlewares:
+        visible = await visible_devices(settings.host)
+        check_middlewares(settings.middlewares, visible)
+        settings = replace(settings, visible=visible)
     async with running_host(settings) as host:
         probe = HostProbe(
             [host.cpu, *await _answering(upstream.drivers, settings)],

@@ -24,7 +24,7 @@ from remote_gpu.client.relay import End, Relay
 from remote_gpu.client.tls import TlsStream
 from remote_gpu.host.frames import Peer
 from remote_gpu.host.server import Server, free_port
-from remote_gpu.middleware import find
+from remote_gpu.middleware import VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 from remote_gpu.wire.variables import PORTS
@@ -72,13 +72,20 @@ class Doors:
     """The servers of this host."""
 
     def __init__(
-        self, programs: Mapping[str, Path], folder: Path, budget: Budget, nursery: Nursery
+        self,
+        programs: Mapping[str, Path],
+        folder: Path,
+        budget: Budget,
+        nursery: Nursery,
+        visible: VisibleDevices,
     ) -> None:
-        """`programs`: middleware → absolute path; `folder`: for those that run, emptied now."""
+        """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
+        `visible`: what their servers could see of this host."""
         self._programs = programs
         self._folder = folder
         self._budget = budget
         self._nursery = nursery
+        self._visible = visible
         self._served: dict[LeaseId, _Served] = {}
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -165,11 +172,14 @@ class Doors:
             await served.server.gone
         if served.ended:
             return Refused(Refusal.ENDED, f"lease {served.install.lease} is over")
-        served.starts += 1
         name, install = served.middleware, served.install
+        middleware = find(name)
+        if (why := middleware.refusal(self._visible, install.shares)) is not None:
+            return Refused(Refusal.DENIED, f"{name} is refused for lease {install.lease}: {why}")
+        served.starts += 1
         try:
-            command = find(name).server_command(
-                install.fence, install.shares, free_port(PORTS[name])
+            command = middleware.server_command(
+                install.fence, install.shares, free_port(middleware.server_ports)
             )
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"

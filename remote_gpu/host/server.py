@@ -41,6 +41,10 @@ class Server:
         folder.mkdir(parents=True)
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
+        variables = {
+            name: value.replace("{folder}", str(folder))
+            for name, value in command.variables.items()
+        }
         arguments = [str(os.getpid()), str(program), *command.arguments]
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         self._output, inner = os.pipe()
@@ -48,7 +52,7 @@ class Server:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), *arguments],
                 cwd=folder,
-                env=passed | dict(command.variables),
+                env=passed | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=inner,
                 stderr=inner,

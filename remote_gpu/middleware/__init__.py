@@ -4,6 +4,13 @@ Owns the environment rendered for the function and the server command for the ho
 middleware here starts nothing.
 """
 
-from remote_gpu.middleware.base import Middleware, ServerCommand, find, names, render
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    VisibleDevices,
+    find,
+    names,
+    render,
+)
 
-__all__ = ["Middleware", "ServerCommand", "find", "names", "render"]
+__all__ = ["Middleware", "ServerCommand", "VisibleDevices", "find", "names", "render"]

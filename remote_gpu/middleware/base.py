@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -19,7 +19,7 @@ _NAMES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
 class ServerCommand:
     """What a host starts for one lease, behind its gateway; the program is the operator's to name.
 
-    It runs in a folder of its own, which holds `files`.
+    It runs in a folder of its own, which holds `files`; `{folder}` in a variable is its path.
     """
 
     arguments: tuple[str, ...] = ()  #: after the program
@@ -36,11 +36,38 @@ class Place:
     device: int  #: as that host's server numbers those it sees
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleDevices:
+    """How many devices a server on this host can see, lent or not, unless it is stopped."""
+
+    cuda: int = 0  #: NVIDIA's, whichever interface finds them
+    opencl_cards: int = 0  #: of OpenCL, NVIDIA's left out
+    opencl_cpus: int = 0
+    opencl_known: bool = True  #: False without the library that lists OpenCL's devices
+
+
 class Middleware(Protocol):
-    """One remote-GPU software; a module-level `MIDDLEWARE` of its file."""
+    """One remote-GPU software; a module-level `MIDDLEWARE` of its file.
+
+    What is implemented here is right for a server of CUDA devices alone, which sees no others than
+    `device_variables` names.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def server_ports(self) -> int:
+        """How many consecutive ports its server listens on; clients may reach fewer (`PORTS`)."""
+        return 1
+
+    def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:
+        """Why a server of it would see devices beside those of its lease; None: it would not.
+
+        Asked when a host starts, without `shares`, and for each lease.
+        """
+        del devices, shares
+        return None
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """What its unmodified client needs in the function's environment."""

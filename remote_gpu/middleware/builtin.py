@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand
+from remote_gpu.middleware.base import Middleware, ServerCommand
 
 
-class Builtin:
+class Builtin(Middleware):
     """gpud's workers are the server."""
 
     name = "builtin"

@@ -14,12 +14,12 @@ must be built for it. One thread serves all connections. Several hosts: no.
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, check_one_host, device_variables
+from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
 
 _RPC_VERSION_MAX = 2**31 - 1  #: ONC RPC's versions are 32 bits wide
 
 
-class Cricket:
+class Cricket(Middleware):
     """One cricket-rpc-server per lease."""
 
     name = "cricket"

@@ -14,13 +14,13 @@ thread per client in one process. Several hosts: no.
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, check_one_host, device_variables
+from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
 from remote_gpu.wire.variables import gvirtus_properties
 
 _PROPERTIES = "properties.json"
 
 
-class Gvirtus:
+class Gvirtus(Middleware):
     """One gvirtus-backend per lease."""
 
     name = "gvirtus"

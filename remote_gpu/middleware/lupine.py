@@ -1,32 +1,43 @@
 """`lupine`: Lupine (formerly SCUDA), a shim of the CUDA driver and of NVML; Apache-2.0.
 
-    LUPINE_SERVER=127.0.0.1:40001,127.0.0.1:40002   LUPINE_DISABLE_LOCAL=1   LUPINE_AUTO=0
+    LUPINE_SERVER=127.0.0.1:40001,127.0.0.1:40002   LUPINE_DISABLE_LOCAL=1
 
-The comma list numbers the devices in the order of the servers. The function needs Lupine's Lambda
-layer or image: `/opt/lib` with `libcuda.so.1` is on Lambda's own LD_LIBRARY_PATH. LUPINE_AUTO=0
-keeps `lupine[auto]` from asking a commercial cloud for devices.
+The comma list numbers the devices in the order of the servers, of which the client takes sixteen.
+The function needs the client that goes with the server: Lupine's Lambda layer or image for a server
+built from its repository (`/opt/lib` with `libcuda.so.1` is on Lambda's own LD_LIBRARY_PATH), which
+needs the `libcuda.so.1` of its own build; `pip install lupine` for a server that hands its client
+out over HTTP.
 
 Carries unmodified CUDA 11.8, 12.4 and 13 programs, stock PyTorch among them, statically linked
-runtimes too; no `cuMemcpy3DPeer`, and NCCL stays outside. The server forks for each connection and
+runtimes too; no `cuMemcpy3DPeer`, and NCCL stays outside. NVML is not limited to the lease: the
+tenant's `nvidia-smi` lists every board of the host. The server forks for each connection and
 listens on every interface: the host's firewall keeps all but the gateway's port closed.
 """
 
 from __future__ import annotations
 
+from corekit.errors import invalid
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, device_variables, places
+from remote_gpu.middleware.base import Middleware, ServerCommand, device_variables, places
+
+_SERVERS_MAX = 16  #: Lupine's client connects to the first sixteen of its list
 
 
-class Lupine:
+class Lupine(Middleware):
     """One lupine_driver_server per lease and host."""
 
     name = "lupine"
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """One server per host, in the order of the lease's hosts."""
+        """One server per host, in the order of the lease's hosts. Raises INVALID for too many."""
         hosts = dict.fromkeys(place.host for place in places(granted))
+        if len(hosts) > _SERVERS_MAX:
+            raise invalid(
+                f"a client of lupine uses {_SERVERS_MAX} servers, and lease {granted.lease.id} has"
+                f" devices on {len(hosts)} hosts; ask for fewer, or for placement same_host"
+            )
         servers = ",".join(f"127.0.0.1:{{{host}}}" for host in hosts)
-        return {"LUPINE_SERVER": servers, "LUPINE_DISABLE_LOCAL": "1", "LUPINE_AUTO": "0"}
+        return {"LUPINE_SERVER": servers, "LUPINE_DISABLE_LOCAL": "1"}
 
     def server_command(
         self, fence: int, shares: tuple[Share, ...], port: int

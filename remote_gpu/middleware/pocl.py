@@ -1,29 +1,45 @@
 """`pocl`: PoCL-Remote, whole OpenCL devices over TCP; MIT.
 
-    POCL_DEVICES=remote remote
-    POCL_REMOTE0_PARAMETERS=127.0.0.1:40001/0   POCL_REMOTE1_PARAMETERS=127.0.0.1:40001/1
+    POCL_DEVICES=remote   POCL_REMOTE0_PARAMETERS=127.0.0.1:40001/0
 
-The number after `/` is the device as the server numbers it. pocld uses three consecutive ports, and
-so does the forwarder: the client knows the first one only. The function's image holds a PoCL (5.0
+The number after `/` is the device as the server numbers it: pocld serves every device of every
+OpenCL platform that it finds, and a tenant may name any of them. So a host offers it only where
+there is one OpenCL device in all. The client is told the port for commands and takes the next one
+for bulk data; a third, for other pocld's, is not forwarded. The function's image holds a PoCL (5.0
 or later) with the remote driver; its own variables name it (`OCL_ICD_VENDORS`).
 
-Carries unmodified OpenCL programs of 1.2 to 3.0, on whatever OpenCL devices the server finds; each
-command of a queue waits for the one before it. Several hosts: yes.
+Carries unmodified OpenCL programs of 1.2 to 3.0; each command of a queue waits for the one before
+it. A client may have its server dial any address (`ConnectPeer`): a firewall limits what the host
+reaches. Several hosts: no, servers would dial each other at addresses of the function.
 """
 
 from __future__ import annotations
 
-from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, device_variables, places
+from collections.abc import Sequence
+
+from gpu_scheduler.model import DeviceKind, GrantedLease, Share
+from gpu_scheduler.monitor.names import opencl_name
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    VisibleDevices,
+    check_one_host,
+    device_variables,
+    places,
+)
+
+_PLATFORM = opencl_name("Portable Computing Language", 0)[:-1]
 
 
-class Pocl:
-    """One pocld per lease and host."""
+class Pocl(Middleware):
+    """One pocld per lease."""
 
     name = "pocl"
+    server_ports = 3  #: commands, bulk data, other servers
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """One remote device per share, in the order of the lease."""
+        """One remote device per share. Raises INVALID for a lease over several hosts."""
+        check_one_host(self.name, granted)
         found = places(granted)
         variables = {"POCL_DEVICES": " ".join(["remote"] * len(found))}
         for number, place in enumerate(found):
@@ -34,13 +50,44 @@ class Pocl:
     def server_command(
         self, fence: int, shares: tuple[Share, ...], port: int
     ) -> ServerCommand | None:
-        """pocld on 127.0.0.1; a client that lost its connection has lost its lease."""
+        """pocld on 127.0.0.1, with its compiled kernels in the lease's folder.
+
+        It takes a client's next program without a wait (`…_RECONNECT`), and keeps what one left
+        until the lease ends. Beside a card it brings a CPU of its own, which is switched off.
+        """
         del fence
+        variables = {
+            "POCLD_ALLOW_CLIENT_RECONNECT": "1",
+            "POCL_CACHE_DIR": "{folder}",
+            **device_variables(shares),
+        }
+        if not any(_is_of_pocl(share) for share in shares):
+            variables["POCL_DEVICES"] = "none"
         return ServerCommand(
-            arguments=("-a", "127.0.0.1", "-p", str(port)),
-            variables={"POCLD_ALLOW_CLIENT_RECONNECT": "0", **device_variables(shares)},
-            port=port,
+            arguments=("-a", "127.0.0.1", "-p", str(port)), variables=variables, port=port
         )
+
+    def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:
+        """More than one device, or a lease of the CPU where the one device is a card."""
+        if not devices.opencl_known:
+            return "without the extra `orchgpu[opencl]` nobody knows which devices pocld would show"
+        seen = devices.cuda + devices.opencl_cards + devices.opencl_cpus
+        if seen > 1:
+            return (
+                f"pocld shows every OpenCL device of a host to every lease, and this host has"
+                f" {seen} ({devices.cuda} of NVIDIA, {devices.opencl_cards} other cards,"
+                f" {devices.opencl_cpus} CPUs); run gpud where one is visible (OCL_ICD_VENDORS, a"
+                " container), or serve another middleware"
+            )
+        if seen > devices.opencl_cpus and any(share.kind is DeviceKind.CPU for share in shares):
+            return "the lease is of this host's CPU, and pocld would show its card"
+        return None
+
+
+def _is_of_pocl(share: Share) -> bool:
+    """The device is one that PoCL drives itself: the CPU, or what its platform lists."""
+    platform = share.device.rpartition("/")[2]
+    return share.kind is DeviceKind.CPU or platform.startswith(_PLATFORM)
 
 
 MIDDLEWARE = Pocl()

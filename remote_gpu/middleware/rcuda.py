@@ -12,10 +12,10 @@ Carries the CUDA runtime, the driver and most libraries of CUDA 9 and 10. Severa
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, device_variables, places
+from remote_gpu.middleware.base import Middleware, ServerCommand, device_variables, places
 
 
-class Rcuda:
+class Rcuda(Middleware):
     """One rCUDAd per lease and host."""
 
     name = "rcuda"

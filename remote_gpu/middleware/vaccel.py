@@ -12,10 +12,10 @@ lease runs code on the host as the agent's user. Several hosts: no.
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import ServerCommand, check_one_host, device_variables
+from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
 
 
-class Vaccel:
+class Vaccel(Middleware):
     """One vaccel-rpc-agent per lease."""
 
     name = "vaccel"

@@ -29,7 +29,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "lupine": {
         r"LUPINE_SERVER": rf"{_ADDRESS}(?:,{_ADDRESS}){{0,63}}",
         r"LUPINE_DISABLE_LOCAL": r"1",
-        r"LUPINE_AUTO": r"0",
+        r"LUPINE_AUTO": r"0",  # of orchestrators up to 0.1
     },
     "cricket": {
         r"REMOTE_GPU_ADDRESS": _ADDRESS,
@@ -48,12 +48,22 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-#: How many consecutive ports a server listens on: pocld takes one for commands, one for bulk data
-#: and one for its peers.
-PORTS: Mapping[str, int] = {name: 3 if name == "pocl" else 1 for name in ALLOWED}
+#: How many consecutive ports of a server its clients reach: pocld's are one for commands and one
+#: for bulk data. Its third, for other servers, stays shut: whoever reaches it is a peer.
+PORTS: Mapping[str, int] = {name: 2 if name == "pocl" else 1 for name in ALLOWED}
+
+_LOOPBACK = "127.0.0.1"
+#: Where the forwarder listens, if not there. Cricket's client takes a server for one on its own
+#: machine when both ends of the connection have one address, and then passes memory by /dev/shm.
+_ADDRESSES: Mapping[str, str] = {"cricket": "127.0.0.2"}
 
 #: GVirtuS's plugins that both sides load.
-_GVIRTUS_PLUGINS = ("cudart", "cublas", "curand", "cudnn")
+_GVIRTUS_PLUGINS = ("cudart", "cublas", "cufft", "curand", "cudnn")
+
+
+def client_address(middleware: str) -> str:
+    """The loopback address at which the middleware's client finds the forwarder."""
+    return _ADDRESSES.get(middleware, _LOOPBACK)
 
 
 def allowed_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +98,11 @@ def filled_variables(
         return values[found[1]]
 
     allowed = allowed_variables(middleware, variables)
-    return {name: re.sub(r"\{(\w+)\}", value, text) for name, text in allowed.items()}
+    address = client_address(middleware)
+    return {
+        name: re.sub(r"\{(\w+)\}", value, text).replace(_LOOPBACK, address)
+        for name, text in allowed.items()
+    }
 
 
 def gvirtus_properties(port: int) -> str:

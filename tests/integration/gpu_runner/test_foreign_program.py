@@ -1,6 +1,8 @@
 """`python -m remote_gpu.forwarder`: a foreign program on what its envelope lends it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +43,56 @@ def test_a_refused_lease_is_told(gateway: Any, tmp_path: Path) -> None:
     (tmp_path / "env.json").write_text(json.dumps(given))
     done = forwarder(tmp_path / "env.json", "true")
     assert (done.returncode, "could not be claimed" in done.stderr) == (8, True)
+
+
+#: As PoCL's client is: it connects again at once, for ever, whatever happens to its connections.
+ENDLESS = """
+import os, signal, socket, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+host, port = os.environ["POCL_REMOTE0_PARAMETERS"].removesuffix("/0").split(":")
+os.fork()  # and it has a helper
+sys.stdout.write("connecting\\n"); sys.stdout.flush()
+count = 0
+while True:
+    try:
+        with socket.create_connection((host, int(port)), 10) as stream:
+            stream.recv(1)
+    except OSError:
+        pass
+"""
+
+
+def test_a_program_ends_with_its_lease_though_it_connects_again_for_ever(
+    gateway: Any, tmp_path: Path
+) -> None:
+    variables = {"POCL_DEVICES": "remote", "POCL_REMOTE0_PARAMETERS": "127.0.0.1:{0}/0"}
+    given = {
+        "middleware": "pocl", "connection": gateway.connection(), "variables": variables,
+    }  # fmt: skip
+    (tmp_path / "env.json").write_text(json.dumps(given))
+    command = [sys.executable, "-m", "remote_gpu.forwarder", str(tmp_path / "env.json"),
+               sys.executable, "-c", ENDLESS]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "connecting\n"
+        gateway.lose("REVOKED")
+        _, log = started.communicate(timeout=60)
+    assert started.returncode == 8
+    assert "the lease ended, and the program with it: ENDED: REVOKED" in log
+    assert len(log.splitlines()) < 200  # no line for each of its attempts
+
+
+def test_a_signal_reaches_the_program(gateway: Any, tmp_path: Path) -> None:
+    given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
+    (tmp_path / "env.json").write_text(json.dumps(given))
+    wait = "import signal; print('here', flush=True); signal.pause()"
+    command = [sys.executable, "-m", "remote_gpu.forwarder", str(tmp_path / "env.json"),
+               sys.executable, "-c", wait]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "here\n"
+        os.kill(started.pid, signal.SIGTERM)
+        assert started.wait(60) == 128 + signal.SIGTERM
+    assert gateway.heard == ["open", "close"]

@@ -2,7 +2,8 @@
 
 Each connection is greeted with one frame (4 bytes of length, then bytes), then every frame comes
 back. `facts` is answered with what the process was given, `die` ends it. Each connection gets a
-process of its own, as Lupine's do. SIGTERM is ignored.
+process of its own, as Lupine's do. SIGTERM is ignored. As Cricket's, a server that is told `local
+PATH` by a client that takes it for one on its own machine opens that file of /dev/shm.
 """
 
 import json
@@ -49,6 +50,11 @@ def serve(stream: socket.socket, number: int) -> None:
             body = json.dumps(facts).encode()
         elif body == b"die":
             os.kill(os.getppid(), signal.SIGKILL)
+        elif body.startswith(b"local "):
+            try:
+                body = Path(body.removeprefix(b"local ").decode()).read_bytes()
+            except OSError as error:
+                body = f"no shared memory: {error.strerror}".encode()
         say(body)
 
 

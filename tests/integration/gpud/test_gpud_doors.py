@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -15,14 +18,18 @@ from typing import Any
 
 import pytest
 
+from corekit.errors import EXIT_STATUS, ErrorCode
+from corekit.ids import HostId
 from gpu_scheduler.model import Door, GrantedLease, Hold, Lease, LeaseState
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
 from remote_gpu.host.variables import INHERITED
+from remote_gpu.host.visible import visible_devices
 from remote_gpu.middleware import find, render
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
+from tests.drivers import needs_cpu_driver
 
 WAIT_S = 60.0
 OTHERS = ("rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
@@ -44,10 +51,17 @@ def until(ready) -> None:
         time.sleep(0.005)
 
 
+def refused_here() -> str | None:
+    """Why this machine may not offer pocl, as one with several cards may not."""
+    return find("pocl").refusal(asyncio.run(visible_devices(HostId("here"))))
+
+
 @pytest.fixture(scope="module")
 def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("gpud")
     programs = {name: program(folder, name) for name in OTHERS}
+    if refused_here():
+        del programs["pocl"]
     programs["cricket"] = program(folder, "broken-cricket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ORCHGPU_SCHEDULER_NOTE", "not for children")
@@ -60,8 +74,8 @@ def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 class Client:
     """Speaks the stand-in's frames; knows nothing of leases."""
 
-    def __init__(self, port: int) -> None:
-        self.stream = socket.create_connection(("127.0.0.1", port), 60)
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        self.stream = socket.create_connection((address, port), 60)
         self._words = self.stream.makefile("rb")
 
     def hear(self) -> bytes:
@@ -82,6 +96,14 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._words.close()
         self.stream.close()
+
+
+def refuses_connections(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 60).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def rendered(gpud, install: Any, name: str) -> dict[str, str]:
@@ -106,6 +128,8 @@ def address(name: str, variables: dict[str, str]) -> int:
             endpoint = told["communicator"][0]["endpoint"]
             assert endpoint["server_address"] == "127.0.0.1"
             return int(endpoint["port"])
+        case "cricket":
+            return int(variables["REMOTE_GPU_ADDRESS"].removeprefix("127.0.0.2:"))
         case "pocl":
             at = variables["POCL_REMOTE0_PARAMETERS"]
             return int(at.removeprefix("127.0.0.1:").removesuffix("/0"))
@@ -116,6 +140,8 @@ def address(name: str, variables: dict[str, str]) -> int:
 
 @pytest.mark.parametrize("name", ["rcuda", "lupine", "gvirtus", "pocl", "vaccel"])
 def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name: str) -> None:
+    if name == "pocl" and (why := refused_here()):
+        pytest.skip(f"this machine may not offer pocl: {why}")
     install = gpud.install()
     given = rendered(gpud, install, name)
     with (
@@ -123,6 +149,8 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
         client_variables(session.view(), name, given, tmp_path) as variables,
     ):
         port = address(name, variables)
+        if name == "pocl":
+            assert refuses_connections(port + 2), "the port for other servers stays shut"
         with Client(port) as one, Client(port) as two:
             assert one.hear() == two.hear() == b"port 0"  # the server speaks first
             assert two.ask(b"two") == b"two"
@@ -131,6 +159,7 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
         if name == "pocl":
             with Client(port + 1) as bulk:
                 assert bulk.hear() == b"port 1"
+            assert Path(facts["environ"]["POCL_CACHE_DIR"]).parent == gpud.state / "servers"
         environ = facts["environ"]
         assert environ["CUDA_VISIBLE_DEVICES"] == ""  # the lease has no CUDA device
         command = find(name).server_command(install.fence, install.shares, 1)
@@ -170,6 +199,9 @@ def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
         with pytest.raises(Refused, match="no port number 1"):
             opened(gpud, session, port=1)
         assert set(gpud.workers()) <= set(below)
+        if not refused_here():
+            with pytest.raises(Refused, match="pocl has no port number 2"):  # for other servers
+                opened(gpud, session, "pocl", port=2)
     with gpud.open(gpud.install(middleware="rcuda")) as session:
         with pytest.raises(Refused, match="is one for rcuda"):
             opened(gpud, session)
@@ -198,6 +230,7 @@ def test_revoked_means_cut_and_nothing_left(gpud) -> None:
         assert not gpud.survivors([facts["pid"], facts["parent"]])
         with Client(forwarder.ports[0]) as late:
             assert late.hear() == b""
+        until(lambda: refuses_connections(forwarder.ports[0]))  # it connects no more for nothing
     session.close()
 
 
@@ -224,9 +257,11 @@ def test_servers_die_with_gpud(start_gpud, tmp_path: Path) -> None:
         # and Cricket's takes a port of its own choice
         with (
             Forwarder(session.view(), "cricket") as forwarder,
-            Client(forwarder.ports[0]) as client,
+            Client(forwarder.ports[0], "127.0.0.2") as client,
         ):
             assert client.hear() == b"port 0"
+            # its client compares these, and would take the server for one on its own machine
+            assert client.stream.getsockname()[0] != client.stream.getpeername()[0]
             facts = json.loads(client.ask(b"facts"))
             gpud.kill()
             assert client.hear() == b""
@@ -279,3 +314,18 @@ def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
         assert client.hear() == b""
     until(lambda: gpud.scheduler.is_cut(install.lease))
     assert not gpud.survivors([facts["pid"], facts["parent"]])
+
+
+@needs_cpu_driver
+def test_a_host_with_two_opencl_devices_does_not_offer_pocl(tmp_path: Path) -> None:
+    """A real second device: PoCL's other driver for the same CPU."""
+    done = subprocess.run(
+        [sys.executable, "-m", "remote_gpu.host", "--host-id", "gpu-a", "--scheduler",
+         "127.0.0.1:1", "--state", str(tmp_path / "state"), "--no-nvml",
+         "--middleware", f"pocl={program(tmp_path, 'pocld')}"],
+        env={**os.environ, "POCL_DEVICES": "pthread basic"}, timeout=120,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == EXIT_STATUS[ErrorCode.INVALID]
+    assert "--middleware pocl is refused on this host: pocld shows every OpenCL" in done.stderr
+    assert not (tmp_path / "state").exists()

@@ -96,7 +96,7 @@ def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None
     apart = findings(GPU.replace("gpu: {}", f"gpu: {{count: 2, middleware: {name}}}"))
     together = "{count: 2, placement: same_host, middleware: " + name + "}"
     assert findings(GPU.replace("gpu: {}", f"gpu: {together}")) == []
-    if name in ("cricket", "gvirtus", "vaccel"):
+    if name in ("cricket", "gvirtus", "pocl", "vaccel"):
         assert apart == [
             "f:7:21: error: functions.aws[0].gpu.middleware: its client reaches one host: 2 devices need placement: same_host"
         ]
