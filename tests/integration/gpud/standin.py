@@ -46,7 +46,12 @@ def serve(stream: socket.socket, number: int) -> None:
     while head := words.read(4):
         body = words.read(struct.unpack("!I", head)[0])
         if body == b"facts":
-            facts = {"pid": os.getpid(), "parent": os.getppid(), "environ": dict(os.environ)}
+            facts = {
+                "pid": os.getpid(),
+                "parent": os.getppid(),
+                "environ": dict(os.environ),
+                "network": str(Path("/proc/self/ns/net").readlink()),
+            }
             body = json.dumps(facts).encode()
         elif body == b"die":
             os.kill(os.getppid(), signal.SIGKILL)
