@@ -15,7 +15,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -60,6 +60,18 @@ def passing_over() -> Iterator[list[str]]:
         yield passed
     finally:
         _passed_over.reset(token)
+
+
+def only_known(known: Container[str], value: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The known keys of a mapping; in a block of `passing_over` the others are collected there.
+
+    Outside of one they stay, for whoever refuses them.
+    """
+    passed = _passed_over.get()
+    if passed is None:
+        return dict(value)
+    passed += [f"{path}.{key}" for key in value if key not in known]
+    return {key: item for key, item in value.items() if key in known}
 
 
 @functools.cache

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from gpu_scheduler.daemon.journal_note import read_note
 
 logger = logging.getLogger(__name__)
 
+_BUILD = re.compile(rb'\["EpochStarted",\{[^{}]*"build":"([^"\\]{1,40})"')
 #: Named in a warning; a newer version adds few.
 SHOWN_MAX = 20
 
@@ -63,6 +65,8 @@ class Entries:
         try:
             entries = [decode_entry(text, passed) for text in split_group(group)]
         except AppError as error:
+            if (found := _BUILD.search(group)) is not None:  # its run begins in this very group
+                self.build = found[1].decode()
             text = self._needs_another(error.message)
             raise AppError(ErrorCode.INTERNAL, text) from None
         self.passed.update(dict.fromkeys(passed))

@@ -18,6 +18,7 @@ from gpu_scheduler.daemon.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal_format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
 from gpu_scheduler.daemon.journal_note import Note, read_note, write_note
+from gpu_scheduler.daemon.journal_reader import rewritten
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
 
 
@@ -330,3 +331,18 @@ def test_an_error_of_the_disk_says_what_it_means(
     assert caught.value.code is code
     assert said in caught.value.message
     assert "strange words" in caught.value.message
+
+
+def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> None:
+    """The snapshot has what this version knows; the old file stays, once."""
+    text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
+    data, mark = rewritten([body_of([text])])
+    (tmp_path / NAME).write_bytes(data)
+    write_note(tmp_path, mark)
+    for _ in range(2):
+        disk = HeldDisk()
+        journal, _ = Journal.open(tmp_path, disk)
+        asyncio.run(compacted(journal, disk))
+        journal.close()
+    assert (tmp_path / f"{NAME}.newer-1").read_bytes().startswith(data)
+    assert not (tmp_path / f"{NAME}.newer-2").exists()
