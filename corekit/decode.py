@@ -2,10 +2,12 @@
 
 `decode(Cls, value)` and `decode_json(Cls, data)` accept exactly the fields of the class: an unknown
 key is an error with a did-you-mean, a missing key an error, a wrong type an error; every message
-names the path (`hosts[2].devices[0].memory_mib`). Numbers must be finite and bools are never
-numbers. `encode` and `encode_json` are the inverse. Supported field types: str, int, float, bool,
-enums, NewTypes of those, `X | None`, `tuple[X, ...]`, `Mapping[str, X]`, nested dataclasses, and
-`Any` for opaque JSON (kept as it is, nested `DEPTH_MAX` levels at most).
+names the path (`hosts[2].devices[0].memory_mib`). `decode_known` and `decode_json_known` are for
+what a newer version may have written: they pass unknown keys over and name them. Numbers must be
+finite and bools are never numbers. `encode` and `encode_json` are the inverse. Supported field
+types: str, int, float, bool, enums, NewTypes of those, `X | None`, `tuple[X, ...]`,
+`Mapping[str, X]`, nested dataclasses, and `Any` for opaque JSON (kept as it is, nested `DEPTH_MAX`
+levels at most).
 
 Two readers. The fast one is msgspec's, in C. Text of a class made by `corekit.values` takes one
 pass; anything else two: into a *shape* (a struct of the same fields that refuses unknown keys and
@@ -27,7 +29,15 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 import msgspec
 
 from corekit.errors import AppError, invalid
-from corekit.walk import DEPTH_MAX, bare, is_required, of_optional, parse_json, walker
+from corekit.walk import (
+    DEPTH_MAX,
+    bare,
+    is_required,
+    of_optional,
+    parse_json,
+    passing_over,
+    walker,
+)
 
 T = TypeVar("T")
 Buffer = bytes | msgspec.Raw
@@ -66,6 +76,22 @@ def decode_json(cls: type[T], data: Buffer, path: str = "") -> T:
     except ValueError as error:
         raise invalid(f"{path or cls.__name__}: not JSON: {error}") from None
     return decode(cls, value, path)
+
+
+def decode_known(cls: type[T], value: Any, path: str = "") -> tuple[T, tuple[str, ...]]:
+    """As `decode`, for what another version wrote: keys that `cls` does not have are passed over.
+
+    Their paths come with the value, so that the caller can tell what is ignored. Everything else
+    that `decode` refuses is refused: a missing key, a wrong type, a word that is not in an enum.
+    """
+    with passing_over() as passed:
+        return decode(cls, value, path), tuple(passed)
+
+
+def decode_json_known(cls: type[T], data: Buffer, path: str = "") -> tuple[T, tuple[str, ...]]:
+    """`decode_known` of JSON text."""
+    with passing_over() as passed:
+        return decode_json(cls, data, path), tuple(passed)
 
 
 def encode(value: Any) -> Any:

@@ -6,6 +6,7 @@ give equal values (tests/unit/corekit/test_decode.py holds them to it).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -14,7 +15,8 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 from corekit.errors import AppError, invalid
@@ -45,6 +47,33 @@ _FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
 _TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
 
 
+#: Where the keys go that a class does not have; None: they are refused.
+_passed_over: ContextVar[list[str] | None] = ContextVar("passed_over", default=None)
+
+
+@contextlib.contextmanager
+def passing_over() -> Iterator[list[str]]:
+    """In the block unknown keys are no error: their paths are collected in the list."""
+    passed: list[str] = []
+    token = _passed_over.set(passed)
+    try:
+        yield passed
+    finally:
+        _passed_over.reset(token)
+
+
+def only_known(known: Container[str], value: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The known keys of a mapping; in a block of `passing_over` the others are collected there.
+
+    Outside of one they stay, for whoever refuses them.
+    """
+    passed = _passed_over.get()
+    if passed is None:
+        return dict(value)
+    passed += [f"{path}.{key}" for key in value if key not in known]
+    return {key: item for key, item in value.items() if key in known}
+
+
 @functools.cache
 def walker(cls: Any) -> Walker:
     """The walker of one dataclass, which must not contain itself."""
@@ -59,7 +88,12 @@ def walker(cls: Any) -> Walker:
         arguments = {}
         for key, item in value.items():
             if key not in walkers:
-                raise invalid(f"{path}: unknown key {_shown(key)}{_did_you_mean(key, walkers)}")
+                passed = _passed_over.get()
+                if passed is None:
+                    guess = _did_you_mean(key, walkers)
+                    raise invalid(f"{path}: unknown key {_shown(key)}{guess}")
+                passed.append(f"{path}.{key}")
+                continue
             arguments[key] = walkers[key](item, f"{path}.{key}")
         for name in required:
             if name not in arguments:

@@ -68,7 +68,11 @@ class Symptom(StrEnum):
     PROBE = "PROBE"  #: its monitor could not look at it
     MISSING = "MISSING"  #: its host no longer names it
     RECOVERING = "RECOVERING"  #: was BAD; clean since, but not for `device_clean_s` yet
-    OTHER = "OTHER"
+    OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
+
+    @classmethod
+    def _missing_(cls, value: object) -> Symptom | None:
+        return cls.OTHER if isinstance(value, str) else None
 
 
 class Hold(StrEnum):

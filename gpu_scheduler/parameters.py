@@ -150,11 +150,28 @@ def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
 
 
 def overridden(configured: Parameters, overrides: Mapping[str, Given]) -> Parameters:
-    """What holds: the configured parameters with those set since. Raises INVALID."""
+    """The configured parameters with others over them. Raises INVALID."""
     parameters = configured
     for name, value in overrides.items():
         parameters = changed(parameters, name, value)
     return parameters
+
+
+def in_force(
+    configured: Parameters, overrides: Mapping[str, Given]
+) -> tuple[Parameters, Mapping[str, str]]:
+    """What holds: the configured parameters with those set since; and what is ignored, and why.
+
+    An override that a newer version accepted and this one does not know (a name, a policy) is not
+    an error: what was configured holds in its place.
+    """
+    parameters, ignored = configured, {}
+    for name, value in overrides.items():
+        try:
+            parameters = changed(parameters, name, value)
+        except AppError as error:
+            ignored[name] = error.message
+    return parameters, ignored
 
 
 def known_name(name: str) -> None:

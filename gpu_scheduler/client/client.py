@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from corekit.budget import Budget
-from corekit.decode import decode
+from corekit.decode import decode_known
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.newer import known
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
@@ -321,7 +322,7 @@ class SchedulerClient:
             body = await self._channel.call(name, op, deadline_s=self._deadline_s)
         except AppError as error:
             raise _with_record(error) from None
-        return body.read(answer)
+        return known(logger, body.read_known(answer))
 
     async def _beats(self) -> None:
         while True:
@@ -336,7 +337,7 @@ class SchedulerClient:
         return {"role": "requester", "session": self.session, "version": VERSION}
 
     def _on_welcome(self, body: Body) -> None:
-        self.epoch = body.read(answers.SessionWelcome).epoch
+        self.epoch = known(logger, body.read_known(answers.SessionWelcome)).epoch
         self._welcomed.set()
         self._tell(Connected(epoch=self.epoch))
 
@@ -350,7 +351,7 @@ class SchedulerClient:
             logger.info("push %r is newer than this client", name)
             return
         try:
-            push = body.read(cls)
+            push = known(logger, body.read_known(cls))
         except AppError as error:
             logger.warning("push %r left out: %s", name, error.message)
             return
@@ -366,5 +367,5 @@ def _with_record(error: AppError) -> AppError:
     record = error.details.get("record")
     if not isinstance(record, Mapping):
         return error
-    details = {**error.details, "record": decode(Record, record)}
+    details = {**error.details, "record": decode_known(Record, record)[0]}
     return AppError(error.code, error.message, **details)

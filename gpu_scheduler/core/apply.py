@@ -22,6 +22,7 @@ def apply_part(state: State, part: do.Part) -> None:
 
 def _began(state: State, part: do.EpochStarted) -> None:
     state.epoch, state.position, state.run = part.epoch, part.position, part.run
+    state.build = part.build
 
 
 def _used(state: State, part: do.TenantUsed) -> None:
@@ -152,4 +153,5 @@ _EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
     do.TenantUsed: _used,
     do.InventoryDeclared: _known, do.HostRegistered: _known, do.HostDrained: _known,
     do.DeviceDrained: _known, do.DeviceChanged: _known, do.HostForgotten: _known,
+    do.Unknown: lambda state, part: state.unknown.append(part),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from corekit.decode import Buffer, decode_json, encode_json
+from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass
@@ -26,6 +26,7 @@ class EpochStarted:
     epoch: int
     position: int
     run: str = ""  #: a copy of the journal goes on with the same epoch, and another one of these
+    build: str = ""  #: version of the ssgmd of this run: who wrote what follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +183,23 @@ class RecordForgotten:
     holder: JobId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A change of a newer version that may be passed over; kept, for that version to find again.
+
+    A kind of change may be passed over when its fields say `"ignorable": true`.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+
+
 Part = (
     EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
     | DeviceChanged | HostForgotten
     | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
     | RecordForgotten | ParameterSet | TenantUsed | LeaseProlonged | LeaseResized
-    | LeaseTransferred | LeaseDoorOpened
+    | LeaseTransferred | LeaseDoorOpened | Unknown
 )  # fmt: skip
 
 
@@ -215,25 +227,41 @@ _PAIRS = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 
 def encode_entry(entry: Entry) -> bytes:
     """JSON text of an entry, `[[name, fields], …]`; `decode_entry` is its inverse."""
-    return encode_json([(type(part).__name__, part) for part in entry.parts])
+    return encode_json([_named(part) for part in entry.parts])
 
 
 def encode_parts(parts: Iterable[Part]) -> bytes:
     """The same of many parts, one by one: a long entry holds up no other thread."""
-    return b"[" + b",".join(encode_json((type(part).__name__, part)) for part in parts) + b"]"
+    return b"[" + b",".join(encode_json(_named(part)) for part in parts) + b"]"
 
 
-def decode_entry(data: Buffer) -> Entry:
-    """Raises INVALID for anything `encode_entry` did not write."""
+def _named(part: Part) -> tuple[str, object]:
+    return (part.name, part.fields) if type(part) is Unknown else (type(part).__name__, part)
+
+
+def decode_entry(data: Buffer, passed: list[str] | None = None) -> Entry:
+    """Raises INVALID for anything `encode_entry` did not write.
+
+    With `passed`, what a newer version wrote in addition is passed over and named there: a key that
+    a change does not have, or a whole change that may be ignored.
+    """
     try:
         parts = _PAIRS.decode(data)
     except msgspec.MsgspecError as error:
         raise invalid(f"journal entry: expected a list of [name, fields]: {error}") from None
-    return Entry(parts=tuple(_decode_part(name, fields) for name, fields in parts))
+    return Entry(parts=tuple(_decode_part(name, fields, passed) for name, fields in parts))
 
 
-def _decode_part(name: str, fields: msgspec.Raw) -> Part:
+def _decode_part(name: str, fields: msgspec.Raw, passed: list[str] | None) -> Part:
     cls = _PARTS.get(name)
-    if cls is None:
-        raise invalid(f"journal entry: no part is named {name!r}")
-    return decode_json(cls, fields, name)
+    if cls is not None and passed is None:
+        return decode_json(cls, fields, name)
+    if cls is not None and passed is not None:
+        part, unknown = decode_json_known(cls, fields, name)
+        passed.extend(unknown)
+        return part
+    kept = msgspec.json.decode(fields)
+    if passed is None or not isinstance(kept, dict) or kept.get("ignorable") is not True:
+        raise invalid(f"journal entry: unknown kind of change {name!r}")
+    passed.append(name)
+    return Unknown(name=name, fields=kept)

@@ -30,6 +30,7 @@ class EpochBegan(Happened):
     """Recovery is complete: first event of every run. Hosts and sessions have time to return."""
 
     run: str = ""  #: random: no two runs have it in common, whatever was copied
+    build: str = ""  #: version of this ssgmd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

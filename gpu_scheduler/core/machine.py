@@ -133,7 +133,7 @@ def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
 
 
 def _begin(turn: Turn, event: on.EpochBegan) -> None:
-    recovery.begin(turn, event.run)
+    recovery.begin(turn, event.run, event.build)
 
 
 def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:

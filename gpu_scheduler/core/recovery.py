@@ -15,10 +15,12 @@ from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Hold, HostState, LeaseState, Step
 
 
-def begin(turn: Turn, run: str) -> None:
+def begin(turn: Turn, run: str, build: str) -> None:
     """Recovery is complete: open a new epoch and arm every deadline again."""
     state, budget = turn.state, turn.budget
-    began = to.EpochStarted(epoch=state.epoch + 1, position=state.position + 1, run=run)
+    began = to.EpochStarted(
+        epoch=state.epoch + 1, position=state.position + 1, run=run, build=build
+    )
     turn.emit(began)
     for host in state.inventory.hosts.values():
         host.heard_s = turn.at_s

@@ -28,7 +28,8 @@ def set_parameter(turn: Turn, event: on.SetAsked) -> None:
     state = turn.state
     try:
         if event.value == DEFAULT:
-            known_name(event.name)
+            if event.name not in state.ignored:  # what a newer version set can be taken back
+                known_name(event.name)
         else:
             changed(state.parameters, event.name, event.value)
     except AppError as error:

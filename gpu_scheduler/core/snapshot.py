@@ -28,13 +28,16 @@ def parts(state: State) -> Iterator[do.Part]:
     leases = [copy(entry) for entry in state.leases.values()]
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
-    last = do.EpochStarted(epoch=state.epoch, position=state.position, run=state.run)
+    last = do.EpochStarted(
+        epoch=state.epoch, position=state.position, run=state.run, build=state.build
+    )
     return chain(
         list(_known(state)),
         (do.RequestQueued(waiting=one) for one in waiting),
         chain.from_iterable(map(_lease_parts, leases)),
         list(_used(state)),
         (do.RecordWritten(record=record) for record in records),
+        tuple(state.unknown),
         (last,),
     )
 

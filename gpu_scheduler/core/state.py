@@ -11,14 +11,14 @@ from typing import Protocol
 
 from corekit.ids import JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
-from gpu_scheduler.core.changes import Waiting
+from gpu_scheduler.core.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue
 from gpu_scheduler.core.tenants import Amount, Tenants
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
-from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
+from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
 
 #: People ask why within minutes; a storm of refusals must not fill the memory.
 REFUSED_MAX = 1000
@@ -60,9 +60,11 @@ class State:
 
     epoch: int = 0
     run: str = ""  #: of this epoch
+    build: str = ""  #: version of the ssgmd of this epoch
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
     overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
+    ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
@@ -71,6 +73,7 @@ class State:
     records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
+    unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
     # --- not durable
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, None] = field(default_factory=dict)
@@ -86,11 +89,14 @@ class State:
         self.queue = WaitingQueue(self.parameters.aging_s)
 
     def set_parameter(self, name: str, value: Given) -> None:
-        """Override a parameter, or take an override back. Raises INVALID."""
+        """Override a parameter, or take an override back.
+
+        One that a newer version set and this one does not know is kept, but not in force.
+        """
         overrides = {known: given for known, given in self.overrides.items() if known != name}
         if value != DEFAULT:
             overrides[name] = value
-        self.parameters = overridden(self.configured, overrides)
+        self.parameters, self.ignored = in_force(self.configured, overrides)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
 

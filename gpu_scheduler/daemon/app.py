@@ -24,6 +24,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
+from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import Gate, JobOwner
@@ -202,6 +203,9 @@ def _locked(
 def _recover(machine: SchedulerMachine, journal: Journal) -> None:
     entries = journal.recover()
     apply_all(machine, entries, journal.path)
+    for name, why in machine.state.ignored.items():
+        text = "%s: an override that a newer version set is kept, but not in force: %s"
+        logger.warning(text, name, why, extra={"event": "newer_version"})
     journal.snapshot = machine.parts
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
 
@@ -265,7 +269,7 @@ def _using(folder: Path) -> Iterator[None]:
 
 def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
     now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
-    yield on.EpochBegan(run=secrets.token_hex(8), **now)
+    yield on.EpochBegan(run=secrets.token_hex(8), build=BUILD, **now)
     if settings.capacity is not None:
         yield on.CapacityDeclared(devices=settings.capacity, **now)
 

@@ -7,23 +7,28 @@ fields, new grants while the journal has no room. Everything else is the core's 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from corekit.aio.clock import Clock
-from corekit.decode import decode
+from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
+from corekit.newer import known
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.model import Door
+from gpu_scheduler.model import Door, EndReason
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
 from gpu_scheduler.protocol.codec import VERSION, Body
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Fields = Mapping[str, Any]
 
 #: Ops that only `hello` sessions may send, in the words of each role.
@@ -46,6 +51,14 @@ _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
     requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
     requester.Resize: on.ResizeAsked,
 }  # fmt: skip
+
+#: Ops that tell what happened, end something or take it over: a key that a newer client adds cannot
+#: make them do more than was asked. In every other op it may be a condition, which is refused.
+_TELLING = frozenset({
+    requester.Beat, requester.Adopt, requester.Handle, requester.HandBack, requester.StagedOp,
+    requester.Release, requester.FailAttempt, requester.Finish, requester.Reopen,
+    requester.Withdraw,
+})  # fmt: skip
 
 #: Ops that may grant something.
 _GRANTS = frozenset({requester.Attempt, requester.Reserve})
@@ -79,7 +92,7 @@ class Desk:
 
     def requester_hello(self, caller: Caller, fields: Fields, reply_to: str) -> SessionId:
         """The session that says hello. Raises INVALID, DENIED."""
-        hello = decode(requester.Hello, fields, "hello")
+        hello = _known(requester.Hello, fields)
         _same_version(hello.version)
         self._gate.may(caller, "beat", hello)
         session = SessionId(caller.session(hello.session))
@@ -88,12 +101,12 @@ class Desk:
 
     def host_hello(self, caller: Caller, fields: Fields, reply_to: str) -> HostId:
         """The host that says hello. Raises INVALID, DENIED."""
-        hello = decode(host_words.HostHello, fields, "hello")
+        hello = _known(host_words.HostHello, fields)
         _same_version(hello.version)
         self._gate.host_may(caller, hello.host)
-        known = _fields_of(hello)
-        del known["version"]
-        self._hand_in("hello", on.HostHello, {**known, "reply_to": reply_to})
+        said = _fields_of(hello)
+        del said["version"]
+        self._hand_in("hello", on.HostHello, {**said, "reply_to": reply_to})
         return hello.host
 
     def ask(self, caller: Caller, session: SessionId, op: str, body: Body, reply_to: str) -> None:
@@ -102,7 +115,7 @@ class Desk:
         if cls is None:
             body.plain()  # a line that is no JSON is worse
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
-        value = body.read(cls, op)
+        value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
         self._gate.may(caller, op, value)
         if cls in _GRANTS and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
@@ -140,7 +153,7 @@ class Desk:
         if cls is None:
             body.plain()
             raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
-        value = body.read(cls, op)
+        value = _of_host(cls, op, body)
         envelope = {"host": host, "reply_to": reply_to}
         match value:
             case host_words.Report():
@@ -165,6 +178,25 @@ class Desk:
 
 def _fields_of(value: Any) -> dict[str, Any]:
     return msgspec.structs.asdict(value)
+
+
+def _known(cls: type[T], fields: Fields) -> T:
+    """A hello, also a newer one's: whoever says more than is known here is let in all the same."""
+    return known(logger, decode_known(cls, fields, "hello"))
+
+
+def _of_host(cls: type[Any], op: str, body: Body) -> Any:
+    """What a host tells. An end must not be lost for a reason that only newer versions know."""
+    try:
+        return known(logger, body.read_known(cls, op))
+    except AppError:
+        fields = body.plain()
+        reason = fields.get("reason")
+        if cls is not host_words.SessionChange or not isinstance(reason, str):
+            raise
+        detail = f"{reason[:100]}: {fields.get('detail') or 'a reason of a newer version'}"
+        reworded = {**fields, "reason": EndReason.SESSION_LOST.value, "detail": detail[:1000]}
+        return decode_known(cls, reworded, op)[0]
 
 
 def _same_version(version: int) -> None:

@@ -1,5 +1,8 @@
 """The journal of ssgmd: append, one sync per group, compaction, room kept for ends.
 
+The lines are chained (journal_format.py), and a note beside them knows the last one that was synced
+(journal_note.py): whatever is missing, doubled, swapped or changed is noticed at the next start.
+
 Space is allocated ahead (`RESERVE_BYTES`), so that a full disk is noticed while there is still room
 to write: then `has_room` turns False, the doors refuse new grants with EXHAUSTED, and releases,
 finishes and ends of leases go on inside the reserve.
@@ -17,12 +20,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.changes import Entry, Part, decode_entry, encode_entry, encode_parts
-from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan, split_group
+from gpu_scheduler.core.changes import Entry, Part, encode_entry, encode_parts
+from gpu_scheduler.daemon.build import BUILD
+from gpu_scheduler.daemon.journal_format import (
+    Mark,
+    Scanned,
+    body_of,
+    encode_group,
+    encode_header,
+)
+from gpu_scheduler.daemon.journal_note import Note, sync_folder, write_note
+from gpu_scheduler.daemon.journal_reader import Entries, read_journal, rewritten, warn_of_passed
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +85,14 @@ class RealDisk:
         source.replace(target)
 
     def sync_folder(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(folder)
+
+
+class Line(NamedTuple):
+    """One group as it is written, and its place in the chain."""
+
+    data: bytes
+    mark: Mark
 
 
 @dataclass(slots=True)
@@ -101,6 +116,9 @@ class Journal:
         self._disk = disk
         self._lock_fd = lock_fd
         self._fd = -1
+        self._note: Note | None = None  #: of what is synced, once recovered
+        self._last = Mark(0, b"")  #: of the newest line, written or about to be
+        self._has_newer = False  #: words of a newer version, which a compaction would lose
         self._end = 0  #: bytes that are valid and synced
         self._allocated = 0
         self._snapshot_bytes = 0
@@ -110,7 +128,7 @@ class Journal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._compacting: Future[tuple[int, int]] | None = None
-        self._tail: list[bytes] = []  #: lines since the snapshot that is being written
+        self._tail: list[Line] = []  #: since the snapshot that is being written
 
     @classmethod
     def open(cls, folder: Path, disk: Disk | None = None) -> tuple[Journal, tuple[Entry, ...]]:
@@ -147,14 +165,16 @@ class Journal:
         """`corekit.aio.driver.Journal`. Raises EXHAUSTED when even the reserve is used up,
         INTERNAL when the disk fails."""
         self.figures.entries += len(changes)
-        line = _group(changes)
+        body = body_of([encode_entry(entry) for entry in changes])
+        line = Line(*encode_group(body, self._last))
+        self._last = line.mark
         if self._compacting is not None:
             self._tail.append(line)
             if self._compacting.done():
                 return self._in_thread(self._switch, self._compacting)
         elif self.snapshot is not None and self._end > self._compact_above():
             parts = self.snapshot()  # holds `changes`: they are applied already
-            self._compacting = self._compactor.submit(self._write_snapshot, parts)
+            self._compacting = self._compactor.submit(self._write_snapshot, parts, line.mark)
         if self._usual_s < INLINE_S_MAX:
             self._append(line)
             return DURABLE
@@ -175,6 +195,9 @@ class Journal:
                 os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
+        if self._note is not None:
+            self._note.close()
+            self._note = None
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -184,34 +207,81 @@ class Journal:
     def recover(self) -> tuple[Entry, ...]:
         """Read everything, drop a torn tail; the entries in their order. Any thread may do it.
 
-        Raises INTERNAL when the journal is corrupt, EXHAUSTED when there is no room to start.
+        A journal of the version before is rewritten in this one. Raises INTERNAL when the journal
+        is damaged or only another version can read it, EXHAUSTED when there is no room to start.
         """
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        scanned = scan(self.path.read_bytes(), str(self.path))
+        scanned = read_journal(self.path)
+        decoder = Entries(self.path, scanned.wrote)
+        entries = decoder.all_of(scanned.groups)
+        self._has_newer = bool(decoder.passed)
+        warn_of_passed(self.path, decoder.passed)
         if scanned.torn:
             text = "%d bytes of an entry that was never answered are dropped"
             logger.warning(text, scanned.torn, extra={"event": "torn_tail"})
+        try:
+            self._begin(scanned)
+        except OSError as error:
+            raise _unwritten(self.path, error) from error
+        return entries
+
+    def _begin(self, scanned: Scanned) -> None:
+        """Open for writing behind the last whole line; new and old journals get their first."""
+        if scanned.version == 1:
+            self._upgrade(scanned)
+        elif scanned.version == 0:
+            header, self._last = encode_header(BUILD)
+            write_note(self.path.parent, self._last)  # first: a journal without a note is damaged
+        elif scanned.last is not None:
+            self._last = scanned.last
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._note = Note.open(self.path.parent)
+        if scanned.version == 1:
+            self._end = self._allocated = os.fstat(self._fd).st_size
+            return
         os.ftruncate(self._fd, scanned.end)
         self._end = self._allocated = scanned.end
-        if scanned.end == 0:
-            self._append(encode_group(HEADER))
-        return tuple(entry for group in scanned.groups for entry in read_group(group, self.path))
+        if scanned.version == 0:
+            self._append(Line(header, self._last))
+        else:
+            self._note.write(self._last)  # a line may be whole that was not noted any more
+
+    def _upgrade(self, scanned: Scanned) -> None:
+        """The same entries in this version's lines. An old journal does not look at the note."""
+        lines, self._last = rewritten(scanned.groups)
+        fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._disk.write(fd, lines, 0)
+            self._disk.sync(fd)
+        finally:
+            os.close(fd)
+        write_note(self.path.parent, self._last)
+        self._disk.replace(self._new, self.path)
+        self._disk.sync_folder(self.path.parent)
+        logger.info("the journal is rewritten in format 2", extra={"event": "journal_upgraded"})
 
     # --- the journal's thread
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: Line) -> None:
         started_s = time.monotonic()
-        self._reserve(len(line))
+        self._reserve(len(line.data))
         try:
-            self._disk.write(self._fd, line, self._end)
+            self._disk.write(self._fd, line.data, self._end)
             self._disk.sync(self._fd)
+            self._noted(line.mark)
         except OSError as error:
             raise _unwritten(self.path, error) from error
-        self._end += len(line)
+        self._end += len(line.data)
         took_s = time.monotonic() - started_s
         self._usual_s += (took_s - self._usual_s) * 0.1
         self.figures.syncs += 1
         self.figures.sync_s += took_s
+
+    def _noted(self, mark: Mark) -> None:
+        """What is synced is noted before it is answered; the note's own sync may come later."""
+        assert self._note is not None, "recovered"
+        self._note.write(mark)
+        if self._note.is_due:
+            self._thread.submit(self._note.sync)
 
     def _reserve(self, length: int) -> None:
         wanted = self._end + length + RESERVE_BYTES
@@ -241,9 +311,14 @@ class Journal:
     def _compact_above(self) -> int:
         return max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
 
-    def _write_snapshot(self, parts: Iterable[Part]) -> tuple[int, int]:
-        """In its own thread, while appends go on: a new file; its descriptor and length."""
-        lines = encode_group(HEADER) + encode_group(b"[" + encode_parts(parts) + b"]")
+    def _write_snapshot(self, parts: Iterable[Part], replaced: Mark) -> tuple[int, int]:
+        """In its own thread, while appends go on: a new file; its descriptor and length.
+
+        It stands for everything up to the line `replaced`; the next line goes on from that one.
+        """
+        header, before = encode_header(BUILD, replaced)
+        snapshot, _ = encode_group(body_of([encode_parts(parts)]), before)
+        lines = header + snapshot
         fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._disk.write(fd, lines, 0)
@@ -260,7 +335,7 @@ class Journal:
         The newest line is in no file yet; without room the old journal gets it and goes on.
         """
         tail, self._tail, self._compacting = self._tail, [], None
-        lines = b"".join(tail)
+        lines = b"".join(line.data for line in tail)
         try:
             fd, length = written.result()
         except OSError as error:
@@ -269,6 +344,7 @@ class Journal:
         try:
             self._disk.write(fd, lines, length)
             self._disk.sync(fd)
+            self._keep_newer()
             self._disk.replace(self._new, self.path)
         except OSError as error:
             os.close(fd)
@@ -276,13 +352,23 @@ class Journal:
             self._stay(error, tail[-1])
             return
         self._disk.sync_folder(self.path.parent)  # failing, it ends the daemon
+        self._noted(tail[-1].mark)
         os.close(self._fd)
         self._fd, self._end, self._snapshot_bytes = fd, length + len(lines), length
         self._allocated = self._end
         self.figures.compactions += 1
         self._reserve(0)
 
-    def _stay(self, error: OSError, line: bytes) -> None:
+    def _keep_newer(self) -> None:
+        """A snapshot has only what this version knows: the old file stays, for who knows more."""
+        if self._has_newer:
+            kept = free_name(self.path, "newer")
+            os.link(self.path, kept)
+            self._has_newer = False
+            text = "the journal as a newer version wrote it is kept as %s"
+            logger.warning(text, kept, extra={"event": "newer_version"})
+
+    def _stay(self, error: OSError, line: Line) -> None:
         logger.error("the journal was not compacted: %s", error.strerror)
         # not again before it has grown by a chunk
         self._snapshot_bytes = (self._end + CHUNK_BYTES) // COMPACT_RATIO
@@ -317,17 +403,12 @@ def _remedy(error: OSError) -> str:
             return "Look into the kernel's log, and check the disk of the state folder"
 
 
-def _group(entries: Sequence[Entry]) -> bytes:
-    return encode_group(b"[" + b",".join(map(encode_entry, entries)) + b"]")
-
-
-def read_group(group: bytes, path: Path) -> list[Entry]:
-    """The entries of one line. Raises INTERNAL for those of another version."""
-    try:
-        return [decode_entry(entry) for entry in split_group(group)]
-    except AppError as error:
-        text = f"{path} holds an entry that this version cannot read: {error.message}"
-        raise AppError(ErrorCode.INTERNAL, f"{text}; start the version that wrote it") from None
+def free_name(path: Path, word: str) -> Path:
+    """A name beside the journal under which nothing lies yet: `journal.WORD-1`, …"""
+    number = 1
+    while (kept := path.with_name(f"{path.name}.{word}-{number}")).exists():
+        number += 1
+    return kept
 
 
 def lock_folder(folder: Path) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.journal import NAME as JOURNAL_NAME
+from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
 
 NAME = "master.key"
 KEY_BYTES = 32
@@ -33,9 +34,10 @@ class Secrets:
         """
         path = folder / NAME
         if not path.exists():
-            if (folder / JOURNAL_NAME).exists():
+            if any((folder / name).exists() for name in (JOURNAL_NAME, NOTE_NAME)):
                 text = f"{path} is missing, but {folder} holds a journal; restore the key from a"
-                text += " copy, or remove the journal if its leases and jobs may be lost"
+                text += f" copy, or remove {JOURNAL_NAME} and {NOTE_NAME} if its leases and jobs"
+                text += " may be lost"
                 raise AppError(ErrorCode.NOT_FOUND, text)
             _create(path)
         mode = path.stat().st_mode & 0o777

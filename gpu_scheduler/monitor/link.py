@@ -18,6 +18,7 @@ from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
+from corekit.newer import known
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.core.fits import make_of, never
@@ -208,7 +209,7 @@ class HostLink:
         return {"role": "host", **fields}
 
     def _welcomed(self, body: Body) -> None:
-        welcome = body.read(HostWelcome)
+        welcome = known(logger, body.read_known(HostWelcome))
         if welcome.epoch < self.epoch_seen:
             text = f"scheduler epoch {welcome.epoch} is older than {self.epoch_seen}, seen before"
             raise AppError(ErrorCode.CONFLICT, text)
@@ -238,15 +239,15 @@ class HostLink:
     def _pushed(self, name: str, body: Body) -> None:
         try:
             if name == "install":
-                self._install(body.read(InstallPush).install)
+                self._install(known(logger, body.read_known(InstallPush)).install)
             elif name == "end":
-                end = body.read(End)
+                end = known(logger, body.read_known(End))
                 self._control.end(end.lease, end.fence, end.reason)
             elif name == "staged":
-                staged = body.read(Staged)
+                staged = known(logger, body.read_known(Staged))
                 self._control.staged(staged.lease, staged.connect_by_s)
             elif name == "resize":
-                resize = body.read(Resize)
+                resize = known(logger, body.read_known(Resize))
                 self._control.resize(resize.lease, resize.compute_limit_pct)
             else:
                 logger.info("push %r is newer than this host", name)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from corekit.decode import Buffer, decode, encode_json, reader
+from corekit.decode import Buffer, decode, decode_known, encode_json, reader
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.walk import parse_json
 
@@ -65,6 +65,15 @@ class Body(NamedTuple):
         kind: Any = cls
         found: T | None = reader(kind, self.beside).read(self.text)
         return decode(cls, self.plain(), path) if found is None else found
+
+    def read_known(self, cls: type[T], path: str = "") -> tuple[T, tuple[str, ...]]:
+        """As `read`, for what may be of a newer version: unknown keys are passed over and named.
+
+        Only where no key can change what is asked for: what happened, answers, pushes.
+        """
+        kind: Any = cls
+        found: T | None = reader(kind, self.beside).read(self.text)
+        return decode_known(cls, self.plain(), path) if found is None else (found, ())
 
     def plain(self) -> dict[str, Any]:
         """The object without the envelope's keys. Raises BrokenFrame when it is none."""

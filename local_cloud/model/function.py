@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.json_text import read_json
@@ -57,6 +58,9 @@ class Invocation:
     running: bool = False
 
 
+_INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationRecord:
     """What a destination gets: give `body` to the queue or function `arn`."""
@@ -95,7 +99,8 @@ class InvocationQueue:
 
     def restore(self, now_s: float, request_id: str, value: Mapping[str, Any]) -> None:
         """Take back a recorded event; one that was running is run again, as after a crash."""
-        invocation = Invocation(request_id=request_id, **value)
+        known = only_known(_INVOCATION_FIELDS, value, "invocation")
+        invocation = Invocation(request_id=request_id, **known)
         self._invocations[request_id] = invocation
         self._wait(invocation, max(now_s, invocation.due_at_s))
 

@@ -13,10 +13,11 @@ import binascii
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from corekit.ids import IdSource
+from corekit.walk import only_known
 from local_cloud.model.errors import refused
 from local_cloud.model.queue_settings import QueueSettings
 from local_cloud.model.recorder import Forgetful, Recorder, part
@@ -40,6 +41,9 @@ class Message:
     first_received_at_s: float = 0.0
     handle: str = ""  #: of the newest receipt; empty = never received
     source_arn: str = ""  #: of the queue it came from, in a dead-letter queue
+
+
+_MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +294,8 @@ class Queue:
 
     def restore(self, now_s: float, fixed: Mapping[str, Any], moving: Mapping[str, Any]) -> None:
         """Take back a recorded message; call in the order in which they were sent."""
-        self._add(now_s, Message(**fixed, **moving), record=False)
+        known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
+        self._add(now_s, Message(**known), record=False)
 
     def remove(self, name: str) -> Message | None:
         """Take a message out, whoever holds it (for moving messages between queues)."""

@@ -26,6 +26,8 @@ _KEPT = frozenset(
     {"Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"}
     | {"SqsManagedSseEnabled"}
 )
+#: What `QueueSettings.changed` takes.
+KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_KEPT, "RedrivePolicy"})
 _FIFO = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope"})
 
 

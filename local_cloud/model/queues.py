@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
+from corekit.walk import only_known
 from local_cloud.model.arns import Place, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.queue import Message, Queue
-from local_cloud.model.queue_settings import QueueSettings
+from local_cloud.model.queue_settings import KNOWN_ATTRIBUTES, QueueSettings
 from local_cloud.model.recorder import Forgetful, Recorder, part
 
 
@@ -91,7 +92,9 @@ class Queues:
         self, name: str, created_at_s: float, attributes: Mapping[str, str], tags: dict[str, str]
     ) -> Queue:
         """Take back a recorded queue, without its messages."""
-        return self._new(created_at_s, name, QueueSettings().changed(attributes), tags)
+        known = only_known(KNOWN_ATTRIBUTES, attributes, f"queue {name}")
+        settings = QueueSettings().changed(known)
+        return self._new(created_at_s, name, settings, tags)
 
     def _bury(self, source: Queue, now_s: float, message: Message) -> bool:
         redrive = source.settings.redrive

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from corekit.newer import tell_ignored
+from corekit.walk import passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.notifications import Rule
 from local_cloud.server.state import StateLog
 
+logger = logging.getLogger(__name__)
+
 
 def restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
-    """Fill an empty cloud with what `state` holds. Runs that were under way start anew."""
+    """Fill an empty cloud with what `state` holds. Runs that were under way start anew.
+
+    What a newer version wrote in addition is ignored with a warning; it stays in the log until its
+    key is written again.
+    """
+    with passing_over() as passed:
+        _restore(cloud, state, now_s)
+    tell_ignored(logger, passed)
+
+
+def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
     for (name,), value in state.items("bucket"):
         bucket = cloud.adopt_bucket(name, value["created_at_s"])
         bucket.versioning = value["versioning"]
@@ -50,5 +65,5 @@ def _restore_objects(cloud: Cloud, state: StateLog) -> None:
 
 
 def _rule(fields: list[Any]) -> Rule:
-    name, arn, events, prefix, suffix = fields
+    name, arn, events, prefix, suffix, *_ = fields  # a newer version may say more
     return Rule(id=name, arn=arn, events=tuple(events), prefix=prefix, suffix=suffix)

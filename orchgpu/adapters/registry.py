@@ -6,8 +6,9 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
-from corekit.decode import decode
+from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
+from corekit.newer import known as known_of
 from orchgpu.core.function import Function
 from orchgpu.ports import ObjectStore
 
@@ -55,9 +56,10 @@ class StoreRegistry:
     async def _read(self, name: str) -> Function | None:
         try:
             stored = await self._store.get(self._bucket, name, bytes_max=RECORD_BYTES_MAX)
-            return decode(Function, json.loads(stored.body or b"null"), name)
+            read = decode_known(Function, json.loads(stored.body or b"null"), name)
         except (AppError, ValueError) as error:
             if isinstance(error, AppError) and error.retryable:
                 raise
             logger.warning("skipping %s: %s", name, error, extra={"event": "registry_unreadable"})
             return None
+        return known_of(logger, read)

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
-from corekit.decode import decode
+from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.newer import known
 from fdl.resources import Ledger
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
 PUT_BYTES_MAX = 5 * 2**30
@@ -83,7 +89,7 @@ class JobCloud:
                 raise
             raise self._refuse(name) from error
         try:
-            return decode(Function, json.loads(body), key)
+            return _known(Function, body, key)
         except ValueError as error:
             raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
 
@@ -113,7 +119,7 @@ class JobCloud:
         """What a deploy notes of a function, whoever serves it; None when it is not deployed."""
         key = f"deployments/{name}.json"
         try:
-            return decode(Ledger, json.loads(self._read(self._state_bucket, key)), key)
+            return _known(Ledger, self._read(self._state_bucket, key), key)
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
@@ -430,3 +436,8 @@ def _submitted(
     versions = (*([] if version in (None, "null") else [str(version)]), undated)
     ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
     return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)
+
+
+def _known(cls: type[T], body: bytes, key: str) -> T:
+    """A stored object, also one that a newer orchgpu wrote. Raises ValueError, INVALID."""
+    return known(logger, decode_known(cls, json.loads(body), key))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from corekit.decode import decode, encode
+from corekit.decode import decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
 #: Names the folder of the local system; unset = `.orchgpu` in the working directory.
@@ -119,7 +119,8 @@ class Home:
         if not self.supervised():
             return None
         try:
-            return decode(SystemRecord, json.loads(self.system_file.read_text()), "system.json")
+            said = json.loads(self.system_file.read_text())
+            return decode_known(SystemRecord, said, "system.json")[0]
         except FileNotFoundError:
             return None
         except ValueError as error:

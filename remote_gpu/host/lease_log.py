@@ -109,7 +109,7 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
             continue
         if entry["event"] == "started":
             held.clear()
-        for share in entry["shares"]:
+        for share in entry.get("shares", ()):  # a newer version's event may be of no share
             on_device = held.setdefault(share["device"], {})
             if entry["event"] == "placed":
                 on_device[entry["lease"]] = share

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
-from gpu_scheduler.core.changes import Entry, HostDrained
+from gpu_scheduler.core.changes import Entry, HostDrained, encode_entry
 from gpu_scheduler.daemon.journal import NAME, Journal, RealDisk
-from gpu_scheduler.daemon.journal_format import HEADER, encode_group, scan
+from gpu_scheduler.daemon.journal_format import Mark, body_of, encode_group, encode_header, scan
+from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal_note import Note, read_note, write_note
+from gpu_scheduler.daemon.journal_reader import rewritten
+from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
 
 
 def entry(name: str) -> Entry:
@@ -33,6 +37,12 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
         asyncio.run(append())
     finally:
         journal.close()
+
+
+def forget_note(folder: Path) -> None:
+    """As after a power failure that left the note behind: nothing is known to have been synced."""
+    header = (folder / NAME).read_bytes()[:8]
+    write_note(folder, Mark(0, header))
 
 
 def read(folder: Path) -> list[str]:
@@ -53,6 +63,8 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
     ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
     groups = [["a", "b"], ["c"], ["d"]]
     for cut in range(len(whole) + 1):
+        (tmp_path / NAME).write_bytes(whole)
+        forget_note(tmp_path)
         (tmp_path / NAME).write_bytes(whole[:cut])
         done = sum(end <= cut for end in ends[1:])
         assert read(tmp_path) == [name for group in groups[:done] for name in group], cut
@@ -61,6 +73,7 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
 def test_a_torn_tail_is_overwritten_by_what_comes_next(tmp_path: Path) -> None:
     written(tmp_path, ["a"], ["b"])
     data = (tmp_path / NAME).read_bytes()
+    forget_note(tmp_path)
     (tmp_path / NAME).write_bytes(data[:-5])
     written(tmp_path, ["c"])
     assert read(tmp_path) == ["a", "c"]
@@ -71,6 +84,7 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
     data = (tmp_path / NAME).read_bytes()
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     holed = data[: start + 12] + bytes(10) + data[start + 22 :] + bytes(4096)
+    forget_note(tmp_path)
     (tmp_path / NAME).write_bytes(holed)
     assert read(tmp_path) == ["a"]
 
@@ -78,15 +92,17 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_flipped_byte_in_a_synced_line_refuses_to_start(data: st.DataObject) -> None:
-    lines = [encode_group(HEADER), *(encode_group(b'[{"n":%d}]' % n) for n in range(4))]
-    whole = b"".join(lines)
+    whole, mark = encode_header("1.0")
+    for n in range(4):
+        line, mark = encode_group(b'[{"n":%d}]' % n, mark)
+        whole += line
     at = data.draw(st.integers(0, len(whole) - 1))
     value = data.draw(st.integers(1, 255))  # 0 would be a hole
     damaged = whole[:at] + bytes([value]) + whole[at + 1 :]
     if damaged == whole:
         assert len(scan(damaged, "j").groups) == 4
         return
-    with pytest.raises(AppError, match=r"damaged at byte|no journal of this version"):
+    with pytest.raises(AppError, match=r"damaged at byte|not a journal of this version"):
         scan(damaged, "j")
 
 
@@ -111,17 +127,60 @@ def test_the_last_line_damaged_but_whole_is_corruption_too(tmp_path: Path) -> No
 
 
 def test_another_version_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(encode_group(b'{"journal":"ssgmd","version":99}'))
-    with pytest.raises(AppError, match="no journal of this version"):
+    (tmp_path / NAME).write_bytes(old_line(b'{"journal":"ssgmd","version":99,"wrote":"9.9"}'))
+    with pytest.raises(AppError, match=r"not a journal of this version.*wrote it \(9\.9\)"):
         Journal.open(tmp_path)
 
 
 def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path) -> None:
     for body in (b"{}", b"7", b'[[["Nonsense",{}]]]'):
-        (tmp_path / NAME).write_bytes(encode_group(HEADER) + encode_group(body))
+        (tmp_path / NAME).write_bytes(old_line(OLD_HEADER) + old_line(body))
         with pytest.raises(AppError, match="that this version cannot read") as caught:
             Journal.open(tmp_path)
         assert caught.value.code is ErrorCode.INTERNAL
+
+
+def test_a_journal_of_the_version_before_is_read_and_rewritten(tmp_path: Path) -> None:
+    """Its torn tail is dropped as ever; from then on it is chained and noted."""
+    groups = [body_of([encode_entry(entry(name)) for name in names]) for names in ("ab", "c")]
+    path = tmp_path / NAME
+    old = b"".join(map(old_line, [OLD_HEADER, *groups]))
+    path.write_bytes(old + b"00000000 [[")
+    assert read(tmp_path) == ["a", "b", "c"]
+    assert b'"version":2' in path.read_bytes()
+    written(tmp_path, ["d"])
+    assert read(tmp_path) == ["a", "b", "c", "d"]
+    path.write_bytes(old)  # a crash before the new one was in place: its note is not looked at
+    assert read(tmp_path) == ["a", "b", "c"]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(AppError, match="ends too early"):
+        read(tmp_path)
+    path.write_bytes(old.replace(b'"c"', b'"x"'))
+    with pytest.raises(AppError, match="damaged at byte"):
+        read(tmp_path)
+
+
+def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
+    old = old_line(OLD_HEADER) + old_line(body_of([encode_entry(entry("a"))]))
+    (tmp_path / NAME).write_bytes(old)
+    with pytest.raises(AppError, match="Free some space") as caught:
+        Journal.open(tmp_path, SmallDisk(room=10))
+    assert caught.value.code is ErrorCode.EXHAUSTED
+    assert (tmp_path / NAME).read_bytes() == old
+    assert read(tmp_path) == ["a"]
+
+
+def test_a_note_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
+    write_note(tmp_path, Mark(0, b"00000000"))
+    note = Note.open(tmp_path)
+    assert not note.is_due, "nothing was written"
+    for number in range(1, 4):
+        note.write(Mark(number, b"%08x" % number))
+        assert read_note(tmp_path).mark == Mark(number, b"%08x" % number)
+    note.close()
+    (tmp_path / NOTE_NAME).write_bytes(b"short")
+    assert read_note(tmp_path).mark is None
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -272,3 +331,18 @@ def test_an_error_of_the_disk_says_what_it_means(
     assert caught.value.code is code
     assert said in caught.value.message
     assert "strange words" in caught.value.message
+
+
+def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> None:
+    """The snapshot has what this version knows; the old file stays, once."""
+    text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
+    data, mark = rewritten([body_of([text])])
+    (tmp_path / NAME).write_bytes(data)
+    write_note(tmp_path, mark)
+    for _ in range(2):
+        disk = HeldDisk()
+        journal, _ = Journal.open(tmp_path, disk)
+        asyncio.run(compacted(journal, disk))
+        journal.close()
+    assert (tmp_path / f"{NAME}.newer-1").read_bytes().startswith(data)
+    assert not (tmp_path / f"{NAME}.newer-2").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,40 +12,19 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry, LeaseChanged
+from corekit.ids import IdSource, LeaseId
+from gpu_scheduler.core.changes import Entry, LeaseChanged, ParameterSet, decode_entry, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.snapshot import snapshot
 from gpu_scheduler.daemon.journal import NAME, Journal
-from gpu_scheduler.daemon.journal_format import HEADER, encode_group
+from gpu_scheduler.daemon.journal_format import body_of
+from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal_note import write_note
+from gpu_scheduler.daemon.journal_reader import rewritten
 from gpu_scheduler.daemon.repair import apply_all, check, repair
-from gpu_scheduler.model import Device, DeviceKind, Hold, LeaseState, Request
-
-NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
-ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
-
-
-def history() -> list[Entry]:
-    """A host with two devices, two reservations, a job."""
-    device = {"kind": DeviceKind.CUDA, "model": "M", "memory_mib": 1000}
-    events: list[on.Event] = [
-        on.EpochBegan(**NOW),
-        on.HostHello(
-            host=HostId("h"), incarnation="i", gateway="h:1", epoch_seen=0, installed=(),
-            devices=tuple(Device(id=DeviceId(f"h/{i}"), index=i, **device) for i in range(2)),
-            reply_to="1.1", **NOW,
-        ),
-        on.ReserveAsked(
-            attempt="a", request=Request(memory_mib=900), wait=False, hold=Hold.SESSION,
-            lease_s=None, **ASKED,
-        ),
-        on.AttemptAsked(
-            holder=JobId("job-1"), n=1, revision=0, handle="", block={}, wait=False,
-            request=Request(memory_mib=900), received_ago_s=0.0, **ASKED,
-        ),
-    ]  # fmt: skip
-    machine = SchedulerMachine(Budget(), IdSource("seed"))
-    return [entry for event in events for entry in machine.handle(event).changes]
+from gpu_scheduler.model import LeaseState
+from gpu_scheduler.parameters import Parameters
+from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, history, old_line
 
 
 def written(folder: Path, entries: Sequence[Entry]) -> Path:
@@ -75,12 +55,13 @@ def test_a_whole_journal_is_left_alone(tmp_path: Path) -> None:
     assert (checked.leases, checked.records, checked.damage) == (2, 1, None)
     assert repair(tmp_path) == checked
     assert path.read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, "lock"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, NOTE_NAME, "lock"]
 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     path = written(tmp_path, history())
-    path.write_bytes(path.read_bytes()[:-7])
+    with path.open("ab") as file:
+        file.write(b"1234abcd 1234")
     checked = check(tmp_path)
     assert checked.damage is None
     assert checked.torn_bytes > 0
@@ -156,8 +137,127 @@ def test_nothing_is_repaired_under_a_running_daemon_or_of_another_version(tmp_pa
         repair(tmp_path)
     assert caught.value.code is ErrorCode.CONFLICT
     journal.close()
-    for body, said in ((b'{"journal":"ssgmd","version":9}', "version"), (HEADER, "cannot read")):
-        more = encode_group(b'[[["New",{}]]]') if body is HEADER else b""
-        (tmp_path / NAME).write_bytes(encode_group(body) + more)
+    newer = (b'{"journal":"ssgmd","version":9}', "version")
+    for body, said in (newer, (OLD_HEADER, "cannot read")):
+        more = old_line(b'[[["New",{}]]]') if body is OLD_HEADER else b""
+        (tmp_path / NAME).write_bytes(old_line(body) + more)
         with pytest.raises(AppError, match=said):
             repair(tmp_path)
+
+
+def test_a_missing_end_is_damage_and_told_exactly(tmp_path: Path) -> None:
+    """The disk gave an older file: no byte of it is wrong, but two groups are missing."""
+    path = written(tmp_path, history())
+    fences = [lease.lease.fence for lease in recovered(tmp_path).state.leases.values()]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]))
+    with pytest.raises(AppError, match=r"what lines 3 to 4 held, synced before, is missing"):
+        Journal.open(tmp_path)
+    checked = check(tmp_path)
+    assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (2, 2, 0)
+    assert "2 synced groups of entries are lost" in checked.sentence
+    repair(tmp_path)
+    state = recovered(tmp_path).state
+    assert state.epoch > 1
+    assert state.position > max(fences)
+
+
+def test_a_missing_line_in_the_middle_names_what_follows_it(tmp_path: Path) -> None:
+    path = written(tmp_path, history())
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    checked = check(tmp_path)
+    assert checked.damage is not None
+    assert "line 4 stands where line 3 belongs" in checked.damage
+    assert (checked.entries, checked.lost_lines, checked.whole_after) == (2, 2, 1)
+    assert "job-1" in checked.named_there
+
+
+@pytest.mark.parametrize("left", [b"", None], ids=["empty", "deleted"])
+def test_an_empty_journal_is_no_fresh_start(tmp_path: Path, left: bytes | None) -> None:
+    path = written(tmp_path, history())
+    path.unlink() if left is None else path.write_bytes(left)
+    with pytest.raises(AppError, match="it is empty, but 4 lines were synced"):
+        Journal.open(tmp_path)
+    assert check(tmp_path).lost_lines == 4
+    assert repair(tmp_path).damage is not None
+    assert recovered(tmp_path).state.epoch > 4
+
+
+def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> None:
+    """Nobody knows whether its end is there: epoch and fences go far above it."""
+    written(tmp_path, history())
+    before = recovered(tmp_path).state
+    (tmp_path / NOTE_NAME).unlink()
+    checked = check(tmp_path)
+    assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (4, None, 0)
+    assert "is not known" in checked.sentence
+    ended = repair(tmp_path)
+    assert set(ended.live) == set(before.leases)
+    after = recovered(tmp_path).state
+    assert not after.leases
+    assert after.records.keys() == before.records.keys()
+    assert after.position > before.position + 10**9
+    assert after.epoch > before.epoch + 10**9
+    assert check(tmp_path).damage is None
+
+
+def test_a_parameter_of_a_newer_version_is_kept_and_no_lease_ends(tmp_path: Path) -> None:
+    newer = Entry(parts=(
+        ParameterSet(name="policy", value="lottery"), ParameterSet(name="colour", value="blue"),
+        ParameterSet(name="bypass_max", value=3),
+    ))  # fmt: skip
+    path = written(tmp_path, [*history(), newer])
+    before = path.read_bytes()
+    checked = repair(tmp_path)
+    assert (checked.damage, checked.leases) == (None, 2)
+    assert set(checked.ignored) == {"policy", "colour"}
+    assert path.read_bytes() == before
+    state = recovered(tmp_path).state
+    assert state.parameters == Parameters(bypass_max=3)
+    again = SchedulerMachine(Budget(), IdSource("snapshot"))
+    for entry in snapshot(state):
+        again.apply(decode_entry(encode_entry(entry)))
+    assert again.state.overrides == {"policy": "lottery", "colour": "blue", "bypass_max": 3}
+
+
+def test_words_of_a_newer_version_are_passed_over_and_named(tmp_path: Path) -> None:
+    texts = [json.loads(encode_entry(entry)) for entry in history()]
+    texts[2][0][1]["lease"]["mood"] = "good"
+    texts[3].append(["LeasePainted", {"lease": "x", "ignorable": True}])
+    path = written_as(tmp_path, texts)
+    checked = check(tmp_path)
+    assert (checked.damage, checked.leases) == (None, 2)
+    assert set(checked.ignored) == {"LeaseGranted.lease.mood", "LeasePainted"}
+    state = recovered(tmp_path).state
+    assert [entry.name for entry in state.unknown] == ["LeasePainted"]
+    assert encode_entry(snapshot(state)[0]).count(b"LeasePainted") == 1
+    assert repair(tmp_path).damage is None
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("LeasePainted", {"lease": "x"}), ("LeaseChanged", {"lease": "x", "state": "PAINTED"})],
+)
+def test_what_cannot_be_passed_over_names_who_wrote_it(
+    tmp_path: Path, name: str, fields: dict[str, Any]
+) -> None:
+    texts = [json.loads(encode_entry(entry)) for entry in history()]
+    texts[0][0][1]["build"] = "7.7.7"
+    path = written_as(tmp_path, [*texts, [[name, fields]]])
+    before = path.read_bytes()
+    for act in (Journal.open, check, repair):
+        with pytest.raises(AppError, match=r"version 7\.7\.7 of ssgmd.*do not repair") as caught:
+            act(tmp_path)
+        assert "damaged" not in caught.value.message
+    assert path.read_bytes() == before
+
+
+def written_as(folder: Path, texts: Sequence[Any]) -> Path:
+    """A journal of entries as some other build wrote them."""
+    groups = [body_of([json.dumps(text).encode()]) for text in texts]
+    data, mark = rewritten(groups)
+    (folder / NAME).write_bytes(data)
+    write_note(folder, mark)
+    return folder / NAME

@@ -1,0 +1,89 @@
+"""Clients and hosts of a newer version: one more key is no reason to lose what they tell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.ssgmd.conftest import Peer, serving
+
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HOST: dict[str, Any] = {
+    "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
+    "epoch_seen": 0, "installed": [], "version": 1,
+}  # fmt: skip
+
+
+async def answered(peer: Peer, **fields: Any) -> Any:
+    """The answer of a request, whatever is pushed before it."""
+    told = await peer.ask(**fields)
+    while "push" in told:
+        told = await peer.next()
+    return told
+
+
+async def host_says_hello(peer: Peer, **more: Any) -> Any:
+    return await answered(peer, op="hello", **HOST, **more)
+
+
+def test_a_newer_host_is_let_in_and_heard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as client:
+            welcome = await host_says_hello(host, rack="r1")
+            assert welcome["ok"]["installs"] == []
+            assert (await client.hello(colour="blue"))["ok"]["epoch"] == 1
+            asked = {"memory_mib": 10}
+            answer = await answered(client, op="reserve", attempt="a", request=asked, wait=False)
+            lease = answer["ok"]["granted"]["lease"]["id"]
+            for _ in range(2):
+                assert (await answered(host, op="report", mood="good"))["ok"] == {}
+            opened = {"op": "session", "lease": lease, "nonce": "n", "state": "opened"}
+            assert (await answered(host, **opened, colour="red"))["ok"] == {}
+            closed = {"op": "session", "lease": lease, "nonce": "n", "state": "closed"}
+            assert (await answered(host, **closed, reason="METEOR", detail="it fell"))["ok"] == {}
+            left = await doors.ask("GET", "/v1/leases")
+            assert left.value["leases"] == [], "the end was not lost for its reason"
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+    assert caplog.text.count("report.mood is of a newer version") <= 1, "told once"
+
+
+def test_a_symptom_of_a_newer_host_is_another_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        sick = {**DEVICE, "health": "SUSPECT", "symptoms": ["MELTING"], "detail": "it melts"}
+        async with serving(tmp_path) as doors, doors.peer() as host:
+            assert "ok" in await answered(host, op="hello", **{**HOST, "devices": [sick]})
+            shown = await doors.ask("GET", "/v1/inventory")
+            device = shown.value["hosts"][0]["devices"][0]["device"]
+            assert (device["symptoms"], device["detail"]) == (["OTHER"], "it melts")
+
+    asyncio.run(story())
+
+
+def test_a_newer_client_tells_more_but_may_not_ask_for_more(tmp_path: Path) -> None:
+    """What it tells is taken; a condition that is not known here is refused by its name."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as client:
+            await host_says_hello(host)
+            await client.hello()
+            assert (await answered(client, op="beat", colour="blue"))["ok"] == {}
+            opened = {"holder": "j", "n": 1, "revision": 0, "handle": "", "block": {}}
+            asked = {"op": "attempt", "wait": False, "received_ago_s": 0.0, **opened}
+            for more in ({"request": {"near": "h2"}}, {"request": {}, "only_at_night": True}):
+                error = (await answered(client, **asked, **more))["error"]
+                assert error["code"] == "invalid"
+                assert "near" in error["message"] or "only_at_night" in error["message"]
+            assert "ok" in await answered(client, **asked, request={})
+            finish = {"op": "finish", "holder": "j", "outcome": "SUCCEEDED", "reason": "OK"}
+            ended = await answered(client, **finish, detail="", received_ago_s=0.0, colour="blue")
+            assert ended["ok"]["record"]["outcome"] == "SUCCEEDED"
+            error = (await answered(client, op="drain", host="h", revok=True))["error"]
+            assert "did you mean 'revoke'" in error["message"]
+
+    asyncio.run(story())

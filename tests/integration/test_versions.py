@@ -1,0 +1,244 @@
+"""Two builds on one state: today's, and one that knows one more key, policy and kind of change.
+
+The other build is a real one: a copy of the packages whose source is changed, run as a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("corekit", "gpu_scheduler", "contract", "fdl", "remote_gpu")
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+
+#: file → what stands there today → what stands there in the newer build
+NEWER = {
+    "gpu_scheduler/daemon/build.py": [('BUILD = _version()', 'BUILD = "9.9.9"')],
+    "gpu_scheduler/parameters.py": [
+        ('    FIFO = "fifo"', '    LOTTERY = "lottery"\n    FIFO = "fifo"'),
+    ],
+    "gpu_scheduler/core/policies/__init__.py": [
+        ("PolicyName.FIFO: Fifo(),", "PolicyName.FIFO: Fifo(), PolicyName.LOTTERY: Fifo(),"),
+    ],
+    "gpu_scheduler/model.py": [
+        ("    id: LeaseId\n", '    id: LeaseId\n    mood: str = "good"\n'),
+        ("    holder: JobId\n    rev", '    holder: JobId\n    mood: str = "good"\n    rev'),
+    ],
+    "gpu_scheduler/core/changes.py": [
+        ("    lease: LeaseId\n    state: LeaseState\n",
+         '    lease: LeaseId\n    state: LeaseState\n    colour: str = "blue"\n'),
+    ],
+}  # fmt: skip
+#: The same build with a change of its own that can, or cannot, be passed over by others.
+PAINTED = """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPainted:
+    colour: str = "blue"
+    {ignorable}
+
+
+Part = (
+    RunPainted |"""
+
+
+def changed(root: Path, changes: dict[str, list[tuple[str, str]]]) -> None:
+    for name, pairs in changes.items():
+        text = (root / name).read_text()
+        for old, new in pairs:
+            assert old in text, f"{name} has changed: {old!r}"
+            text = text.replace(old, new, 1)
+        (root / name).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the newer build lies."""
+    root = tmp_path_factory.mktemp("newer")
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, root / package, ignore=ignored)
+    changed(root, NEWER)
+    return root
+
+
+def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
+    """A newer build that journals a kind of change which only it knows, with every epoch."""
+    shutil.copytree(newer, folder)
+    fields = "ignorable: bool = True" if ignorable else ""
+    changed(folder, {
+        "gpu_scheduler/core/changes.py": [
+            ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
+            ("        EpochStarted, InventoryDeclared,",
+             "        RunPainted, EpochStarted, InventoryDeclared,"),
+        ],
+        "gpu_scheduler/core/apply.py": [
+            ("    do.EpochStarted: _began,",
+             "    do.EpochStarted: _began, do.RunPainted: lambda state, part: None,"),
+        ],
+        "gpu_scheduler/core/recovery.py": [
+            ("    turn.emit(began)\n", "    turn.emit(began)\n    turn.emit(to.RunPainted())\n"),
+        ],
+    })  # fmt: skip
+    return folder
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[bytes]
+    address: dict[str, Any]
+    log: Path
+
+    def post(self, op: str, **fields: Any) -> Any:
+        url, data = f"http://{self.address['http']}/v1/{op}", json.dumps(fields).encode()
+        headers = {"Content-Type": "application/json", "X-Session": "test"}
+        asked = urllib.request.Request(url, data, headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return json.load(answer)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{self.address['http']}{path}", timeout=30) as answer:
+            return json.load(answer)
+
+
+@contextlib.contextmanager
+def ssgmd(root: Path, state: Path) -> Iterator[Running]:
+    """A build's daemon on a state folder; it must end cleanly."""
+    ready, log = state / "ready.json", state / "log"
+    ready.unlink(missing_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(state),
+             "--ready-file", str(ready)],
+            stderr=out, cwd=root, env=environment(root),
+        )  # fmt: skip
+    try:
+        end_s = time.monotonic() + 60
+        while not ready.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end_s, "it does not serve"
+            time.sleep(0.02)
+        yield Running(process, json.loads(ready.read_text()), log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def environment(root: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(root)}
+
+
+def command(root: Path, state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`ssgmd` of a build, to its end."""
+    line = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(state), *words]
+    return subprocess.run(
+        line, cwd=root, env=environment(root), capture_output=True, text=True, timeout=120
+    )
+
+
+def fill(daemon: Running, policy: str) -> str:
+    """A host, a lease, a job's record and two parameters; the lease's id."""
+    host, _, port = daemon.address["socket"].rpartition(":")
+    hello = {"id": 0, "op": "hello", "role": "host", "host": "h", "incarnation": "i",
+             "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0, "installed": [],
+             "version": 1}  # fmt: skip
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(json.dumps(hello).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            assert "ok" in json.loads(lines.readline())
+        daemon.post("set", name="policy", value=policy)
+        daemon.post("set", name="bypass_max", value=7)
+        asked = {"attempt": "a", "hold": "deadline", "lease_s": 3000.0, "wait": False}
+        granted = daemon.post("reserve", **asked, request={"memory_mib": 10})["granted"]
+        daemon.post("finish", holder="job", outcome="SUCCEEDED", reason="OK", detail="", block={},
+                    received_ago_s=0.0)  # fmt: skip
+    return str(granted["lease"]["id"])
+
+
+def shown(daemon: Running) -> tuple[list[str], list[str], dict[str, Any], list[str]]:
+    """Leases, records, parameters, names of those that were set."""
+    rules = daemon.get("/v1/parameters")
+    return (
+        [lease["id"] for lease in daemon.get("/v1/leases")["leases"]],
+        [record["holder"] for record in daemon.get("/v1/records")["records"]],
+        rules["parameters"], rules["overridden"],
+    )  # fmt: skip
+
+
+def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path: Path) -> None:
+    """And the newer one with what it had said itself: nothing is lost on the way."""
+    with ssgmd(newer, tmp_path) as daemon:
+        lease = fill(daemon, "lottery")
+    checked = command(ROOT, tmp_path, "journal", "check", "--json")
+    assert checked.returncode == 0, checked.stderr
+    ignored = json.loads(checked.stdout)["ignored"]
+    assert {"policy", "LeaseGranted.lease.mood", "RecordWritten.record.mood"} <= set(ignored)
+    repaired = command(ROOT, tmp_path, "journal", "repair")
+    assert repaired.returncode == 0
+    assert "ended" not in repaired.stdout
+    with ssgmd(ROOT, tmp_path) as daemon:
+        leases, records, rules, overridden = shown(daemon)
+        assert (leases, records) == ([lease], ["job"])
+        assert (rules["policy"], rules["bypass_max"]) == ("fifo", 7)
+        assert set(overridden) == {"policy", "bypass_max"}
+        told = daemon.log.read_text()
+    assert "LeaseGranted.lease.mood" in told
+    assert "policy: an override that a newer version set is kept" in told
+    with ssgmd(newer, tmp_path) as daemon:
+        leases, records, rules, _ = shown(daemon)
+        assert (leases, records, rules["policy"]) == ([lease], ["job"], "lottery")
+
+
+def test_a_newer_daemon_goes_on_with_what_todays_wrote(newer: Path, tmp_path: Path) -> None:
+    with ssgmd(ROOT, tmp_path) as daemon:
+        lease = fill(daemon, "fair")
+    with ssgmd(newer, tmp_path) as daemon:
+        leases, records, rules, _ = shown(daemon)
+        assert (leases, records, rules["policy"]) == ([lease], ["job"], "fair")
+    assert "ignores it" not in (tmp_path / "log").read_text()
+
+
+def test_a_change_that_may_be_ignored_is_kept(newer: Path, tmp_path: Path) -> None:
+    build = painting(newer, tmp_path / "build", ignorable=True)
+    state = tmp_path / "state"
+    state.mkdir()
+    with ssgmd(build, state) as daemon:
+        lease = fill(daemon, "fair")
+    with ssgmd(ROOT, state) as daemon:
+        assert shown(daemon)[0] == [lease]
+        assert "RunPainted" in daemon.log.read_text()
+    with ssgmd(build, state) as daemon:
+        assert shown(daemon)[0] == [lease]
+
+
+def test_a_change_that_may_not_be_ignored_names_who_wrote_it(newer: Path, tmp_path: Path) -> None:
+    build = painting(newer, tmp_path / "build", ignorable=False)
+    state = tmp_path / "state"
+    state.mkdir()
+    with ssgmd(build, state) as daemon:
+        lease = fill(daemon, "fair")
+    before = (state / "journal").read_bytes()
+    for words in ((), ("journal", "check"), ("journal", "repair")):
+        ended = command(ROOT, state, *words)
+        assert ended.returncode == 1
+        assert "version 9.9.9 of ssgmd" in ended.stderr
+        assert "damaged" not in ended.stderr
+    assert (state / "journal").read_bytes() == before
+    with ssgmd(build, state) as daemon:
+        assert shown(daemon)[0] == [lease]

@@ -1,0 +1,48 @@
+"""A small real history for tests of the journal: a host with two devices, a reservation, a job."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import Entry
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+
+NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
+ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
+
+
+#: First line of a journal of format 1.
+OLD_HEADER = b'{"journal":"ssgmd","version":1}'
+
+
+def old_line(body: bytes) -> bytes:
+    """A line as format 1 had it, and as every format has its first line."""
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def history() -> list[Entry]:
+    """The entries, one per event; two leases and a record live after them."""
+    device = {"kind": DeviceKind.CUDA, "model": "M", "memory_mib": 1000}
+    events: list[on.Event] = [
+        on.EpochBegan(**NOW),
+        on.HostHello(
+            host=HostId("h"), incarnation="i", gateway="h:1", epoch_seen=0, installed=(),
+            devices=tuple(Device(id=DeviceId(f"h/{i}"), index=i, **device) for i in range(2)),
+            reply_to="1.1", **NOW,
+        ),
+        on.ReserveAsked(
+            attempt="a", request=Request(memory_mib=900), wait=False, hold=Hold.SESSION,
+            lease_s=None, **ASKED,
+        ),
+        on.AttemptAsked(
+            holder=JobId("job-1"), n=1, revision=0, handle="", block={}, wait=False,
+            request=Request(memory_mib=900), received_ago_s=0.0, **ASKED,
+        ),
+    ]  # fmt: skip
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    return [entry for event in events for entry in machine.handle(event).changes]

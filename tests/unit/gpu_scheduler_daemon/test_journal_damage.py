@@ -1,0 +1,196 @@
+"""Every way to damage a journal is noticed: no entry that was answered is lost in silence.
+
+The journal is a real one: a daemon's history of hosts, leases and jobs, with and without a
+compaction. Each variant is opened as a daemon would, and must either be refused or read back whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.core.changes import Entry, encode_entry
+from gpu_scheduler.daemon.journal import NAME, Journal
+from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal_reader import Entries, read_journal
+from tests.unit.gpu_scheduler_daemon.journals import history
+
+Variant = tuple[str, bytes]
+
+
+def written(folder: Path, entries: Sequence[Entry], *, compact_after: int | None = None) -> None:
+    """A journal with one line per entry; after that many of them it is compacted."""
+    journal, _ = Journal.open(folder)
+
+    async def append() -> None:
+        for number, entry in enumerate(entries, 1):
+            if number == compact_after:
+                done = tuple(part for one in entries[:number] for part in one.parts)
+                journal.snapshot = iter([done]).__next__
+                journal.compact_bytes_min = 0
+            await journal.append([entry])
+            if number == compact_after:
+                journal.compact_bytes_min = 2**40
+                assert journal._compacting is not None
+                await asyncio.wrap_future(journal._compacting)
+
+    asyncio.run(append())
+    assert journal.figures.compactions == (compact_after is not None)
+    journal.close()
+
+
+@pytest.fixture(params=[None, 3], ids=["as written", "compacted"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    written(tmp_path / "whole", history(), compact_after=request.param)
+    return tmp_path / "whole"
+
+
+def parts_of(entries: Sequence[Entry]) -> list[bytes]:
+    """The parts of all entries, in their order: a snapshot is one entry of many parts."""
+    return [encode_entry(Entry(parts=(part,))) for entry in entries for part in entry.parts]
+
+
+def read(folder: Path) -> list[bytes]:
+    """As a daemon reads it when it starts; nothing is written."""
+    scanned = read_journal(folder / NAME)
+    return parts_of(Entries(folder / NAME, scanned.wrote).all_of(scanned.groups))
+
+
+def opened(folder: Path) -> list[bytes]:
+    """As a daemon that starts on it."""
+    journal, entries = Journal.open(folder)
+    journal.close()
+    return parts_of(entries)
+
+
+def survives(folder: Path, data: bytes | None, whole: list[bytes]) -> bool:
+    """Whether the damage is noticed, or does no harm."""
+    path = folder / NAME
+    sound = path.read_bytes()
+    try:
+        path.unlink() if data is None else path.write_bytes(data)
+        return read(folder) == whole
+    except AppError as error:
+        newer = "version" in error.message
+        told = "damaged" in error.message and "journal repair" in error.message
+        return error.code in (ErrorCode.INTERNAL, ErrorCode.INVALID) and (told or newer)
+    finally:
+        path.write_bytes(sound)
+
+
+def line_variants(data: bytes) -> Iterator[Variant]:
+    """Each line dropped, doubled, and every two of them swapped; runs of lines left out."""
+    lines = data.splitlines(keepends=True)
+    for i in range(len(lines)):
+        for j in range(i + 1, len(lines) + 1):
+            yield f"lines {i}-{j} dropped", b"".join(lines[:i] + lines[j:])
+        yield f"line {i} doubled", b"".join([*lines[: i + 1], *lines[i:]])
+        yield f"line {i} said again at the end", b"".join([*lines, lines[i]])
+        for j in range(i):
+            swapped = list(lines)
+            swapped[i], swapped[j] = swapped[j], swapped[i]
+            yield f"lines {j} and {i} swapped", b"".join(swapped)
+
+
+def test_no_line_is_missing_doubled_or_swapped_in_silence(folder: Path) -> None:
+    whole, data = read(folder), (folder / NAME).read_bytes()
+    lost = [name for name, variant in line_variants(data) if not survives(folder, variant, whole)]
+    assert not lost
+
+
+def test_no_truncation_is_taken_for_an_entry_that_was_never_answered(folder: Path) -> None:
+    whole, data = read(folder), (folder / NAME).read_bytes()
+    assert [cut for cut in range(len(data)) if not survives(folder, data[:cut], whole)] == []
+    zeroed = [cut for cut in range(len(data))
+              if not survives(folder, data[:cut] + bytes(len(data) - cut), whole)]  # fmt: skip
+    assert zeroed == []
+    assert survives(folder, None, whole), "the whole file is gone"
+
+
+def test_no_changed_byte_is_overlooked(folder: Path) -> None:
+    whole, data = read(folder), (folder / NAME).read_bytes()
+    lost = [
+        (at, value)
+        for at in range(len(data))
+        for value in {0, ord("\n"), data[at] ^ 1, data[at] ^ 0x80} - {data[at]}
+        if not survives(folder, data[:at] + bytes([value]) + data[at + 1 :], whole)
+    ]
+    assert not lost
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(draw=st.data())
+def test_no_mixture_of_damages_is_overlooked(folder: Path, draw: st.DataObject) -> None:
+    whole, data = read(folder), (folder / NAME).read_bytes()
+    for _ in range(draw.draw(st.integers(1, 3))):
+        kind = draw.draw(st.sampled_from(("cut out", "insert", "overwrite", "copy")))
+        start = draw.draw(st.integers(0, len(data)))
+        end = draw.draw(st.integers(start, min(len(data), start + 2000)))
+        if kind == "cut out":
+            data = data[:start] + data[end:]
+        elif kind == "insert":
+            data = data[:start] + draw.draw(st.binary(max_size=40)) + data[start:]
+        elif kind == "overwrite":
+            given_bytes = draw.draw(st.binary(max_size=40))
+            data = data[:start] + given_bytes + data[start + len(given_bytes) :]
+        else:
+            data = data[:start] + data[start:end] + data[start:]
+    assert survives(folder, data, whole)
+
+
+def test_a_note_of_another_journal_or_a_lost_one_is_noticed(folder: Path, tmp_path: Path) -> None:
+    """Folders that were mixed, and a copy that left the note behind."""
+    written(tmp_path / "other", history())
+    note = folder / NOTE_NAME
+    own = note.read_bytes()
+    note.write_bytes((tmp_path / "other" / NOTE_NAME).read_bytes())
+    with pytest.raises(AppError, match="another journal"):
+        read(folder)
+    note.write_bytes(bytes(len(own)))
+    with pytest.raises(AppError, match="journal repair"):
+        read(folder)
+    note.unlink()
+    with pytest.raises(AppError, match="whole state folder"):
+        read(folder)
+    note.write_bytes(own)
+    assert read(folder)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_torn_write_of_the_note_leaves_the_other_slot(folder: Path, slot: int) -> None:
+    """At most the newest line is then not known as synced; it is there all the same."""
+    whole, note = read(folder), folder / NOTE_NAME
+    own = bytearray(note.read_bytes())
+    own[slot * 512 + 5] ^= 1
+    note.write_bytes(bytes(own))
+    assert opened(folder) == whole
+
+
+def test_only_a_group_that_was_never_synced_is_cut_off(folder: Path) -> None:
+    """A crash while a group is written: whatever of it reached the disk, all others are there."""
+    whole, path = read(folder), folder / NAME
+    sound, note = path.read_bytes(), (folder / NOTE_NAME).read_bytes()
+    written(folder, history()[:1])
+    group = path.read_bytes()[len(sound) :]
+    for cut in range(len(group)):
+        (folder / NOTE_NAME).write_bytes(note)
+        path.write_bytes(sound + group[:cut] + bytes(100))
+        assert opened(folder) == whole
+        assert path.read_bytes() == sound
+    path.write_bytes(sound + group)
+    (folder / NOTE_NAME).write_bytes(note)
+    assert len(opened(folder)) == len(whole) + 1, "synced, and the crash came before the note"
+
+
+def test_a_copy_of_a_state_folder_goes_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    assert opened(tmp_path / "copy") == read(folder)
