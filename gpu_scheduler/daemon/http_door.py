@@ -17,6 +17,7 @@ import contextlib
 import difflib
 import functools
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from aiohttp import web
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.journal import Journal
@@ -65,10 +67,10 @@ class HttpDoor:
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
 
-    def open(self, calls: Calls, hub: Hub) -> None:
+    def open(self, calls: Calls, hub: Hub, tallies: Tallies) -> None:
         """Recovery is complete."""
         self._calls, self._hub = calls, hub
-        self._scrapes = Scrapes(calls, self._metrics, self._journal)
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, tallies)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -260,4 +262,6 @@ def _refused(
     more = dict(headers or {})
     if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
         found, more["WWW-Authenticate"] = 401, "Bearer"
+    if (pause_s := error.details.get("retry_in_s")) is not None:
+        more["Retry-After"] = str(math.ceil(pause_s))
     return web.json_response({"error": error.as_json()}, status=found, headers=more)
