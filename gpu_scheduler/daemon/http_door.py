@@ -31,6 +31,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
+from gpu_scheduler.daemon.guests import Guest, Guests
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
@@ -59,8 +60,9 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 class HttpDoor:
     """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
 
-    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate) -> None:
+    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate, guests: Guests) -> None:
         self._metrics = metrics
+        self._guests = guests
         self._journal = journal
         self._gate = gate
         self._calls: Calls | None = None
@@ -127,6 +129,8 @@ class HttpDoor:
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
+        self._opened()
+        self._caller(request)  # before a byte of its body is kept
         try:
             text = await request.read()
         except web.RequestPayloadError as error:
@@ -161,6 +165,8 @@ class HttpDoor:
         if not self._gate.has_keys:
             _of_this_machine(request)
         caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        if isinstance(request.protocol, Guest):
+            self._guests.known(request.protocol)
         return Caller(caller.key, request.remote or "")
 
     # --- figures and events
