@@ -364,6 +364,23 @@ class NoFit(StrEnum):
     RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: kept for a request bypassed too often
 
 
+class Limit(StrEnum):
+    """Which limit refuses a request for now (EXHAUSTED, `details.limit`). A closed set.
+
+    Each has a parameter of its own name in lower case (`gpu_scheduler/parameters.py`).
+    """
+
+    WAITING_MAX = "WAITING_MAX"  #: requests in the queue of the whole scheduler
+    KEY_WAITING_MAX = "KEY_WAITING_MAX"  #: of one key
+    TENANT_WAITING_MAX = "TENANT_WAITING_MAX"  #: of one tenant
+    RECORDS_MAX = "RECORDS_MAX"  #: job records of the whole scheduler
+    KEY_RECORDS_MAX = "KEY_RECORDS_MAX"
+    TENANT_RECORDS_MAX = "TENANT_RECORDS_MAX"
+    RATE_PER_S = "RATE_PER_S"  #: requests a second of everybody together
+    KEY_RATE_PER_S = "KEY_RATE_PER_S"
+    TENANT_RATE_PER_S = "TENANT_RATE_PER_S"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceVerdict:
     """What one device says to a request."""

@@ -71,8 +71,28 @@ class Parameters:
     #: Live leases of the whole scheduler; above it every request waits. Ten times the largest
     #: inventory it is measured at.
     leases_max: int = 100_000
-    #: Waiting requests; above it a new one is busy at once. Ten times the measured queue.
-    waiting_max: int = 1_000_000
+    # Of the next nine a request above one is refused for now (EXHAUSTED, `details.limit`): its
+    # sender waits and asks again. A waiting job with the longest block and handle takes 25 KiB of
+    # memory. None: no limit. Those of keys, and a tenant's rate, do not count sessions without a
+    # key: there are some only while no key was made, and only this machine is served then.
+    #: Waiting requests. 2.5 GiB at worst; a hundred waiting for each of 1,000 devices.
+    waiting_max: int | None = 100_000
+    #: Of one key: ten functions' windows of an orchestrator (1,000 each); a tenth of all.
+    key_waiting_max: int | None = 10_000
+    #: Of one tenant, whatever keys ask for it: a fifth of all.
+    tenant_waiting_max: int | None = 20_000
+    #: Job records. Ended ones are history: the oldest is forgotten for a new one, and only when all
+    #: are of jobs that have not ended, a new job is refused.
+    records_max: int | None = 200_000
+    #: Of one key: as many jobs run or are remembered as wait; a tenth of all.
+    key_records_max: int | None = 20_000
+    tenant_records_max: int | None = 40_000  #: of one tenant: a fifth of all
+    #: Requests a second that look or ask for something new (`core/limits.py`). Of all together: no
+    #: limit, the machine's own speed is one, and the doors take every connection's in turns.
+    rate_per_s: float | None = None
+    #: Of one key: a tenth of what two cores decide; 1,000 devices whose jobs last a second.
+    key_rate_per_s: float | None = 1000.0
+    tenant_rate_per_s: float | None = 2000.0  #: of one tenant: two keys of it at their fastest
     #: A deadline lease may be this long; a week.
     lease_s_max: float = 604_800.0
     #: Policy `fair`: what a tenant used counts half after this long.
@@ -90,7 +110,14 @@ class Parameters:
              "aging_s, lease_s_max and usage_half_life_s must be more than 0 seconds, and finite"),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
-            (0 <= self.waiting_max <= 10**9, "waiting_max must be 0 or more"),
+            *(
+                (most is None or 0 <= most <= 10**9, f"{name} must be 0 or more")
+                for name, most in ((name, getattr(self, name)) for name in _COUNTS)
+            ),
+            *(
+                (rate is None or 1e-3 <= rate <= 1e9, f"{name} must lie in 0.001…1000000000")
+                for name, rate in ((name, getattr(self, name)) for name in _RATES)
+            ),
             (all(1e-6 <= weight <= 1e6 for weight in self.weights.values()),
              "a weight must lie in 0.000001…1000000"),
             (len(tenants) <= TENANTS_MAX,
@@ -116,9 +143,16 @@ class Parameters:
 #: What a value may be on the wire or on a command line.
 Given = str | float | int | bool | None
 
-_INTEGERS = ("bypass_max", "leases_max", "waiting_max")
+_COUNTS = (
+    "waiting_max", "key_waiting_max", "tenant_waiting_max",
+    "records_max", "key_records_max", "tenant_records_max",
+)  # fmt: skip
+_RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
+_INTEGERS = ("bypass_max", "leases_max", *_COUNTS)
 _LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")
-_PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS)
+_NUMBERS = (*_LENGTHS_S, *_RATES)
+_MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
+_PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS, *_RATES)
 _QUOTAS = tuple(limit.name for limit in dataclasses.fields(Quota))
 #: The word that takes an override back.
 DEFAULT = "default"
@@ -136,12 +170,10 @@ def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
     try:
         if name == "policy":
             return dataclasses.replace(parameters, policy=_policy(value))
-        if name in _INTEGERS:
-            count: Any = _integer(value)
-            return dataclasses.replace(parameters, **{name: count})
-        if name in _LENGTHS_S:
-            length_s: Any = None if name == "aging_s" and _is_off(value) else _number(value)
-            return dataclasses.replace(parameters, **{name: length_s})
+        if name in _INTEGERS or name in _NUMBERS:
+            read = _integer if name in _INTEGERS else _number
+            figure: Any = None if name in _MAY_BE_OFF and _is_off(value) else read(value)
+            return dataclasses.replace(parameters, **{name: figure})
         if kind == "weight":
             return _with_weight(parameters, rest, value)
         return _with_quota(parameters, tenant, limit, value)

@@ -87,8 +87,9 @@ class Performer:
             return await self._methods[type(action)](action)
         except AppError as error:
             return on.CallFailed(
-                **self._about(action), action=action, retryable=error.retryable, message=str(error)
-            )
+                **self._about(action), action=action, retryable=error.retryable,
+                message=str(error), exhausted=error.code is ErrorCode.EXHAUSTED,
+            )  # fmt: skip
         except _FAULTS as error:
             logger.exception(
                 "%s", type(action).__name__, extra={"event": "fault", "job": action.job}

@@ -26,6 +26,7 @@ from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_com
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.core.window import Window
 from orchgpu.performer import Performer
 from orchgpu.ports import JobQueue, Message, Registry, Scheduler
 from orchgpu.pushes import event_of_push
@@ -77,7 +78,7 @@ class Replica:
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[Any]]] = {}
-        self._windows: dict[str, int] = {}
+        self._windows: dict[str, Window] = {}
         self._progress = asyncio.Event()  #: set whenever a job may have made room
         self._stories: dict[str, Story] = {}
         self._spent: dict[str, list[str]] = {}  #: function → handles of notices that were read
@@ -139,8 +140,8 @@ class Replica:
         self._progress.set()
         for name, function in found.items():
             devices = await self._scheduler.device_count(function.request)
-            window = max(WINDOW_MIN, WINDOW_PER_DEVICE * devices)
-            self._windows[name] = min(window, WINDOW_MAX)
+            full = min(max(WINDOW_MIN, WINDOW_PER_DEVICE * devices), WINDOW_MAX)
+            self._windows.setdefault(name, Window(full)).resize(full)
             if name not in self._loops:
                 logger.info(
                     "serving %s%s", name, _note(function), extra={"event": "function_loaded"}
@@ -174,7 +175,7 @@ class Replica:
 
     def _room(self, function: Function) -> int:
         """How many jobs may be received now."""
-        room = self._windows[function.name] - self._machine.waiting_count(function.name)
+        room = self._windows[function.name].size - self._machine.waiting_count(function.name)
         if function.concurrency_max is None:
             return room
         return min(room, function.concurrency_max - self._machine.count(function.name))
@@ -342,6 +343,8 @@ class Replica:
 
     def _note_call(self, action: do.Action, event: on.Event | None) -> None:
         now_s = self._clock.monotonic_s()
+        if isinstance(action, do.OpenAttempt):
+            self._note_attempt(action.job, event)
         if isinstance(event, on.CallFailed):
             logger.warning(
                 "%s: %s", type(action).__name__, event.message,
@@ -354,6 +357,17 @@ class Replica:
             story.staged_s[event.attempt] = now_s
         if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
             self._log_finished(action, story, now_s)
+
+    def _note_attempt(self, job: str, event: on.Event | None) -> None:
+        """Back-pressure: less is received while the scheduler is at a limit."""
+        known = self._machine.jobs.get(job)
+        window = None if known is None else self._windows.get(known.function.name)
+        if window is None:
+            return
+        if not isinstance(event, on.CallFailed):
+            window.admitted()
+        elif event.exhausted:
+            window.refused()
 
     def _log_finished(self, action: do.FinishJob, story: Story, now_s: float) -> None:
         """The one canonical line of a job."""

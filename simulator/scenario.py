@@ -101,6 +101,8 @@ def _draw_parameters(stream: random.Random) -> Parameters:
         bypass_max=stream.choice((0, 2, 64)),
         leases_max=stream.choice((2, 100_000, 100_000)),
         quotas={} if devices is None else {EVERYBODY: Quota(devices=devices)},
+        waiting_max=stream.choice((3, 100_000, 100_000)),
+        records_max=stream.choice((8, 200_000, 200_000)),
     )
 
 

@@ -57,11 +57,16 @@ class Measured:
     memory_mib: float  #: of devices, leases and queue: the process less what it began with
 
 
+def _unlimited(policy: PolicyName) -> Parameters:
+    """All of the queue belongs to one tenant here."""
+    return Parameters(policy=policy, waiting_max=None, tenant_waiting_max=None)
+
+
 class Core:
     """The machine, its clock, and a stopwatch."""
 
     def __init__(self, policy: PolicyName) -> None:
-        self.machine = SchedulerMachine(Budget(), IdSource(1), Parameters(policy=policy))
+        self.machine = SchedulerMachine(Budget(), IdSource(1), _unlimited(policy))
         self.now_s = 0.0
         self.took_s: list[float] = []
         self.leases: list[LeaseId] = []  #: accepted, so that they may be released

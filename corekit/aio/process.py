@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -43,6 +44,25 @@ def log_as_json(level: int = logging.INFO) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for chatty in ("aiohttp.access", "botocore", "aiobotocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+#: A daemon with so many connections has other troubles; each costs the kernel a few KiB.
+DESCRIPTORS_MAX = 65_536
+
+
+def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
+    """Let this process open as many files as it may, up to `most`; how many it may open now.
+
+    The usual soft limit of 1,024 is there for programs that use select(); ours do not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return most if soft == resource.RLIM_INFINITY else soft
+    with suppress(OSError, ValueError):  # a sandbox may forbid it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft
 
 
 def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:

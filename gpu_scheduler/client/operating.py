@@ -82,8 +82,9 @@ def get_parameter(line: Line, name: str | None) -> None:
     """The rules and limits that hold.
 
     All of them, or one by NAME. Names: policy, aging_s, lease_s_max, usage_half_life_s,
-    bypass_max, leases_max, waiting_max, weight.TENANT, quota.TENANT.devices,
-    quota.TENANT.memory_mib, quota.TENANT.compute_pct.
+    bypass_max, leases_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
+    before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
+    quota.TENANT.compute_pct.
     """
     if name is not None:
         known_name(name)

@@ -72,7 +72,7 @@ def _transferred(state: State, part: do.LeaseTransferred) -> None:
 
 def _granted(state: State, part: do.LeaseGranted) -> None:
     lease, amount = part.lease, amount_of(part.lease.shares)
-    state.queue.drop(lease.attempt)
+    _dropped(state, lease.attempt)
     state.leases[lease.id] = LeaseEntry(
         lease=lease, request=part.request, amount=amount, session=part.session,
         waiting_since_s=part.waiting_since_s, lease_s=part.lease_s, granted_s=part.granted_s,
@@ -84,6 +84,19 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
         state.inventory.promise(lease.id, share)
+
+
+def _queued(state: State, part: do.RequestQueued) -> None:
+    _dropped(state, part.waiting.attempt)
+    state.queue.put(part.waiting)
+    state.tallies.reservation_waits(part.waiting, +1)
+
+
+def _dropped(state: State, attempt: str) -> None:
+    waiting = state.queue.entries.get(attempt)
+    if waiting is not None:
+        state.queue.drop(attempt)
+        state.tallies.reservation_waits(waiting, -1)
 
 
 def _changed(state: State, part: do.LeaseChanged) -> None:
@@ -146,8 +159,8 @@ _EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
     do.LeaseDoorOpened: _door_opened,
     do.RecordWritten: lambda state, part: state.set_record(part.record),
     do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
-    do.RequestQueued: lambda state, part: state.queue.put(part.waiting),
-    do.RequestDropped: lambda state, part: state.queue.drop(part.attempt),
+    do.RequestQueued: _queued,
+    do.RequestDropped: lambda state, part: _dropped(state, part.attempt),
     do.EpochStarted: _began,
     do.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
     do.TenantUsed: _used,

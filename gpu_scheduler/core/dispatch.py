@@ -16,6 +16,7 @@ from gpu_scheduler.core.capacity import impossible, reach_mib
 from gpu_scheduler.core.explain import explain, wanted
 from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
+from gpu_scheduler.core.limits import Refusal, waiting_full
 from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.quotas import (
     affordable,
@@ -39,6 +40,15 @@ class Judgement(NamedTuple):
     outcome: do.Outcome
     found: Found | None = None
     looked: bool = True  #: False: a rule holds it back, no device was looked at
+    full: Refusal | None = None  #: it might wait, but for a limit on what waits
+
+
+class Admitted(NamedTuple):
+    """What became of a new request."""
+
+    outcome: do.Outcome
+    entry: LeaseEntry | None = None  #: granted
+    full: Refusal | None = None  #: nothing: it is to wait, and a limit forbids that for now
 
 
 def judge(turn: Turn, waiting: to.Waiting) -> Judgement:
@@ -54,22 +64,25 @@ def judge(turn: Turn, waiting: to.Waiting) -> Judgement:
     found = None if held else newcomer_found(turn, waiting)
     if found is not None:
         return Judgement(do.Outcome.GRANTED, found)
-    full = len(state.queue.entries) >= state.parameters.waiting_max
-    return Judgement(do.Outcome.BUSY if full else do.Outcome.WAITING, looked=not held)
+    full = waiting_full(turn, waiting)
+    outcome = do.Outcome.WAITING if full is None else do.Outcome.BUSY
+    return Judgement(outcome, looked=not held, full=full)
 
 
-def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> tuple[do.Outcome, LeaseEntry | None]:
+def admit(turn: Turn, waiting: to.Waiting, *, wait: bool) -> Admitted:
     """Judge a new request and do so: grant it, or queue it if it is to wait."""
     judgement = judge(turn, waiting)
     if judgement.found is not None:
         _count_bypass(turn, waiting, judgement.found.devices)
-        return judgement.outcome, grant(turn, judgement.found, accepted=True)
+        return Admitted(judgement.outcome, grant(turn, judgement.found, accepted=True))
+    if judgement.full is not None and wait:
+        return Admitted(judgement.outcome, full=judgement.full)
     if judgement.outcome is do.Outcome.WAITING and wait:
         enqueue(turn, waiting, looked=judgement.looked)
-        return judgement.outcome, None
+        return Admitted(judgement.outcome)
     turn.state.remember_refused(waiting)
     busy = judgement.outcome is do.Outcome.WAITING
-    return do.Outcome.BUSY if busy else judgement.outcome, None
+    return Admitted(do.Outcome.BUSY if busy else judgement.outcome)
 
 
 def _late(turn: Turn, waiting: to.Waiting) -> bool:

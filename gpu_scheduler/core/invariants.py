@@ -11,6 +11,7 @@ from gpu_scheduler.core.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement import place
 from gpu_scheduler.core.quotas import affordable, within_quota
 from gpu_scheduler.core.state import State
+from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.core.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.model import LeaseState, Step
 
@@ -21,7 +22,7 @@ def check(state: State) -> list[str]:
     """Every violation as one sentence."""
     return [
         *_devices(state), *_index(state), *_leases(state), *_records(state), *_queue(state),
-        *_hosts(state), *_tenants(state),
+        *_hosts(state), *_tenants(state), *_tallies(state),
     ]  # fmt: skip
 
 
@@ -145,6 +146,19 @@ def _tenants(state: State) -> Iterator[str]:
     devices = (entry.device for entry in state.inventory.devices.values())
     if state.tenants.capacity != capacity_of(devices):
         yield f"capacity is booked as {state.tenants.capacity}"
+
+
+def _tallies(state: State) -> Iterator[str]:
+    """What is counted of keys and tenants is what a count from the start gives."""
+    anew = Tallies()
+    for record in state.records.values():
+        anew.record_changed(None, record)
+    for waiting in state.queue.entries.values():
+        anew.reservation_waits(waiting, +1)
+    if anew != state.tallies:
+        yield f"keys and tenants are counted as {state.tallies}, not {anew}"
+    if anew.total.waiting != len(state.queue.entries):
+        yield f"{len(state.queue.entries)} requests wait, {anew.total.waiting} are counted"
 
 
 def _hosts(state: State) -> Iterator[str]:

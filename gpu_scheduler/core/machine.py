@@ -12,7 +12,8 @@ together or not at all.
     records     records.py   compare-and-set notes of the orchestrators about jobs
     sessions    sessions.py  alive or gone          hosts   hosts.py   UP → STALE → LOST
 
-What fits where: fits.py alone. Who goes next: policies/. A grant's fence is its journal position.
+What fits where: fits.py alone. Who goes next: policies/. How much one may have: limits.py. A
+grant's fence is its journal position.
 Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` asks for a `Ticked` at the
 earliest. A scheduler that was itself stopped (its tick comes far too late) blames nobody else for
 silence: every clock of silence starts anew.
@@ -33,6 +34,7 @@ from gpu_scheduler.core import (
     health,
     hosts,
     leases,
+    limits,
     records,
     recovery,
     rules,
@@ -93,7 +95,7 @@ class SchedulerMachine:
             prove(turn, event)
         if type(event) is on.Ticked:
             self._ticked(turn)
-        else:
+        elif not limits.too_fast(turn, event):
             HANDLERS[type(event)](turn, event)
 
     # ------------------------------------------------------------------ time

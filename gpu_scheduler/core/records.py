@@ -16,7 +16,7 @@ from corekit.ids import JobId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import dispatch
+from gpu_scheduler.core import dispatch, limits
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases import accept, end
 from gpu_scheduler.core.timers import TimerKind
@@ -46,7 +46,12 @@ def attempt(turn: Turn, event: on.AttemptAsked) -> None:
             record = _take(turn, record, event.session, event.handle)
         _answer_standing(turn, event, record)
         return
-    _open(turn, event, _opened_record(turn, event, record))
+    opened = _opened_record(turn, event, record)
+    full = None if record is not None else limits.records_full(turn, opened.key, opened.tenant)
+    if full is not None:
+        full.reply(turn, event.reply_to)
+        return
+    _open(turn, event, opened)
 
 
 def _too_large(turn: Turn, reply_to: str, block: Mapping[str, Any]) -> bool:
@@ -143,7 +148,12 @@ def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
         session=event.session, waiting_since_s=record.waiting_since_s, hold=event.hold,
         lease_s=event.request.lease_s,
     )  # fmt: skip
-    outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
+    outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
+    if full is not None:  # the record stays as it was: whoever asked, asks again
+        full.reply(turn, event.reply_to)
+        return
+    if record.holder not in turn.state.records:
+        limits.make_room(turn, record)
     if entry is not None:
         record = turn.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = turn.granted(entry)
@@ -294,7 +304,9 @@ def finish(turn: Turn, event: on.FinishAsked) -> None:
         if _too_large(turn, event.reply_to, event.block):
             return
         new = _received(turn, event.holder, event.received_ago_s, event.session)
-        record = _conclude(turn, event, replace(new, block=event.block))
+        new = replace(new, block=event.block)
+        if limits.make_room(turn, new):  # else it leaves no history, as without a block
+            record = _conclude(turn, event, new)
     elif record is not None and record.step is not Step.ENDED:
         why = event.detail or f"job finished: {event.outcome}"
         record = _conclude(turn, event, _stop(turn, record, why))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import dispatch
+from gpu_scheduler.core import dispatch, limits
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.turn import Turn
@@ -38,4 +38,5 @@ def set_parameter(turn: Turn, event: on.SetAsked) -> None:
     if state.overrides.get(event.name, DEFAULT) != event.value:
         turn.emit(to.ParameterSet(name=event.name, value=event.value))
         dispatch.judge_anew(turn)
+        limits.shrunk(turn)
     turn.reply(event.reply_to, parameters(state))

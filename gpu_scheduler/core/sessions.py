@@ -18,6 +18,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.explain import wanted
 from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.leases import accept, end
+from gpu_scheduler.core.limits import Refusal
 from gpu_scheduler.core.records import disown
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
@@ -98,7 +99,11 @@ def reserve(turn: Turn, event: on.ReserveAsked) -> None:
         granted = turn.granted(entry)
         answer = do.AttemptAnswer(outcome=do.Outcome.GRANTED, granted=granted)
     else:
-        answer = _judge(turn, event, queued)
+        judged = _judge(turn, event, queued)
+        if isinstance(judged, Refusal):
+            judged.reply(turn, event.reply_to)
+            return
+        answer = judged
     turn.reply(event.reply_to, answer)
 
 
@@ -173,7 +178,9 @@ def _taken(
     return None
 
 
-def _judge(turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None) -> do.AttemptAnswer:
+def _judge(
+    turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None
+) -> do.AttemptAnswer | Refusal:
     if queued is not None:
         reason = dispatch.explained(turn, queued.request, queued)
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
@@ -182,7 +189,9 @@ def _judge(turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None) -> do.
         waiting_since_s=turn.wall_s, hold=event.hold, door=event.door, sources=event.sources,
         lease_s=length_s(event.request, event.lease_s),
     )  # fmt: skip
-    outcome, entry = dispatch.admit(turn, waiting, wait=event.wait)
+    outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
+    if full is not None:
+        return full
     if entry is not None:
         return do.AttemptAnswer(outcome=outcome, granted=turn.granted(entry))
     reason = dispatch.explained(turn, event.request, waiting)

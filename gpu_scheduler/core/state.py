@@ -15,6 +15,8 @@ from gpu_scheduler.core.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.openings import Openings
 from gpu_scheduler.core.queue import WaitingQueue
+from gpu_scheduler.core.rates import Rates
+from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.core.tenants import Amount, Tenants
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
@@ -68,6 +70,7 @@ class State:
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
+    tallies: Tallies = field(default_factory=Tallies)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
@@ -75,6 +78,7 @@ class State:
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
     unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
     # --- not durable
+    rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, None] = field(default_factory=dict)
     bypass: Bypass = field(default_factory=Bypass)
@@ -119,7 +123,8 @@ class State:
 
     def set_record(self, record: Record) -> None:
         """Write a record and the two indexes of who acts for it."""
-        self.forget_record(record.holder, keep=True)
+        self.tallies.record_changed(self.records.get(record.holder), record)
+        self._disowned(record.holder)
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
@@ -128,19 +133,23 @@ class State:
         if record.step is not Step.ENDED and record.owner is not None:
             self.owned.setdefault(SessionId(record.owner), {})[record.holder] = None
 
-    def forget_record(self, holder: JobId, *, keep: bool = False) -> None:
-        """Take a record out of the indexes, and out of the state unless `keep`."""
+    def forget_record(self, holder: JobId) -> None:
+        """Take a record out of the indexes and the state; idempotent."""
+        old = self._disowned(holder)
+        if old is not None:
+            self.tallies.record_changed(old, None)
+            self.orphans.pop(holder, None)
+            del self.records[holder]
+
+    def _disowned(self, holder: JobId) -> Record | None:
+        """The record as it stands, out of the index of owners."""
         old = self.records.get(holder)
-        if old is None:
-            return
-        if old.owner is not None:
+        if old is not None and old.owner is not None:
             theirs = self.owned.get(SessionId(old.owner), {})
             theirs.pop(holder, None)
             if not theirs:
                 self.owned.pop(SessionId(old.owner), None)
-        if not keep:
-            self.orphans.pop(holder, None)
-            del self.records[holder]
+        return old
 
 
 class StateView(Protocol):

@@ -166,8 +166,11 @@ def _explain(turn: Turn, event: on.ExplainAsked) -> None:
         turn.refuse(event.reply_to, *problem)
         return
     else:
-        outcome = judge(turn, newcomer).outcome
+        judged = judge(turn, newcomer)
+        outcome = judged.outcome
         told = _in_full(turn, newcomer, outcome)
+        if judged.full is not None:
+            told = replace(told, sentence=f"{told.sentence}; {judged.full.message}")
         answer = do.ExplainAnswer(outcome=outcome, explanation=told)
     turn.reply(event.reply_to, answer)
 

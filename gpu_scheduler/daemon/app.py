@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corekit.aio.admission import Room
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
+from corekit.aio.process import raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -28,6 +30,7 @@ from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import Gate, JobOwner
+from gpu_scheduler.daemon.guests import CONNECTIONS_MAX, Guests
 from gpu_scheduler.daemon.http_door import HttpDoor
 from gpu_scheduler.daemon.http_server import listen
 from gpu_scheduler.daemon.journal import Disk, Journal
@@ -60,6 +63,7 @@ class DaemonSettings:
     )  #: the journal has what was set since
     keys: Path | None = None  #: None: `keys.json` in the state folder, if it is there
     certificate: Certificate | None = None  #: of both doors; None: no TLS
+    descriptors: int | None = None  #: files it may open; None: as many as the system lets it
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -139,8 +143,10 @@ async def running_daemon(
         performer = Performer(switchboard, clock)
         stack.callback(performer.close)
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
-        door = HttpDoor(metrics, journal, gate)
-        http = await _listen_http(door, settings, stack)
+        guests = _guests(settings)
+        metrics.guests = guests
+        door = HttpDoor(metrics, journal, gate, guests)
+        http = await _listen_http(door, settings, guests, stack)
         logger.info("recovering", extra={"event": "recovering", "http": http})
         with _using(settings.state):  # in a thread: health is answered meanwhile
             await asyncio.to_thread(_recover, machine, journal)
@@ -160,14 +166,13 @@ async def running_daemon(
         stack.callback(hub.end_all, "ssgmd stops")
 
         def connection() -> Connection:
-            within_s = settings.budget.handshake_s
-            return Connection(desk, switchboard, metrics, gate, hello_within_s=within_s)
+            return Connection(desk, switchboard, metrics, gate, guests)
 
         socket = await _listen_socket(connection, settings, stack)
         stack.callback(switchboard.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, gate, reread), "reread")
-        door.open(Calls(desk, switchboard), hub)
+        door.open(Calls(desk, switchboard), hub, machine.state.tallies)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -198,6 +203,11 @@ def _locked(
     )
     _only_loopback_without_keys(settings, gate)
     return gate, journal, machine, Switchboard(secret_of, metrics)
+
+
+def _guests(settings: DaemonSettings) -> Guests:
+    descriptors = settings.descriptors or raise_descriptor_limit()
+    return Guests(Room.of(descriptors, CONNECTIONS_MAX), settings.budget.handshake_s)
 
 
 def _recover(machine: SchedulerMachine, journal: Journal) -> None:
@@ -288,11 +298,11 @@ async def _listen_socket(
 
 
 async def _listen_http(
-    door: HttpDoor, settings: DaemonSettings, stack: contextlib.AsyncExitStack
+    door: HttpDoor, settings: DaemonSettings, guests: Guests, stack: contextlib.AsyncExitStack
 ) -> str:
     with _listening(settings.http):
         address = parse_address(settings.http)
-        return _address_of(await listen(door.application(), *address, settings.tls, stack))
+        return _address_of(await listen(door.application(), *address, settings.tls, guests, stack))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import contextlib
 import difflib
 import functools
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -27,8 +28,10 @@ from aiohttp import web
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
+from gpu_scheduler.daemon.guests import Guest, Guests
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
@@ -57,18 +60,19 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 class HttpDoor:
     """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
 
-    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate) -> None:
+    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate, guests: Guests) -> None:
         self._metrics = metrics
+        self._guests = guests
         self._journal = journal
         self._gate = gate
         self._calls: Calls | None = None
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
 
-    def open(self, calls: Calls, hub: Hub) -> None:
+    def open(self, calls: Calls, hub: Hub, tallies: Tallies) -> None:
         """Recovery is complete."""
         self._calls, self._hub = calls, hub
-        self._scrapes = Scrapes(calls, self._metrics, self._journal)
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, tallies)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -125,6 +129,8 @@ class HttpDoor:
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
+        self._opened()
+        self._caller(request)  # before a byte of its body is kept
         try:
             text = await request.read()
         except web.RequestPayloadError as error:
@@ -159,6 +165,8 @@ class HttpDoor:
         if not self._gate.has_keys:
             _of_this_machine(request)
         caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        if isinstance(request.protocol, Guest):
+            self._guests.known(request.protocol)
         return Caller(caller.key, request.remote or "")
 
     # --- figures and events
@@ -260,4 +268,6 @@ def _refused(
     more = dict(headers or {})
     if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
         found, more["WWW-Authenticate"] = 401, "Bearer"
+    if (pause_s := error.details.get("retry_in_s")) is not None:
+        more["Retry-After"] = str(math.ceil(pause_s))
     return web.json_response({"error": error.as_json()}, status=found, headers=more)

@@ -9,14 +9,21 @@ import asyncio
 import logging
 import ssl
 from contextlib import AsyncExitStack
+from typing import ClassVar
 
 from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.daemon.guests import Guests
 
 #: The door logs its own faults; what is no HTTP at all is the peer's, with a trace each.
 _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
 _SILENT.setLevel(logging.CRITICAL)
+#: A client with a key may keep its connection so long between two requests; scrapers ask sooner.
+_IDLE_S = 75.0
+#: Of a request whose sender is not known yet: 256 KiB of headers at most. A key has 110 bytes.
+_HEADERS_MAX = 64
+_HEADER_BYTES_MAX = 4096
 _STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
 _SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
 
@@ -25,6 +32,19 @@ class _Connection(web.RequestHandler):
     """One connection, whose own refusals are JSON with a code like those of the door."""
 
     __slots__ = ()
+    guests: ClassVar[Guests]  #: of the server; `listen` makes a class of its own for each
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.guests.arrived(self, transport.get_extra_info("peername"))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.guests.left(self)
+        super().connection_lost(exc)
+
+    def turn_away(self, _: AppError) -> None:
+        """`Guest`: there may be no request that could be answered."""
+        self.force_close()
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None,
@@ -52,20 +72,26 @@ def _typed(error: AppError, status: int) -> web.Response:
 
 async def listen(
     application: web.Application, host: str, port: int, tls: ssl.SSLContext | None,
-    stack: AsyncExitStack,
+    guests: Guests, stack: AsyncExitStack,
 ) -> tuple[str, int]:  # fmt: skip
     """Serve until the stack is left. Raises OSError when the address cannot be used."""
     runner = web.AppRunner(
-        application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S
-    )
+        application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S,
+        keepalive_timeout=_IDLE_S, max_headers=_HEADERS_MAX, max_field_size=_HEADER_BYTES_MAX,
+    )  # fmt: skip
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     made = runner.server
     assert made is not None, "it is set up"
 
+    class Ours(_Connection):
+        __slots__ = ()
+
+    Ours.guests = guests
+
     def connection() -> web.RequestHandler:
         handler = made()
-        handler.__class__ = _Connection  # aiohttp has no place to name another one
+        handler.__class__ = Ours  # aiohttp has no place to name another one
         return handler
 
     server = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)

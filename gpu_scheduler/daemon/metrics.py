@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.tallies import Tallies
+from gpu_scheduler.daemon.guests import Guests
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 
@@ -24,9 +26,11 @@ class Metrics:
     errors: Counter[str] = field(default_factory=Counter)  #: by code
     outcomes: Counter[str] = field(default_factory=Counter)  #: of attempts and reserves
     lease_ends: Counter[str] = field(default_factory=Counter)  #: by reason
+    limited: Counter[str] = field(default_factory=Counter)  #: refused for now, by `model.Limit`
     pushes: int = 0
     connections: int = 0
     epoch: int = 0
+    guests: Guests | None = None  #: of both doors, once there are some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class Standing:
     hosts: tuple[do.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
+    tallies: Tallies = field(default_factory=Tallies)  #: what each key has
 
 
 def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
@@ -50,13 +55,20 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
                  metrics.outcomes.items()),
         *_family("lease_ends_total", "counter", "Ended leases by reason", "reason",
                  metrics.lease_ends.items()),
+        *_family("limited_total", "counter", "Requests refused for now, by the limit", "limit",
+                 metrics.limited.items()),
         *_family("leases", "gauge", "Live leases by state", "state",
                  Counter(lease.state.value for lease in standing.leases).items()),
         *_family("hosts", "gauge", "Hosts by state", "state",
                  Counter(host.state.value for host in hosts).items()),
         *_one("pushes_total", "counter", "Pushes to sessions and hosts", metrics.pushes),
         *_one("connections", "gauge", "Open socket connections", metrics.connections),
+        *_one("unknown_connections", "gauge", "Connections that have not said whose they are",
+              0 if metrics.guests is None else metrics.guests.strangers),
+        *_one("unfinished_bytes", "gauge", "Held of lines that are not finished",
+              0 if metrics.guests is None else metrics.guests.bytes_held),
         *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
+        *_tallies(standing.tallies),
         *_one("devices", "gauge", "Known devices", len(devices)),
         *_one("memory_mib", "gauge", "Memory that may be promised",
               sum(view.device.memory_mib for view in devices)),
@@ -73,6 +85,18 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
     yield from _devices(hosts)
     yield from _dcgm(hosts)
     yield from _leases(standing.leases[:LEASES_MAX])
+
+
+def _tallies(tallies: Tallies) -> Iterator[str]:
+    """What the limits on waiting and records go by; see the parameters of their names."""
+    total, keys = tallies.total, tallies.keys.items()
+    records = {"live": total.live, "ended": len(total.ended)}.items()
+    yield from _family("records", "gauge", "Job records: of jobs that go on, of ended ones",
+                       "state", records)  # fmt: skip
+    yield from _family("key_waiting_requests", "gauge", "Requests in the queue by key", "key",
+                       ((name, tally.waiting) for name, tally in keys))  # fmt: skip
+    yield from _family("key_records", "gauge", "Job records by the key that made them", "key",
+                       ((name, tally.records) for name, tally in keys))  # fmt: skip
 
 
 Labels = Mapping[str, str]

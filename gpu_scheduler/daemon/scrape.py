@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from corekit.decode import encode_json
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Calls
 from gpu_scheduler.daemon.gate import ANYBODY
 from gpu_scheduler.daemon.journal import Journal
@@ -37,8 +38,9 @@ AnswerT = TypeVar("AnswerT", do.InventoryAnswer, do.LeasesAnswer, do.QueueAnswer
 class Scrapes:
     """Makes the text for whoever asks; the door has let him in."""
 
-    def __init__(self, calls: Calls, metrics: Metrics, journal: Journal) -> None:
+    def __init__(self, calls: Calls, metrics: Metrics, journal: Journal, tallies: Tallies) -> None:
         self._calls = calls
+        self._tallies = tallies
         self._metrics = metrics
         self._journal = journal
         self._one_at_a_time = asyncio.Lock()
@@ -77,7 +79,7 @@ class Scrapes:
         queue = await self._ask("queue", do.QueueAnswer, limit=1)
         standing = Standing(
             hosts=tuple(hosts), leases=tuple([lease async for lease in self.leases()]),
-            waiting=len(queue.queue) + queue.left_out,
+            waiting=len(queue.queue) + queue.left_out, tallies=self._tallies,
         )  # fmt: skip
         lines: list[str] = []
         for line in prometheus_lines(self._metrics, self._journal, standing):

@@ -94,6 +94,8 @@ class Switchboard:
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
+        if limit := action.details.get("limit"):
+            self._metrics.limited[limit] += 1
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
             sink.refuse(id_, AppError(action.code, action.message, **encode(action.details)))

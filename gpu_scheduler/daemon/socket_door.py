@@ -17,9 +17,11 @@ from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
+from gpu_scheduler.daemon.guests import STRANGER_LINE_BYTES_MAX, Guests
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol.codec import (
+    LINE_BYTES_MAX,
     Body,
     BrokenFrame,
     LineBuffer,
@@ -33,8 +35,9 @@ logger = logging.getLogger(__name__)
 
 #: Bytes a peer may leave unread; a watcher of 1,000 leases changing at once needs about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
-#: Connections; each costs about 10 KiB and one file descriptor.
-CONNECTIONS_MAX = 5_000
+#: Requests of one connection that are under way; at more it is not read until some are answered. So
+#: who sends without end takes turns with the others, and never fills the core's queue.
+UNDER_WAY_MAX = 1_000
 
 
 class Connection(asyncio.Protocol):
@@ -46,8 +49,7 @@ class Connection(asyncio.Protocol):
         switchboard: Switchboard,
         metrics: Metrics,
         gate: Gate,
-        *,
-        hello_within_s: float,
+        guests: Guests,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._desk = desk
@@ -55,8 +57,10 @@ class Connection(asyncio.Protocol):
         self._metrics = metrics
         self._gate = gate
         self._caller = ANYBODY  # until its hello
-        self._unknown = self._loop.call_later(hello_within_s, self._stays_unknown)
-        self._lines = LineBuffer()
+        self._guests = guests
+        self._lines = LineBuffer(STRANGER_LINE_BYTES_MAX)
+        self._under_way = 0
+        self._paused = False
         self._out: list[bytes] = []  # written together once per turn of the loop
         self._transport: asyncio.Transport | None = None
         self._number = 0
@@ -71,9 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._number = self._switchboard.register(self)
         self._metrics.connections += 1
-        if self._metrics.connections > CONNECTIONS_MAX:
-            text = f"{CONNECTIONS_MAX} connections are open; close some"
-            self._fatal(AppError(ErrorCode.EXHAUSTED, text))
+        self._guests.arrived(self, transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         logger.debug("connection of %s ended: %s", self._name, exc)
@@ -84,7 +86,7 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
                 self._desk.host_left(HostId(host))
         self._gate.left(self)
-        self._unknown.cancel()
+        self._guests.left(self)
 
     def pause_writing(self) -> None:
         logger.warning("a peer does not read; cut off", extra={"peer": self._name})
@@ -98,6 +100,11 @@ class Connection(asyncio.Protocol):
                     self._frame(line)
         except BrokenFrame as error:
             self._fatal(invalid(f"{error}; this door speaks JSON lines"))
+            return
+        self._guests.holds(self, self._lines.held)
+        if self._under_way >= UNDER_WAY_MAX and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
 
     # --- requests
 
@@ -128,10 +135,21 @@ class Connection(asyncio.Protocol):
             self._desk.told(self._host, op, body, reply_to)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
+        self._under_way += 1
+
+    def _answered(self) -> None:
+        self._under_way -= 1
+        if self._paused and self._under_way <= UNDER_WAY_MAX // 2:
+            self._paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
         caller = self._gate.caller(fields.pop("key", None))
         role = fields.pop("role", None)
+        if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
+            self._gate.host_may(caller, str(fields.get("host")))
+        self._guests.known(self, host=role == "host")
         self._hello_to = reply_to
         if role == "requester" and self._host is None:
             self._session = self._desk.requester_hello(caller, fields, reply_to)
@@ -146,12 +164,12 @@ class Connection(asyncio.Protocol):
     def _known_as(self, caller: Caller) -> None:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         self._caller = Caller(caller.key, str(name[0]) if name else "")
-        self._unknown.cancel()
+        self._lines.limit = LINE_BYTES_MAX
         self._gate.entered(self, caller)
 
-    def _stays_unknown(self) -> None:
-        """Connections are counted: nobody keeps one without saying who he is."""
-        self._fatal(AppError(ErrorCode.TIMEOUT, "no hello came; connect again and say it first"))
+    def turn_away(self, error: AppError) -> None:
+        """`Guest`: its place is needed, or it did not say who it is in time."""
+        self._fatal(error)
 
     def _refuse(self, id_: int | None, error: AppError) -> None:
         self._metrics.errors[error.code.value] += 1
@@ -164,6 +182,7 @@ class Connection(asyncio.Protocol):
     # --- Sink and Line
 
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+        self._answered()
         if type(answer) is do.SessionWelcome and self._session is not None:
             self._switchboard.bind_session(self._session, self)
         elif type(answer) is do.HostWelcome and self._host is not None:
@@ -174,6 +193,7 @@ class Connection(asyncio.Protocol):
             self._refuse(id_, error)
 
     def refuse(self, id_: int, error: AppError) -> None:
+        self._answered()
         if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
             self._session = self._host = None
             self._switchboard.unbind(self)

@@ -222,6 +222,7 @@ class CallFailed(JobEvent):
     action: Action
     retryable: bool
     message: str
+    exhausted: bool = False  #: the other side is at a limit: wait, and take less on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,9 @@ settings_ = st.sampled_from(
     [
         ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
         ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2), ("leases_max", "default"),
-        ("waiting_max", 1), ("waiting_max", "default"), ("quota.a.devices", 2),
+        ("waiting_max", 1), ("waiting_max", "default"), ("tenant_waiting_max", 1),
+        ("tenant_waiting_max", "default"), ("tenant_records_max", 2), ("records_max", 3),
+        ("tenant_records_max", "default"), ("records_max", "off"), ("quota.a.devices", 2),
         ("quota.*.memory_mib", 1200), ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"),
         ("weight.b", 3), ("weight.b", 0), ("bypas_max", 1),
     ]

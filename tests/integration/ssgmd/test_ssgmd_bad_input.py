@@ -258,8 +258,11 @@ async def test_what_is_too_long_is_refused(system: System) -> None:
     assert (answer.status, answer.value["error"]["code"]) == (413, "invalid")
     assert "at most 1048576 bytes" in answer.value["error"]["message"]
     async with system.doors.peer() as peer:
-        assert "longer than" in (await peer.line(too_long))["error"]["message"]
+        await peer.hello()
+        assert "longer than 1048576" in (await peer.line(too_long))["error"]["message"]
         assert await peer.next() is None
+    async with system.doors.peer() as stranger:
+        assert "longer than 262144" in (await stranger.line(too_long))["error"]["message"]
 
 
 @pytest.mark.asyncio(loop_scope="module")

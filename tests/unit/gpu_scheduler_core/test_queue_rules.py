@@ -223,15 +223,6 @@ def test_a_dry_run_knows_the_quota(new_world, device):
 # ---------------------------------------------------------------------- limits
 
 
-def test_a_full_queue_is_busy(new_world, device):
-    world = new_world(waiting_max=1)
-    world.host("h", device("d"))
-    world.granted("a", whole())
-    assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
-    assert world.reserve("c", whole()).outcome is do.Outcome.BUSY
-    assert world.reserve("b", whole()).outcome is do.Outcome.WAITING
-
-
 def test_no_more_leases_live_than_may(new_world, device):
     world = new_world(leases_max=1)
     world.host("h", device("d0"), device("d1", index=1))

@@ -29,7 +29,7 @@ from simulator.books import TenantBooks
 from simulator.checkers import Checker
 from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
-from tests.unit.orchgpu.jobs import FUNCTION
+from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 INPUT = InputEvent(
     bucket="in", key="a", version_id="v", etag="e", size=1, event_name="", event_time=""
@@ -64,7 +64,7 @@ class ChangingRegistry:
 class Bench:
     """A replica, the cloud it works on, and no host: every job it takes is refused at once."""
 
-    def __init__(self, nursery: Nursery) -> None:
+    def __init__(self, nursery: Nursery, parameters: Parameters | None = None) -> None:
         self.clock = LoopClock()
         budget = Budget()
         self.bodies = MemoryBodies()
@@ -72,8 +72,8 @@ class Bench:
         for suffix in ("jobs", "dlq", "done"):
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
-        scheduler = SimScheduler(
-            budget, self.clock, Checker(TenantBooks()), "replica", Parameters()
+        self.scheduler = scheduler = SimScheduler(
+            budget, self.clock, Checker(TenantBooks()), "replica", parameters or Parameters()
         )
         scheduler.start()
         requester = SimRequester(
@@ -82,7 +82,7 @@ class Bench:
         nursery.start_eternal(requester.beat(), "beat")
         self.arrivals = Arrivals(self.cloud)
         queue = SlowQueue(self.cloud, self.arrivals, self.clock)
-        store = MemoryStore(self.cloud, self.bodies, self.clock)
+        self.store = store = MemoryStore(self.cloud, self.bodies, self.clock)
         self.machine = machine = OrchestratorMachine(
             budget=budget, session="me", ids=IdSource("me")
         )
@@ -99,6 +99,18 @@ class Bench:
         """A message that is quarantined as soon as anybody handles it."""
         queue = self.cloud.queues.get("search-jobs")
         queue.send(self.clock.wall_s(), "no event")
+        self.arrivals.arrived(queue)
+
+    async def upload(self, count: int) -> None:
+        """So many inputs, and the message of each."""
+        for bucket in ("in", "mid", "out"):
+            self.cloud.adopt_bucket(bucket, self.clock.wall_s())
+        queue = self.cloud.queues.get("search-jobs")
+        for n in range(count):
+            await self.store.put("in", f"a{n}", b"input")
+            known = (await self.store.head("in", f"a{n}")).etag
+            record = s3_record(f"a{n}", None, eTag=known)
+            queue.send(self.clock.wall_s(), body(record))
         self.arrivals.arrived(queue)
 
     def count(self, queue: str) -> tuple[int, int]:

@@ -1,0 +1,141 @@
+"""Silent, slow and unfinished connections: who says who he is gets in, who did stays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
+from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
+        "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+#: Of the daemon here: 128 of its own, 128 connections, 32 of them strangers.
+DESCRIPTORS = 256
+FLOOD = 150
+#: Nobody is turned away for silence while these tests run.
+PATIENT = replace(BUDGET, handshake_s=3600.0)
+
+Silent = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+
+
+def added(state: Path, name: str, role: Role) -> str:
+    return add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64))
+
+
+@contextlib.asynccontextmanager
+async def flood(address: str, said: bytes) -> AsyncIterator[Silent]:
+    """Connections that say so much and then nothing."""
+    host, _, port = address.rpartition(":")
+    found: Silent = []
+    try:
+        for _ in range(FLOOD):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            found.append((reader, writer))
+            with contextlib.suppress(ConnectionError):
+                writer.write(said)
+        yield found
+    finally:
+        for _, writer in found:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def closed(found: Silent, count: int) -> None:
+    """Wait until so many of the oldest were closed by the daemon."""
+    async with asyncio.timeout(60):
+        for reader, _ in found[:count]:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+
+
+async def figure(doors: Doors, name: str, key: str) -> float:
+    text: str = (await doors.ask("GET", "/metrics", key=key)).value
+    line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.rpartition(" ")[2])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("door", ["socket", "http"])
+@pytest.mark.parametrize("said", [b"", b'{"id": 1, "op": "he', b"GET /v1/hosts HTTP/1.1\r\nX: "])
+async def test_newcomers_get_in_through_a_flood_of_silent_ones(
+    tmp_path: Path, door: str, said: bytes
+) -> None:
+    keys = {role: added(tmp_path, role.value, role) for role in (Role.HOST, Role.OPERATOR)}
+    async with (
+        serving(tmp_path, budget=PATIENT, descriptors=DESCRIPTORS) as doors,
+        doors.peer() as before,
+    ):
+        assert "ok" in await before.hello(key=keys[Role.OPERATOR])
+        async with flood(getattr(doors.daemon, door), said) as found:
+            await closed(found, FLOOD - 32)
+            async with doors.peer() as host:
+                assert "ok" in await host.ask(op="hello", key=keys[Role.HOST], **HOST)
+                answer = await doors.ask("GET", "/v1/inventory", key=keys[Role.OPERATOR])
+                assert answer.value["hosts"][0]["state"] == "UP"
+                assert "ok" in await before.ask(op="beat"), "who was known stays"
+                assert "ok" in await host.ask(op="report", usage=[])
+            assert await figure(doors, "ssgmd_unknown_connections", keys[Role.OPERATOR]) <= 32
+
+
+@pytest.mark.asyncio
+async def test_the_daemon_holds_few_bytes_for_those_it_does_not_know(tmp_path: Path) -> None:
+    key = added(tmp_path, "op", Role.OPERATOR)
+    unfinished = b'{"id": 1, "op": "' + b"x" * 250_000
+    async with (
+        serving(tmp_path, budget=PATIENT) as doors,
+        flood(doors.daemon.socket, unfinished) as found,
+    ):
+        await closed(found, 1)
+        assert await figure(doors, "ssgmd_unfinished_bytes", key) <= 4 * 2**20
+        async with doors.peer() as peer:
+            assert "ok" in await peer.hello(key=key)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("door", ["socket", "http"])
+async def test_who_does_not_say_who_he_is_is_turned_away(tmp_path: Path, door: str) -> None:
+    added(tmp_path, "op", Role.OPERATOR)
+    budget = replace(BUDGET, handshake_s=0.1)
+    async with (
+        serving(tmp_path, budget=budget) as doors,
+        flood(getattr(doors.daemon, door), b"G") as found,
+    ):
+        await closed(found, FLOOD)
+
+
+@pytest.mark.asyncio
+async def test_a_body_of_an_unknown_sender_is_not_read(tmp_path: Path) -> None:
+    added(tmp_path, "op", Role.OPERATOR)
+    async with serving(tmp_path, budget=PATIENT) as doors:
+        host, _, port = doors.daemon.http.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v1/reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        writer.write(head + b"{")
+        async with asyncio.timeout(60):
+            answer = await reader.readuntil(b"\r\n")
+        assert b" 401 " in answer
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@pytest.mark.asyncio
+async def test_who_sends_without_end_takes_turns(tmp_path: Path) -> None:
+    """More requests at once than may be under way: all are answered, and others meanwhile."""
+    count = 5_000
+    async with serving(tmp_path) as doors, doors.peer() as greedy, doors.peer() as modest:
+        await greedy.hello(session="g")
+        await modest.hello(session="m")
+        for n in range(count):
+            greedy.writer.write(b'{"id":%d,"op":"beat"}\n' % n)
+        assert "ok" in await modest.ask(op="beat")
+        answers = [(await greedy.next())["id"] for _ in range(count)]
+        assert answers == list(range(count))

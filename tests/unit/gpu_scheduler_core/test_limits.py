@@ -1,0 +1,268 @@
+"""One key, one tenant or all together may have so much, and ask so fast; then they wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corekit.errors import ErrorCode
+from corekit.ids import JobId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.rates import BUCKETS_MAX, BURST_S, Rates
+from gpu_scheduler.core.tallies import key_of
+from gpu_scheduler.model import Limit, Request, Sharing, Step
+from gpu_scheduler.parameters import NAMES
+
+WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+def of(tenant: str) -> Request:
+    return Request(sharing=Sharing.EXCLUSIVE, tenant=tenant)
+
+
+def is_refused(answer: Any, limit: Limit) -> bool:
+    """Refused for now: the scheduler says which limit it is, and by whose parameter."""
+    assert isinstance(answer, do.ReplyError), answer
+    assert answer.code is ErrorCode.EXHAUSTED
+    assert f"parameter {limit.value.lower()}" in answer.message
+    return answer.details["limit"] == limit.value
+
+
+def full_world(new_world: Any, device: Any, **parameters: Any) -> Any:
+    """One device, which somebody else has."""
+    world = new_world(**parameters)
+    world.host("h", device("d"))
+    world.granted("taken", WHOLE, session="else/s")
+    return world
+
+
+def finish(world: Any, holder: str, session: str = "s1", **fields: Any) -> Any:
+    said = {"outcome": "SUCCEEDED", "reason": "NONE", "detail": "", **fields}
+    world.ask(on.FinishAsked, session, holder=JobId(holder), **said)
+    return world.answer()
+
+
+def set_(world: Any, name: str, value: Any) -> None:
+    world.ask(on.SetAsked, "op/s", name=name, value=value)
+    assert isinstance(world.answer(), do.ParametersAnswer), world.answer()
+
+
+# ---------------------------------------------------------------------- what waits
+
+
+@pytest.mark.parametrize("op", ["attempt", "reserve"])
+@pytest.mark.parametrize(
+    ("name", "limit", "still"),
+    [
+        ("key_waiting_max", Limit.KEY_WAITING_MAX, ("b/s", "t1")),
+        ("tenant_waiting_max", Limit.TENANT_WAITING_MAX, ("a/s", "t2")),
+        ("waiting_max", Limit.WAITING_MAX, None),
+    ],
+)
+def test_no_more_wait_than_may(new_world, device, op, name, limit, still):
+    world = full_world(new_world, device, **{name: 2})
+    ask = getattr(world, op)
+    for n in range(2):
+        assert ask(f"j{n}", request=of("t1"), session="a/s").outcome is do.Outcome.WAITING
+    assert is_refused(ask("j2", request=of("t1"), session="a/s"), limit)
+    assert JobId("j2") not in world.machine.state.records, "whoever asked, asks again"
+    assert "j2" not in {w.attempt.partition(":")[0] for w in world.machine.state.queue.in_order()}
+    if still is None:
+        assert is_refused(ask("j3", request=of("t9"), session="z/s"), limit)
+    else:
+        session, tenant = still
+        assert ask("j3", request=of(tenant), session=session).outcome is do.Outcome.WAITING
+    assert ask("j0", request=of("t1"), session="a/s").outcome is do.Outcome.WAITING, "it stands"
+
+
+def test_what_fits_is_granted_however_many_wait(new_world, device):
+    world = full_world(new_world, device, key_waiting_max=0, waiting_max=0)
+    world.host("h2", device("d2", memory_mib=5000))
+    assert world.reserve("b", WHOLE, session="a/s").outcome is do.Outcome.GRANTED
+
+
+def test_who_does_not_want_to_wait_is_busy_as_ever(new_world, device):
+    world = full_world(new_world, device, waiting_max=0)
+    assert world.reserve("b", WHOLE, wait=False).outcome is do.Outcome.BUSY
+
+
+def test_a_place_is_free_when_one_is_served(new_world, device):
+    world = full_world(new_world, device, key_waiting_max=1)
+    world.attempt("j0", request=WHOLE, session="a/s")
+    assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
+    world.release(world.leases[0], "else/s")
+    assert world.grants() == ["j0:1"]
+    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is do.Outcome.WAITING
+
+
+def test_a_key_pays_for_what_it_made_also_when_nobody_owns_it(new_world, device):
+    world = full_world(new_world, device, key_waiting_max=2)
+    for n in range(2):
+        world.attempt(f"j{n}", request=WHOLE, session="a/one")
+    world.advance(world.budget.client_gone_s + 1)
+    assert world.record("j0").owner is None
+    assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
+    record = world.record("j0")
+    world.ask(on.AdoptAsked, "b/s", holder=record.holder, revision=record.revision, handle=None)
+    assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
+
+
+def test_sessions_without_a_key_have_the_limits_of_all(new_world, device):
+    world = full_world(new_world, device, key_waiting_max=0, key_records_max=0, key_rate_per_s=0.01)
+    for n in range(3):
+        assert world.attempt(f"j{n}", request=WHOLE).outcome is do.Outcome.WAITING
+
+
+def test_a_dry_run_says_that_nothing_more_may_wait(new_world, device):
+    world = full_world(new_world, device, waiting_max=0)
+    world.ask(on.ExplainAsked, request=WHOLE)
+    assert world.answer().outcome is do.Outcome.BUSY
+    assert "parameter waiting_max" in world.answer().explanation.sentence
+
+
+# ---------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("key_records_max", Limit.KEY_RECORDS_MAX),
+        ("tenant_records_max", Limit.TENANT_RECORDS_MAX),
+        ("records_max", Limit.RECORDS_MAX),
+    ],
+)
+def test_no_more_jobs_go_on_than_may(new_world, device, name, limit):
+    world = full_world(new_world, device, **{name: 2})
+    for n in range(2):
+        world.attempt(f"j{n}", request=of("t1"), session="a/s")
+    assert is_refused(world.attempt("j2", request=of("t1"), session="a/s"), limit)
+    world.ask(
+        on.AttemptFailed, "a/s", holder=JobId("j0"), revision=1, reason="R", detail="",
+        retry_at_s=None,
+    )  # fmt: skip
+    again = world.attempt("j0", n=2, revision=2, request=of("t1"), session="a/s")
+    assert again.outcome is do.Outcome.WAITING, "what has a record goes on"
+
+
+@pytest.mark.parametrize("name", ["key_records_max", "records_max"])
+def test_history_makes_room_for_new_jobs_the_oldest_first(new_world, device, name):
+    world = full_world(new_world, device, **{name: 2})
+    for n in range(3):
+        world.attempt(f"j{n}", request=WHOLE, session="a/s")
+        finish(world, f"j{n}", "a/s")
+    assert list(world.machine.state.records) == ["j1", "j2"]
+    finish(world, "unheard of", "a/s", block={"function": "f"})
+    assert list(world.machine.state.records) == ["j2", "unheard of"]
+
+
+def test_an_end_is_never_refused_but_may_leave_no_history(new_world, device):
+    world = full_world(new_world, device, key_records_max=1)
+    world.attempt("j0", request=WHOLE, session="a/s")
+    answer = finish(world, "j1", "a/s", block={"function": "f"})
+    assert answer == do.RecordAnswer(record=None)
+    assert finish(world, "j0", "a/s").record.step is Step.ENDED
+
+
+def test_a_lower_limit_takes_history_away_and_lets_jobs_go_on(new_world, device):
+    world = full_world(new_world, device)
+    for n in range(3):
+        world.attempt(f"j{n}", request=WHOLE, session="a/s")
+    for n in range(2):
+        finish(world, f"j{n}", "a/s", outcome="FAILED")
+    set_(world, "key_records_max", 2)
+    assert list(world.machine.state.records) == ["j1", "j2"]
+    ended = world.record("j1")
+    world.ask(on.ReopenAsked, "a/s", holder=ended.holder, revision=ended.revision, handle="h")
+    assert world.answer().record.step is Step.RECEIVED, "a redrive is no new record"
+    set_(world, "records_max", 0)
+    assert list(world.machine.state.records) == ["j1", "j2"]
+
+
+# ---------------------------------------------------------------------- rate
+
+
+def test_who_asks_too_fast_waits_and_others_are_served(new_world, device):
+    world = full_world(new_world, device, key_rate_per_s=2.0)
+    for _ in range(int(2.0 * BURST_S)):
+        world.ask(on.RecordAsked, "a/s", holder=JobId("j"))
+        assert world.answer() == do.RecordAnswer(record=None)
+    world.ask(on.RecordAsked, "a/other", holder=JobId("j"))
+    refused = world.answer()
+    assert is_refused(refused, Limit.KEY_RATE_PER_S)
+    assert refused.details["retry_in_s"] == pytest.approx(0.5)
+    assert world.attempt("j0", request=WHOLE, session="b/s").outcome is do.Outcome.WAITING
+    world.advance(0.5)
+    world.ask(on.RecordAsked, "a/s", holder=JobId("j"))
+    assert world.answer() == do.RecordAnswer(record=None)
+
+
+def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
+    world = full_world(new_world, device, tenant_rate_per_s=0.2)
+    for n in range(2):
+        assert world.attempt(f"j{n}", request=of("t"), session=f"k{n}/s").outcome
+    answer = world.attempt("j2", request=of("t"), session="k2/s")
+    assert is_refused(answer, Limit.TENANT_RATE_PER_S)
+    set_(world, "rate_per_s", 0.1)
+    assert world.attempt("j3", request=of("u"), session="k2/s").outcome is do.Outcome.WAITING
+    assert is_refused(world.attempt("j4", request=of("v"), session="k3/s"), Limit.RATE_PER_S)
+
+
+def test_what_keeps_alive_or_ends_is_never_too_fast(new_world, device):
+    world = full_world(new_world, device, key_rate_per_s=0.1)
+    answer = world.attempt("j0", request=WHOLE, session="a/s")
+    assert answer.outcome is do.Outcome.WAITING, "the one token of its bucket"
+    for _ in range(3):
+        world.ask(on.SessionBeat, "a/s")
+        assert world.answer() == do.Done()
+        world.ask(on.HandleGiven, "a/s", holder=JobId("j0"), handle="h")
+        assert world.answer() == do.Done()
+    assert finish(world, "j0", "a/s").record.step is Step.ENDED
+
+
+def test_buckets_of_invented_tenants_are_bounded():
+    rates = Rates()
+    for n in range(3 * BUCKETS_MAX):
+        assert rates.take([(f"tenant/{n}", 1.0)], n / 1e5) is None
+    assert len(rates.buckets) <= BUCKETS_MAX
+    assert rates.take([("tenant/x", 1.0)], 1000.0) is None
+    assert len(rates.buckets) <= BUCKETS_MAX
+
+
+def test_an_empty_bucket_takes_no_token_of_the_others():
+    rates = Rates()
+    for _ in range(int(BURST_S)):
+        assert rates.take([("key/a", 1.0), ("all", 100.0)], 0.0) is None
+    left = rates.buckets["all"]
+    empty = rates.take([("all", 100.0), ("key/a", 1.0)], 0.0)
+    assert empty is not None
+    assert (empty.scope, empty.in_s) == ("key/a", 1.0)
+    assert rates.buckets["all"] == left
+
+
+# ---------------------------------------------------------------------- the whole
+
+
+def test_every_limit_is_a_parameter_that_changes_while_it_runs(new_world, device):
+    assert {limit.value.lower() for limit in Limit} <= set(NAMES)
+    world = full_world(new_world, device)
+    set_(world, "key_waiting_max", 1)
+    world.attempt("j0", request=WHOLE, session="a/s")
+    assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
+    set_(world, "key_waiting_max", "none")
+    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is do.Outcome.WAITING
+
+
+def test_counts_survive_a_restart(new_world, device):
+    world = full_world(new_world, device, key_waiting_max=2)
+    world.attempt("j0", request=WHOLE, session="a/s")
+    world.reserve("r", WHOLE, session="a/s")
+    world.start()
+    assert world.machine.state.tallies.of_key("a").waiting == 2
+    assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
+
+
+@pytest.mark.parametrize(("session", "key"), [("a/s", "a"), ("s", ""), (None, ""), ("a/b/c", "a")])
+def test_the_key_of_a_session(session, key):
+    assert key_of(session) == key
