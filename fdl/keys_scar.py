@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
@@ -23,6 +23,11 @@ _FILE = Text(pattern=r"(?!-)[^\n\r]{1,1024}", what="the path of a file", short="
 _NO_IMAGE = (
     "no container is started off AWS, and Lambda takes none from a file:"
     " push it to ECR and write `runtime: image` with `container: {image: …}`"
+)
+ANOTHER_TOOL = (
+    "this is a file of another tool (OpenFaaS, Serverless Framework); write"
+    " `functions: {aws: [{lambda: {name: NAME, init_script: FILE, input: [BUCKET/PREFIX]}}]}`"
+    " with each of its functions"
 )
 
 
@@ -56,7 +61,8 @@ STORAGE_KEYS = {
     "storage_provider": Key(
         reader=Text(
             pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
-            what="a storage provider: s3, minio or onedata, or one with `.id`",
+            what="a storage provider: s3, minio or onedata, or one with `.id`; copy objects that"
+            " lie elsewhere to S3 and write s3",
             short="`s3`",
         ),
         about="Where the place is; every place is in S3, reached by the function's role.",
@@ -96,9 +102,18 @@ _VARIABLES_BLOCK = Only("Variables", VARIABLES)
 
 CONTAINER_KEYS = {
     "image": Key(
-        reader=Text(pattern=r"[A-Za-z0-9][\w./:@-]{0,511}", what="an image", short="an image"),
+        reader=Text(
+            pattern=r"[A-Za-z0-9][\w./:@-]{0,511}",
+            what="an image, as owner/name:tag",
+            short="an image",
+        ),
         about="On AWS an ECR image with `runtime: image`; off AWS the script runs on the"
         " machine's own files, and every command says so.",
+    ),
+    "ecr_image": Key(
+        reader=Text(),
+        refused="write `image: <the image in ECR>` and `create_image: false` here, and"
+        " `runtime: image` beside `container`",
     ),
     "image_file": Key(
         reader=_FILE,
@@ -219,7 +234,10 @@ LAMBDA = Block(
             about="Layers of a zip function.",
         ),
         "environment": Key(
-            reader=_VARIABLES_BLOCK, to="variables",
+            reader=replace(
+                _VARIABLES_BLOCK, beside=", or in `container` for the script's own variables"
+            ),
+            to="variables",
             about="Of the Lambda process; the script does not see them.",
         ),
         "init_script": Key(
@@ -325,9 +343,21 @@ API_GATEWAY = Block(
         )
     },
 )  # fmt: skip
+#: What the `s3` block said before `input` and `output` did, and what each became.
+OLD_PLACES = {
+    "input_bucket": "`lambda.input`; without `input_folder` the folder is `<name>/input`",
+    "input_folder": "the folder of `lambda.input`",
+    "output_bucket": "`lambda.output`; without `output_folder` the folder is `<name>/output`",
+    "output_folder": "the folder of `lambda.output`",
+    "deployment_bucket": "`lambda.deployment.bucket`",
+}
 S3_EVENT = Block(
     into=dict,
     keys={
+        **{
+            name: Key(reader=Text(short="a name"), about="Of 2018.", becomes=became)
+            for name, became in OLD_PLACES.items()
+        },
         "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,

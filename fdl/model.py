@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.errors import invalid
-from fdl.nodes import Location, Source
+from fdl.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
@@ -339,6 +339,8 @@ class Document:
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()
+    #: Path of a key → its path in the file, where it is read from another place.
+    origins: Mapping[str, str] = field(default_factory=dict)
     #: Keys without effect, with what is so instead.
     idle: tuple[tuple[str, str], ...] = ()
 
@@ -347,5 +349,11 @@ class Document:
         while path:
             if path in self.locations:
                 return self.locations[path]
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+            path = parent(path)
         return Location(1, 1)
+
+    def written(self, path: str) -> str:
+        """The path of a key as the file has it; of one that it lacks, the block's around it."""
+        while path and path not in self.locations:
+            path = parent(path)
+        return as_written(path, self.origins)

@@ -40,6 +40,9 @@ class Text:
     def read(self, node: Node, path: str, reading: Reading) -> str:
         if self.empty and isinstance(node, Scalar) and node.is_null:
             return ""
+        if not isinstance(node, Scalar) and node.flow:
+            message = f"got {kind_of(node)}; a text that begins with [ or {{ needs quotes"
+            raise reading.error(node, path, f"expected {self.what}, {message}")
         text = _scalar(node, path, reading, self.what).text
         if len(text) > TEXT_CHARACTERS_MAX:
             raise reading.error(node, path, f"longer than {TEXT_CHARACTERS_MAX} characters")
