@@ -127,8 +127,7 @@ def _element(work: Migration, origin: str, service: Entry, path: str) -> Mapping
         return None
     work.tell(origin, service.at, "an OSCAR service; read as a Lambda function")
     for inner, about in left_out:
-        if inner.rpartition(".")[2] not in ("cpu", "alpine"):
-            work.tell(inner, work.reading.locations[inner], f"left out: {about}")
+        work.tell(inner, work.reading.locations[inner], f"left out: {about}")
     _move(work, path, origin)
     memory = service.value.entry("memory")
     size_mb = _memory_mb(service.value)
