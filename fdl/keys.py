@@ -82,6 +82,7 @@ DOCUMENT = Block(
     keys={
         "functions": Key(
             required=True,
+            bare=True,
             about="The functions; together they are a workflow: an output that another one's input"
             " takes is an edge.",
             reader=Block(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fdl.bucket_names import fault_of
 from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
 from fdl.nodes import Node
 from fdl.scalars import Choice, Flag, Text, Whole
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
 
-_BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TEXT = Text()
 VARIABLES = MapOf(
-    item=Text(empty=True),
+    item=Text(empty=True, free=True),
     key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
     key_what="the name of a variable (letters, digits and _, not starting with a digit)",
 )
@@ -38,12 +37,8 @@ class _S3Path:
     def read(self, node: Node, path: str, reading: Reading) -> Path:
         text = Text(what="a path `bucket/prefix`").read(node, path, reading)
         bucket, _, prefix = text.strip("/").partition("/")
-        if not _BUCKET.fullmatch(bucket):
-            message = (
-                f"{bucket[:70]!r} is not a bucket name: 3 to 63 characters of a-z, 0-9, - and .,"
-                " starting and ending with a letter or digit"
-            )
-            raise reading.error(node, path, message)
+        if fault := fault_of(bucket):
+            raise reading.error(node, path, fault)
         if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
             raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
         if len(prefix.encode()) > 512:
@@ -54,7 +49,24 @@ class _S3Path:
         return "`bucket/prefix`"
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """The name of a bucket alone."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        name = Text(what="the name of a bucket").read(node, path, reading)
+        if fault := fault_of(name):
+            raise reading.error(node, path, fault)
+        return name
+
+    def words(self) -> str:
+        return "a bucket"
+
+    def schema(self) -> dict[str, Any]:
+        return Text().schema()
 
 
 STORAGE_KEYS = {
@@ -142,7 +154,7 @@ _DEPLOYMENT = Block(
     into=Deployment,
     keys={
         "bucket": Key(
-            reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
+            reader=_Bucket(),
             about="The package is uploaded through it, and kept there.",
             default="the state bucket, for packages too large to send",
         ),
@@ -215,7 +227,10 @@ LAMBDA = Block(
             about="The first one counts.",
         ),
         "description": Key(
-            reader=Text(pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True),
+            reader=Text(
+                pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True,
+                lines=True,
+            ),
             about="For people.",
         ),
         "region": _REGION,

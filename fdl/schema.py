@@ -234,7 +234,7 @@ class Key:
         if self.becomes:
             shown["deprecated"] = True
         accepted = self.reader.schema()
-        if self.bare:
+        if self.bare or not self.required:  # `key:` with nothing after it
             accepted = {"anyOf": [accepted, {"type": "null"}]}
         if self.blank:
             accepted = {"anyOf": [accepted, {"const": ""}]}

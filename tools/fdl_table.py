@@ -17,18 +17,28 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
 FILES = (
     "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",
     "functions: {NAME: {s3: {input_bucket: bucket, deployment_bucket: packages}}}",
-    "functions: {NAME: {s3: {input_bucket: bucket, input_folder: in, output_bucket: other,"
-    " output_folder: out}}}",
+    (
+        "functions: {NAME: {s3: {input_bucket: bucket, input_folder: in, output_bucket: other,"
+        " output_folder: out}}}"
+    ),
     "functions: {NAME: {lambda_role: 'arn:aws:iam::123456789012:role/ROLE', profile: PROFILE}}",
-    "functions: {NAME: {image: IMAGE, data_binary: FILE, request_id: ID, log_stream_name: ID,"
-    " api_gateway: {name: API}}}",
-    "functions: [{name: NAME, input: [{name: PLACE, path: bucket/in}]}]\n"
-    "storages: [{name: PLACE, type: minio}]",
+    (
+        "functions: {NAME: {image: IMAGE, data_binary: FILE, request_id: ID, log_stream_name: ID,"
+        " api_gateway: {name: API}}}"
+    ),
+    (
+        "functions: [{name: NAME, input: [{name: PLACE, path: bucket/in}]}]\n"
+        "storages: [{name: PLACE, type: minio}]"
+    ),
     "functions: [{aws: [{name: NAME, output: [{path: bucket, files: {sufix: [.wav]}}]}]}]",
-    "functions: {oscar: [{CLUSTER: {name: NAME, image: IMAGE, script: FILE, memory: 1Gi,"
-    " enable_gpu: true, environment: {variables: {KEY: value}}}}]}",
-    "functions: {oscar: [{name: NAME, script: FILE, input: [{storage_provider: minio.default,"
-    " path: bucket/in}]}]}\nclusters: {CLUSTER: {endpoint: URL}}",
+    (
+        "functions: {oscar: [{CLUSTER: {name: NAME, image: IMAGE, script: FILE, memory: 1Gi,"
+        " enable_gpu: true, environment: {variables: {KEY: value}}}}]}"
+    ),
+    (
+        "functions: {oscar: [{name: NAME, script: FILE, input: [{storage_provider: minio.default,"
+        " path: bucket/in}]}]}\nclusters: {CLUSTER: {endpoint: URL}}"
+    ),
 )
 #: One function's own keys in an older shape.
 ELEMENTS = (

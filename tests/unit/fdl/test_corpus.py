@@ -54,7 +54,20 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "comment alone": ("# nothing\n", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "unclosed quote": ('functions: "\n', "f.yaml:2:1: error: this is not YAML: found unexpected end of stream"),
     "path out of the bucket": (ONE + "      input: [{path: buc/../other}]\n", "f.yaml:6:22: error: functions.aws[0].lambda.input[0].path: the prefix '../other' has an empty or dotted part"),
-    "bucket of capitals": (ONE + "      input: [{path: Bucket/in}]\n", "f.yaml:6:22: error: functions.aws[0].lambda.input[0].path: 'Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit"),
+    "bucket of capitals": (ONE + "      input: [{path: Bucket/in}]\n", "f.yaml:6:22: error: functions.aws[0].lambda.input[0].path: 'Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit; write 'bucket'"),
+    "octal or not": (ONE + "      memory: 0400\n", "f.yaml:6:15: error: functions.aws[0].lambda.memory: '0400' has a leading zero, and YAML 1.1 reads it as octal: write 400 or 256"),
+    "no octal at all": (ONE + "      timeout: 0890\n", "f.yaml:6:16: error: functions.aws[0].lambda.timeout: '0890' has a leading zero: write 890"),
+    "negative octal": (ONE + "    gpu: {priority: -010}\n", "f.yaml:6:21: error: functions.aws[0].gpu.priority: '-010' has a leading zero, and YAML 1.1 reads it as octal: write -10 or -8"),
+    "octal memory of a device": (ONE + "    gpu: {memory: 0400}\n", "f.yaml:6:19: error: functions.aws[0].gpu.memory: '0400' has a leading zero, and YAML 1.1 reads it as octal: write 400 or 256"),
+    "octal seconds": (ONE + "    gpu: {max_wait: 010}\n", "f.yaml:6:21: error: functions.aws[0].gpu.max_wait: '010' has a leading zero, and YAML 1.1 reads it as octal: write 10 or 8"),
+    "octal percent": (ONE + "    gpu: {compute: 050}\n", "f.yaml:6:20: error: functions.aws[0].gpu.compute: '050' has a leading zero, and YAML 1.1 reads it as octal: write 50 or 40"),
+    "digits of another script": (ONE + "    gpu: {memory: ٤٠٠}\n", "f.yaml:6:19: error: functions.aws[0].gpu.memory: '٤٠٠' is not a memory size; write MiB, or a unit as in 4GiB"),
+    "whole number of another script": (ONE + "      memory: ٤٠٠\n", "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected a whole number, got '٤٠٠'"),
+    "direction in a path": (ONE + "      input: [\"buc/\\u202egnp.exe\"]\n", "f.yaml:6:15: error: functions.aws[0].lambda.input[0]: 'buc/\\u202egnp.exe' has the invisible character U+202E; leave it out"),
+    "control in a suffix": (ONE + "      input: [{path: buc, suffix: \"\\x1b[2J\"}]\n", "f.yaml:6:35: error: functions.aws[0].lambda.input[0].suffix: '\\x1b[2J' has the invisible character U+001B; leave it out"),
+    "direction in a description": (ONE + "      description: \"\\u2066a\"\n", "f.yaml:6:20: error: functions.aws[0].lambda.description: '\\u2066a' has the invisible character U+2066; leave it out"),
+    "no share of compute": (ONE + "    gpu: {compute: {limit: 0}}\n", "f.yaml:6:28: error: functions.aws[0].gpu.compute.limit: '0' is not a percentage in 1…100"),
+    "a url for a place": (ONE + "      input: ['s3://buc/in']\n", "f.yaml:6:15: error: functions.aws[0].lambda.input[0]: 's3:' is not a bucket name: write bucket/prefix, without arn: or s3://"),
     "script of two lines": (ONE.replace("init_script: s", 'init_script: "a\\nb"'), "f.yaml:5:20: error: functions.aws[0].lambda.init_script: 'a\\nb' is not the path of a file"),
 }  # fmt: skip
 
@@ -75,6 +88,36 @@ def verdict(data: str | bytes) -> str:
 def test_verdict(case: str) -> None:
     data, expected = CORPUS[case]
     assert verdict(data) == expected
+
+
+BUCKETS = {
+    "192.168.1.1": "it is written like an IP address",
+    "xn--bucket": "names that begin with 'xn--' are reserved by AWS",
+    "sthree-a": "names that begin with 'sthree-' are reserved by AWS",
+    "amzn-s3-demo-a": "names that begin with 'amzn-s3-demo-' are reserved by AWS",
+    "mine-s3alias": "names that end with '-s3alias' are reserved by AWS",
+    "mine--ol-s3": "names that end with '--ol-s3' are reserved by AWS",
+    "mine.mrap": "names that end with '.mrap' are reserved by AWS",
+    "mine--x-s3": "names that end with '--x-s3' are reserved by AWS",
+    "mine--table-s3": "names that end with '--table-s3' are reserved by AWS",
+    "a.-b": "no '.-' inside",
+    "a-.b": "no '-.' inside",
+    "a..b": "no '..' inside",
+    "My_Bucket": "3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit; write 'my-bucket'",
+    "arn:aws:s3:::mine": "write bucket/prefix, without arn: or s3://",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+@pytest.mark.parametrize("key", ["input: ['{}/in']", "deployment: {{bucket: '{}'}}"])
+def test_names_that_no_bucket_has(name: str, key: str) -> None:
+    found = verdict(ONE + f"      {key.format(name)}\n")
+    assert found.endswith(f": {name!r} is not a bucket name: {BUCKETS[name]}")
+
+
+@pytest.mark.parametrize("name", ["a.b-c", "1.2.3.4.5", "192.168.1", "x" * 63, "0ab", "mine--s3"])
+def test_names_that_buckets_may_have(name: str) -> None:
+    assert parse(ONE + f"      input: ['{name}']\n").functions.aws[0].user_input
 
 
 def test_the_corpus_has_its_size() -> None:

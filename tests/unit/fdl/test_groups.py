@@ -112,7 +112,7 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
     [
         ("timeout: 200", "timeout: 600", "functions.aws[0].group: its steps may take 1000 s together; Lambda has 900"),
         ("memory: 1024", "memory: 10240", "functions.aws[0].group: its steps need 11264 MB together; Lambda has 10240"),
-        ("guarantee: 30", "guarantee: 95", "functions.aws[0].group: its steps together ask for what nothing has: compute_guarantee_pct must lie in 0…100"),
+        ("guarantee: 30", "guarantee: 95", "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100"),
         ("path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words", "path: other}]\n      output: [{path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: frames begins it too"),
         ("path: films/in, suffix: [.avi]", "path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: nothing comes into it"),
         ("name: words\n", "name: words\n      runtime: python3.11\n", "functions.aws[2].lambda.runtime: runtime differs from faces's: a group has one sandbox and one lease"),
