@@ -155,20 +155,20 @@ BAD = {
     "flag": (ONE + "      preheat: maybe\n", "f.yaml:5:16: error: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'"),
     "fifo queue": (ONE + "    job: {queue: a.fifo}\n", "f.yaml:5:18: error: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)"),
     # YAML itself
-    "twice": (ONE + "      memory: 512\n      memory: 600\n", "f.yaml:6:7: error: 'memory' again; first on line 5"),
-    "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: error: the anchor &x: anchors are not allowed here"),
-    "lone alias": ("a: *x\n", "f.yaml:1:4: error: the alias *x: write the value out"),
-    "tag": ("a: !!python/object:os.system {}\n", "f.yaml:1:4: error: the tag tag:yaml.org,2002:python/object:os.system: tags are not allowed here"),
+    "twice": (ONE + "      memory: 512\n      memory: 600\n", "f.yaml:6:7: error: 'memory' is written twice, first on line 5; keep one"),
+    "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: error: the anchor &x is not allowed here: quote the value"),
+    "lone alias": ("a: *x\n", "f.yaml:1:4: error: the alias *x: write the value out, or quote it"),
+    "tag": ("a: !!python/object:os.system {}\n", "f.yaml:1:4: error: the tag tag:yaml.org,2002:python/object:os.system is not allowed here: leave it out, or quote the value"),
     "merge": ("<<: {a: 1}\n", "f.yaml:1:1: error: << merges mappings: write the keys out"),
     "key": ("? [a]\n: 1\n", "f.yaml:1:3: error: a key must be a plain word"),
-    "unclosed": ("a: [1\n", "f.yaml:2:1: error: this is not YAML: expected ',' or ']', but got '<stream end>'"),
-    "tab": ("a:\n\tb: 1\n", "f.yaml:2:1: error: this is not YAML: found character '\\t' that cannot start any token"),
-    "control": ("a: \x07\n", "f.yaml:1:1: error: this is not YAML: character U+0007 is not allowed"),
-    "escape": ('a: "\\UFFFFFFFF"\n', "f.yaml:1:1: error: this is not YAML: "),
+    "unclosed": ("a: [1\n", "f.yaml:1:4: error: this is not YAML: the '[' that opens here is never closed"),
+    "tab": ("a:\n\tb: 1\n", "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead"),
+    "control": ("a: \x07\n", "f.yaml:1:4: error: this is not YAML: the character U+0007 is not allowed; leave it out"),
+    "escape": ('a: "\\UFFFFFFFF"\n', "f.yaml:1:7: error: this is not YAML: an escape or a directive near here has a number that is too large"),
     "empty": ("", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "null": ("~\n", "f.yaml:1:1: error: missing key 'functions'"),
     "word": ("hello\n", "f.yaml:1:1: error: expected a mapping, got 'hello'"),
-    "second": ("a: 1\n---\nb: 1\n", "f.yaml:2:1: error: a second document; one file holds one document"),
+    "second": ("a: 1\n---\nb: 1\n", "f.yaml:2:1: error: a second document begins here; one file holds one"),
     "deep": ("[" * 40 + "]" * 40, f"f.yaml:1:25: error: nested deeper than {DEPTH_MAX} levels"),
 }  # fmt: skip
 
@@ -205,7 +205,7 @@ def test_a_file_full_of_faults_tells_the_first_ones() -> None:
 
 
 def test_bytes_that_are_not_utf8() -> None:
-    with pytest.raises(AppError, match=r"f:2: error: byte 0xff is not UTF-8"):
+    with pytest.raises(AppError, match=r"f:2:4: error: byte 0xff is not UTF-8"):
         parse(b"a: 1\nb: \xff", "f")
 
 
