@@ -7,3 +7,21 @@ Not scaled with the budget: Lambda's own limit, which they are measured against,
 RESERVE_S = 5.0
 #: A session's hard limit lies this far behind the function's own end.
 CAP_SLACK_S = 30.0
+#: Kept back when it is more than RESERVE_S: this part of the whole time.
+RESERVE_PART = 0.1
+#: Of a very short function at most this part is kept back: the script gets the larger half.
+RESERVE_PART_MAX = 0.5
+
+
+def kept_back(whole_s: float, threshold_s: float) -> tuple[float, str]:
+    """Seconds of a run that the runner keeps for outputs and result, and the rule that says so.
+
+    `threshold_s` is `container.timeout_threshold`. The rule is one of `half`, `timeout_threshold`,
+    `minimum`, `part`: whoever reports a timeout can name where its limit came from.
+    """
+    rules = {
+        "timeout_threshold": threshold_s, "minimum": RESERVE_S, "part": RESERVE_PART * whole_s,
+    }  # fmt: skip
+    rule = max(rules, key=lambda name: rules[name])
+    most_s = RESERVE_PART_MAX * whole_s
+    return (most_s, "half") if rules[rule] > most_s else (rules[rule], rule)

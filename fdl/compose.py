@@ -1,4 +1,4 @@
-"""Text → located nodes, and the comments beside them. The only module that knows YAML.
+"""Text → located nodes, and the comments beside them; with `yaml_faults` all that knows YAML.
 
 A small, hostile-proof part of YAML: one document; no anchors, aliases, tags or merge keys; no key
 twice; at most 256 KiB and 24 levels. (Aliases let 380 bytes unfold into millions of nodes.) What a
@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from corekit.errors import invalid
-from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
+from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source, kind_of
+from fdl.yaml_faults import explained
 
 #: A comment starts after a blank or at the start of a line.
 _HASH = re.compile(r"(?:(?<=[ \t])|^)#")
@@ -85,28 +86,36 @@ def _text(data: bytes | str, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        what = f"byte {data[error.start]:#04x} is not UTF-8; save the file so"
-        raise invalid(f"{name}:{line}: error: {what}") from None
+        text = data.decode("utf-8", "replace")
+        at = _place(text, len(data[: error.start].decode("utf-8")))
+        what = f"byte {data[error.start]:#04x} is not UTF-8; save the file as UTF-8"
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            text, what = "", "the file is in UTF-16; save it as UTF-8"
+        raise Source(name=name, text=text).error(at, what) from None
 
 
 def _guarded(source: Source) -> _Composer:
+    composer = None
     try:
         composer = _Composer(source)
         composer.root = composer.document()
         return composer
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise source.error(
-            _location(mark), f"this is not YAML: {error.problem or error.context}"
-        ) from None
+        at, message = explained(error, source.text)
     except yaml.reader.ReaderError as error:
-        line = source.text.count("\n", 0, error.position) + 1
-        message = f"this is not YAML: character U+{error.character:04X} is not allowed"
-        raise source.error(Location(line, 1), message) from None
-    except (ValueError, OverflowError) as error:
+        at = _place(source.text, error.position)
+        message = f"the character U+{error.character:04X} is not allowed; leave it out"
+    except (ValueError, OverflowError):
         # PyYAML converts escapes and directives with int() and chr() without looking first
-        raise source.error(Location(1, 1), f"this is not YAML: {error}") from None
+        at = composer.reached() if composer is not None else Location(1, 1)
+        message = "an escape or a directive near here has a number that is too large"
+    raise source.error(at, f"this is not YAML: {message}")
+
+
+def _place(text: str, index: int) -> Location:
+    """Line and column of a character; YAML's own line ends count, as in PyYAML's marks."""
+    before = text[:index]
+    return Location(before.count("\n") + 1, index - before.rfind("\n"))
 
 
 def _location(mark: Any) -> Location:
@@ -128,6 +137,10 @@ class _Composer:
         event: yaml.Event = self._loader.get_event()  # type: ignore[no-untyped-call]  # its stubs
         return event
 
+    def reached(self) -> Location:
+        """Where the scanner stands."""
+        return _location(self._loader.get_mark())
+
     def document(self) -> Node:
         loader = self._loader
         self._next()  # the stream's start
@@ -137,7 +150,7 @@ class _Composer:
         root = self._node(0)
         self._next()  # the document's end
         if not loader.check_event(yaml.StreamEndEvent):
-            raise self._refuse(self._next(), "a second document; one file holds one document")
+            raise self._refuse(self._next(), "a second document begins here; one file holds one")
         return root
 
     def _refuse(self, event: yaml.Event, message: str) -> Exception:
@@ -147,12 +160,18 @@ class _Composer:
         event: Any = self._next()  # what a node event has beyond `Event`, its stubs leave out
         at = _location(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
-            raise self._refuse(event, f"the alias *{event.anchor}: write the value out")
+            raise self._refuse(
+                event, f"the alias *{event.anchor}: write the value out, or quote it"
+            )
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise self._refuse(event, f"the anchor &{event.anchor}: anchors are not allowed here")
+            raise self._refuse(
+                event, f"the anchor &{event.anchor} is not allowed here: quote the value"
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise self._refuse(event, f"the tag {tag}: tags are not allowed here")
+            raise self._refuse(
+                event, f"the tag {tag} is not allowed here: leave it out, or quote the value"
+            )
         if isinstance(event, yaml.ScalarEvent):
             self.spans.append(self._span(event))
             return Scalar(text=event.value, plain=event.style is None, at=at)
@@ -186,7 +205,8 @@ class _Composer:
                 raise self._source.error(key.at, "<< merges mappings: write the keys out")
             if key.text in entries:
                 first = entries[key.text].at.line
-                raise self._source.error(key.at, f"{key.text!r} again; first on line {first}")
+                message = f"{kind_of(key)} is written twice, first on line {first}; keep one"
+                raise self._source.error(key.at, message)
             entries[key.text] = Entry(key=key.text, at=key.at, value=self._node(depth + 1))
         self._next()
         return tuple(entries.values())

@@ -197,23 +197,23 @@ def _first(members: list[Function]) -> Iterator[Finding]:
 
 
 def _same(first: Function, other: Function) -> Iterator[Finding]:
-    message = _DIFFERS.format(first.name)
     for key in _SAME_LAMBDA:
         if getattr(first.function, key) != getattr(other.function, key):
-            yield _E, f"{other.path}.lambda.{_WRITTEN.get(key, key)}", message
+            written = _WRITTEN.get(key, key)
+            yield _E, f"{other.path}.lambda.{written}", _DIFFERS.format(written, first.name)
     if first.image != other.image:
-        yield _E, f"{other.path}.lambda.container", message
+        yield _E, f"{other.path}.lambda.container", _DIFFERS.format("image", first.name)
     if first.iam != other.iam:
-        yield _E, f"{other.path}.iam", message
+        yield _E, f"{other.path}.iam", _DIFFERS.format("iam", first.name)
 
 
 def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
     for key in _SAME_GPU:
         if getattr(first.gpu, key) != getattr(other.gpu, key):
-            yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(first.name)
+            yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 
 
-_DIFFERS = "differs from {}'s: a group has one sandbox and one lease"
+_DIFFERS = "{} differs from {}'s: a group has one sandbox and one lease"
 #: Keys whose name in a file is another one.
 _WRITTEN: Mapping[str, str] = {"variables": "environment"}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fdl.keys_lending import GPU, JOB
 from fdl.keys_scar import (
+    ANOTHER_TOOL,
     API_GATEWAY,
     BATCH,
     CLOUDWATCH,
@@ -81,6 +82,7 @@ DOCUMENT = Block(
     keys={
         "functions": Key(
             required=True,
+            bare=True,
             about="The functions; together they are a workflow: an output that another one's input"
             " takes is an edge.",
             reader=Block(
@@ -99,6 +101,7 @@ DOCUMENT = Block(
             reader=STORAGE_PROVIDERS, about="Credentials of places.",
             becomes="left out: every place is in S3, reached by the function's role",
         ),
+        "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
         "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
     },
 )  # fmt: skip

@@ -41,7 +41,7 @@ _COMPUTE = Block(
     short="guarantee",
     keys={
         "guarantee": _word("compute_guarantee", Percent(), "guarantee_pct", default="0 %"),
-        "limit": _word("compute_limit", Percent(), "limit_pct", default="100 %"),
+        "limit": _word("compute_limit", Percent(low=1), "limit_pct", default="100 %"),
     },
 )
 GPU = Block(
@@ -64,7 +64,7 @@ GPU = Block(
             "compute_guarantee", Percent(), "compute_guarantee_pct", default="0 %"
         ),
         "compute_limit": _word(
-            "compute_limit", Percent(), "compute_limit_pct", default="100 %"
+            "compute_limit", Percent(low=1), "compute_limit_pct", default="100 %"
         ),
         "sharing": _word("sharing", Choice(_words(Sharing))),
         "placement": _word("placement", Choice(_words(Placement))),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fdl.bucket_names import fault_of
 from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
 from fdl.nodes import Node
 from fdl.scalars import Choice, Flag, Text, Whole
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
 
-_BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TEXT = Text()
 VARIABLES = MapOf(
-    item=Text(empty=True),
+    item=Text(empty=True, free=True),
     key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
     key_what="the name of a variable (letters, digits and _, not starting with a digit)",
 )
@@ -23,6 +22,11 @@ _FILE = Text(pattern=r"(?!-)[^\n\r]{1,1024}", what="the path of a file", short="
 _NO_IMAGE = (
     "no container is started off AWS, and Lambda takes none from a file:"
     " push it to ECR and write `runtime: image` with `container: {image: …}`"
+)
+ANOTHER_TOOL = (
+    "this is a file of another tool (OpenFaaS, Serverless Framework); write"
+    " `functions: {aws: [{lambda: {name: NAME, init_script: FILE, input: [BUCKET/PREFIX]}}]}`"
+    " with each of its functions"
 )
 
 
@@ -33,12 +37,8 @@ class _S3Path:
     def read(self, node: Node, path: str, reading: Reading) -> Path:
         text = Text(what="a path `bucket/prefix`").read(node, path, reading)
         bucket, _, prefix = text.strip("/").partition("/")
-        if not _BUCKET.fullmatch(bucket):
-            message = (
-                f"{bucket[:70]!r} is not a bucket name: 3 to 63 characters of a-z, 0-9, - and .,"
-                " starting and ending with a letter or digit"
-            )
-            raise reading.error(node, path, message)
+        if fault := fault_of(bucket):
+            raise reading.error(node, path, fault)
         if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
             raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
         if len(prefix.encode()) > 512:
@@ -49,14 +49,32 @@ class _S3Path:
         return "`bucket/prefix`"
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """The name of a bucket alone."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        name = Text(what="the name of a bucket").read(node, path, reading)
+        if fault := fault_of(name):
+            raise reading.error(node, path, fault)
+        return name
+
+    def words(self) -> str:
+        return "a bucket"
+
+    def schema(self) -> dict[str, Any]:
+        return Text().schema()
 
 
 STORAGE_KEYS = {
     "storage_provider": Key(
         reader=Text(
             pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
-            what="a storage provider: s3, minio or onedata, or one with `.id`",
+            what="a storage provider: s3, minio or onedata, or one with `.id`; copy objects that"
+            " lie elsewhere to S3 and write s3",
             short="`s3`",
         ),
         about="Where the place is; every place is in S3, reached by the function's role.",
@@ -96,9 +114,18 @@ _VARIABLES_BLOCK = Only("Variables", VARIABLES)
 
 CONTAINER_KEYS = {
     "image": Key(
-        reader=Text(pattern=r"[A-Za-z0-9][\w./:@-]{0,511}", what="an image", short="an image"),
+        reader=Text(
+            pattern=r"[A-Za-z0-9][\w./:@-]{0,511}",
+            what="an image, as owner/name:tag",
+            short="an image",
+        ),
         about="On AWS an ECR image with `runtime: image`; off AWS the script runs on the"
         " machine's own files, and every command says so.",
+    ),
+    "ecr_image": Key(
+        reader=Text(),
+        refused="write `image: <the image in ECR>` and `create_image: false` here, and"
+        " `runtime: image` beside `container`",
     ),
     "image_file": Key(
         reader=_FILE,
@@ -127,7 +154,7 @@ _DEPLOYMENT = Block(
     into=Deployment,
     keys={
         "bucket": Key(
-            reader=Text(pattern=_BUCKET.pattern, what="a bucket name", short="a bucket"),
+            reader=_Bucket(),
             about="The package is uploaded through it, and kept there.",
             default="the state bucket, for packages too large to send",
         ),
@@ -200,7 +227,10 @@ LAMBDA = Block(
             about="The first one counts.",
         ),
         "description": Key(
-            reader=Text(pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True),
+            reader=Text(
+                pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True,
+                lines=True,
+            ),
             about="For people.",
         ),
         "region": _REGION,
@@ -219,7 +249,10 @@ LAMBDA = Block(
             about="Layers of a zip function.",
         ),
         "environment": Key(
-            reader=_VARIABLES_BLOCK, to="variables",
+            reader=replace(
+                _VARIABLES_BLOCK, beside=", or in `container` for the script's own variables"
+            ),
+            to="variables",
             about="Of the Lambda process; the script does not see them.",
         ),
         "init_script": Key(
@@ -325,9 +358,21 @@ API_GATEWAY = Block(
         )
     },
 )  # fmt: skip
+#: What the `s3` block said before `input` and `output` did, and what each became.
+OLD_PLACES = {
+    "input_bucket": "`lambda.input`; without `input_folder` the folder is `<name>/input`",
+    "input_folder": "the folder of `lambda.input`",
+    "output_bucket": "`lambda.output`; without `output_folder` the folder is `<name>/output`",
+    "output_folder": "the folder of `lambda.output`",
+    "deployment_bucket": "`lambda.deployment.bucket`",
+}
 S3_EVENT = Block(
     into=dict,
     keys={
+        **{
+            name: Key(reader=Text(short="a name"), about="Of 2018.", becomes=became)
+            for name, became in OLD_PLACES.items()
+        },
         "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,

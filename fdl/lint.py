@@ -8,13 +8,14 @@ come from outside (`FileFacts`); what only matters on AWS, or only beside it, is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from contract.timing import RESERVE_S, kept_back
 from fdl.desired import RETENTION, variables_of
 from fdl.groups import check, deployed
 from fdl.lint_flow import apart, between
 from fdl.lint_foreign import foreign
-from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function
+from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function, Storage
 from fdl.notes import FileFacts, Finding, Note, Severity
 from fdl.resources import Place
 
@@ -25,6 +26,22 @@ _SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVA
 #: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
 _OUR_NAME = re.compile(r"ORCHGPU_")
+#: Variables by which a loader or an interpreter runs code before the program's own.
+_LOADERS = (
+    "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PYTHONSTARTUP", "PYTHONINSPECT", "PERL5OPT",
+    "PERL5DB", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "GCONV_PATH",
+    "OCL_ICD_VENDORS",
+)  # fmt: skip
+#: Variables that say where programs and modules are.
+_SEARCHED = (
+    "PATH", "PYTHONPATH", "PYTHONHOME", "PERL5LIB", "RUBYLIB", "NODE_PATH", "CLASSPATH", "IFS",
+)  # fmt: skip
+#: What SDKs of AWS take before the role that the function runs under.
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
 _E, _W = Severity.ERROR, Severity.WARNING
 #: What people put into the name or tag of an image that was built for one kind of processor.
 _ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
@@ -43,6 +60,7 @@ def lint(
     findings += apart(deployed(document)) if not of_groups else ()
     for function in document.functions.aws:
         findings += _one_place(function)
+        findings += _script_time(function, document)
         findings += _times(function)
         findings += _middleware(function)
         findings += foreign(function, document.functions.aws)
@@ -54,9 +72,12 @@ def lint(
         if files is not None:
             findings += _files(function, files)
     notes = [
-        Note(severity=severity, path=path, at=document.location(path), message=message)
+        Note(
+            severity=severity, path=document.written(path), at=document.location(path),
+            message=message,
+        )
         for severity, path, message in findings
-    ]
+    ]  # fmt: skip
     notes += [
         Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
         for rewrite in document.rewrites
@@ -67,7 +88,7 @@ def lint(
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "there is no function under functions.aws"
-    yield from _one_deploy(document.functions.aws)
+    yield from _one_deploy(document)
     for path, about in document.idle:
         yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
 
@@ -78,14 +99,16 @@ def _within_a_sentence(text: str) -> str:
     return first + text[1:].rstrip(".")
 
 
-def _one_deploy(functions: Sequence[Function]) -> Iterator[Finding]:
+def _one_deploy(document: Document) -> Iterator[Finding]:
     """A file's functions are deployed together."""
+    functions = document.functions.aws
     for key in ("region", "boto_profile"):
         named = [function for function in functions if getattr(function.function, key)]
         for function in named[1:]:
             if getattr(function.function, key) != getattr(named[0].function, key):
                 path = f"{function.path}.lambda.{key}"
-                yield _E, path, f"differs from {named[0].path}.lambda.{key}: {_one(key)}"
+                other = document.written(f"{named[0].path}.lambda.{key}")
+                yield _E, path, f"differs from {other}: {_one(key)}"
 
 
 def _one_place(function: Function) -> Iterator[Finding]:
@@ -98,7 +121,8 @@ def _one_place(function: Function) -> Iterator[Finding]:
         for key in ("region", "boto_profile"):
             other = getattr(declared, key)
             if values.get(key) not in (None, other):
-                yield _E, f"{path}.{block}.{key}", f"differs from lambda.{key}: {_one(key)}"
+                message = f"differs from lambda.{key} ({other or 'not written'}): {_one(key)}"
+                yield _E, f"{path}.{block}.{key}", message
 
 
 def _one(key: str) -> str:
@@ -108,9 +132,6 @@ def _one(key: str) -> str:
 def _times(function: Function) -> Iterator[Finding]:
     """What runs out before what: the script, the function, the lease, the job."""
     path, declared, gpu = function.path, function.function, function.gpu
-    if declared.container.timeout_threshold_s >= declared.timeout_s:
-        message = f"leaves the script no time: lambda.timeout is {declared.timeout_s} s"
-        yield _E, f"{path}.lambda.container.timeout_threshold", message
     job = function.job
     if job is not None:
         longest_s = job.attempts_max * declared.timeout_s
@@ -129,6 +150,25 @@ def _times(function: Function) -> Iterator[Finding]:
     if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
         message = "needs gpu.max_wait: without it a job waits for its device anyway"
         yield _E, f"{path}.gpu.on_unavailable", message
+
+
+def _script_time(function: Function, document: Document) -> Iterator[Finding]:
+    """A short function: the runner keeps half of it back, or the file wants more than all of it."""
+    declared, container = function.function, function.function.container
+    path, timeout_s = f"{function.path}.lambda", declared.timeout_s
+    threshold_s, key = container.timeout_threshold_s, f"{path}.container.timeout_threshold"
+    if key in document.locations and threshold_s >= timeout_s:
+        yield _E, key, f"leaves the script no time: the function's timeout is {timeout_s} s"
+        return
+    kept_s, rule = kept_back(timeout_s, threshold_s)
+    if rule == "half":
+        wanted_s = max(threshold_s, RESERVE_S)
+        message = (
+            f"the script is stopped after {timeout_s - kept_s:g} s of these {timeout_s} s: half is"
+            f" kept for uploading its outputs; write {timeout_s + wanted_s:g} for a script that"
+            f" needs {timeout_s} s"
+        )
+        yield _W, f"{path}.timeout", message
 
 
 def _middleware(function: Function) -> Iterator[Finding]:
@@ -154,8 +194,12 @@ def _storages(function: Function) -> Iterator[Finding]:
                 yield _E, f"{path}.storage_provider", message
             if storage.prefixes and name != "lambda.output":
                 yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
+            yield from _patterns(path, storage)
     if function.lends and len(function.user_input) != 1:
-        message = f"needs exactly one input, has {len(function.user_input)}"
+        message = (
+            f"a function with `gpu:` or `job:` has exactly one input, this one has"
+            f" {len(function.user_input)}: write `job: {{input: BUCKET/PREFIX}}`"
+        )
         yield _E, f"{function.path}.job.input", message
     if not function.lends and not function.user_input:
         yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
@@ -163,6 +207,17 @@ def _storages(function: Function) -> Iterator[Finding]:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
     if declared.file_system and not declared.vpc.subnet_ids:
         yield _E, f"{function.path}.lambda.file_system", "a file system needs vpc.SubnetIds"
+
+
+def _patterns(path: str, storage: Storage) -> Iterator[Finding]:
+    """Filters are compared as they are written; people who think of a shell write `*.txt`."""
+    for key, texts in (("suffix", storage.suffixes), ("prefix", storage.prefixes)):
+        for said in texts:
+            if "*" in said or "?" in said:
+                wanted = said.strip("*") if not set("*?") & set(said.strip("*")) else ""
+                write = f"write {wanted!r}" if wanted else "leave it out"
+                message = f"{said!r} is compared literally and matches no usual name; {write}"
+                yield _W, f"{path}.{key}", message
 
 
 def _variables(function: Function) -> Iterator[Finding]:
@@ -179,10 +234,25 @@ def _variables(function: Function) -> Iterator[Finding]:
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
                 yield _E, f"{path}.{name}", "this name is reserved"
+            elif (why := _risky(name)) and block.endswith("container.environment"):
+                yield _W, f"{path}.{name}", why
     size = sum(len(k.encode()) + len(v.encode()) for k, v in variables_of(function).items())
     if size > ENVIRONMENT_BYTES_MAX:
-        message = f"{size} bytes with our own; Lambda allows {ENVIRONMENT_BYTES_MAX}"
+        message = (
+            f"the variables have {size} bytes with our own; Lambda allows {ENVIRONMENT_BYTES_MAX}"
+        )
         yield _E, f"{function.path}.lambda.environment", message
+
+
+def _risky(name: str) -> str:
+    """What a variable does to the script, or to what it starts, beside having a value."""
+    if name in _LOADERS:
+        return "loads code into every program that the script starts; say it in the script instead"
+    if name in _CREDENTIALS:
+        return "takes the place of the function's role in the script; give the role the access"
+    if name in _SEARCHED:
+        return "changes which programs or modules are found; say it in the script instead"
+    return ""
 
 
 def _runs_its_image(function: Function, place: Place) -> bool:
@@ -211,7 +281,10 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
     if declared.runtime == "image" and said is not None:
         built = "arm64" if said[1] in ("arm64", "aarch64") else "x86_64"
         if built != declared.architectures[0]:
-            message = f"the image is called {said[1]}, the function is {declared.architectures[0]}"
+            message = (
+                f"the image is called {said[1]}, the function is {declared.architectures[0]}:"
+                f" write architectures: [{built}]"
+            )
             yield _W, f"{path}.architectures", message
     if declared.architectures == ("arm64",) and declared.runtime != "image":
         yield _W, f"{path}.architectures", "arm64 works as far as your script does"
@@ -225,7 +298,7 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
             yield Severity.NOTE, key, "no effect: off AWS there is no CloudWatch"
         return
     if function.iam.role is None and not function.iam.create:
-        message = "AWS needs the ARN of the function's role; or write `iam: {create: true}`"
+        message = "AWS needs a role: write `iam: {role: ARN}`, or `iam: {create: true}`"
         yield _E, f"{function.path}.iam.role", message
     if declared.runtime == "image" and image is not None and not _ECR_IMAGE.fullmatch(image):
         yield _E, f"{function.path}.lambda.container.image", "Lambda takes images from ECR only"
@@ -257,9 +330,11 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
 def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
     handler = function.function.handler
     path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
-    if not facts.exists or facts.folder:
-        why = "is a folder" if facts.exists else "does not exist"
-        yield _E, path, f"{function.runs!r} {why} (paths start at this file's folder)"
+    if not facts.exists or not facts.regular:
+        name = function.runs or ""
+        why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
+        start = "an absolute path" if name.startswith("/") else "paths start at this file's folder"
+        yield _E, path, f"{name!r} {why} ({start})"
     elif handler is not None:
         name = handler.rpartition(".")[2]
         if facts.defines is not None and name not in facts.defines:

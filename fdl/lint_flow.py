@@ -11,6 +11,7 @@ from fdl.model import Function, Storage
 from fdl.notes import Finding, Severity
 
 _E, _W = Severity.ERROR, Severity.WARNING
+_OWN = "write `job: {queue: NAME}` with a name of its own"
 
 
 def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
@@ -22,7 +23,10 @@ def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
             continue  # files go from step to step, to as many as want them
         for mine, theirs in product(_triggers(right), _triggers(left)):
             if overlap(mine[1], theirs[1]):
-                message = f"{left.name} is triggered by objects there too; S3 allows one rule"
+                message = (
+                    f"objects there start {left.name} too, and S3 tells one function of each:"
+                    " write another path, or a `suffix` that keeps their objects apart"
+                )
                 yield _E, mine[0], message
     yield from _cycles(functions)
     yield from _nowhere(functions)
@@ -33,7 +37,8 @@ def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
     for left, right in combinations(functions, 2):
         for queue in right.queues if left.lends and right.lends else ():
             if queue in left.queues:
-                yield _E, f"{right.path}.job.queue", f"{left.name} uses the queue {queue!r} too"
+                message = f"{left.name} uses the queue {queue!r} too; {_OWN}"
+                yield _E, f"{right.path}.job.queue", message
     for function in functions:
         if function.lends:
             yield from _intermediate(function, functions)
@@ -54,7 +59,8 @@ def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterat
         if place.bucket in used:
             whose = "this function" if other is function else other.name
             message = (
-                f"the bucket {place.bucket!r} is used by {whose} too; envelopes need their own"
+                f"the bucket {place.bucket!r} is used by {whose} too; envelopes need their own:"
+                " write `job: {intermediate: BUCKET}`"
             )
             yield _E, path, message
     if place.prefix:

@@ -6,12 +6,13 @@ directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from corekit.errors import invalid
-from fdl.nodes import Location, Source
+from corekit.errors import AppError, invalid
+from fdl.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
@@ -26,6 +27,13 @@ RETENTION_S = 14 * 86400.0
 MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
 #: Those of them whose client knows one server only: all devices of a job must be on one host.
 ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "pocl", "vaccel")
+#: Fields of a request → the words of a file for them.
+_KEYS = {
+    "memory_mib": "memory", "memory_max_mib": "memory_max", "compute_guarantee_pct": "the guarantee"
+    " of compute", "compute_limit_pct": "the limit of compute", "max_wait_s": "max_wait",
+    "deadline_s": "deadline", "lease_s": "lease_length",
+}  # fmt: skip
+_FIELD = re.compile(rf"\b({'|'.join(_KEYS)})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +149,10 @@ class Gpu:
         for nested, flat, name in twice:
             if nested is not None and flat is not None:
                 raise invalid(f"compute.{name} and compute_{name} say the same; keep one")
-        self.request()  # a request that contradicts itself is refused where it is written
+        try:
+            self.request()  # a request that contradicts itself is refused where it is written
+        except AppError as error:
+            raise invalid(_FIELD.sub(lambda found: _KEYS[found[0]], error.message)) from None
 
     def request(self) -> Request:
         """The same in the scheduler's words."""
@@ -339,6 +350,8 @@ class Document:
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()
+    #: Path of a key → its path in the file, where it is read from another place.
+    origins: Mapping[str, str] = field(default_factory=dict)
     #: Keys without effect, with what is so instead.
     idle: tuple[tuple[str, str], ...] = ()
 
@@ -347,5 +360,11 @@ class Document:
         while path:
             if path in self.locations:
                 return self.locations[path]
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+            path = parent(path)
         return Location(1, 1)
+
+    def written(self, path: str) -> str:
+        """The path of a key as the file has it; of one that it lacks, the block's around it."""
+        while path and path not in self.locations:
+            path = parent(path)
+        return as_written(path, self.origins)

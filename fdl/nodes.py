@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable
+from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -118,6 +119,21 @@ class Source:
         printable = "".join(c if c.isprintable() else "�" for c in part)
         margin = " " * len(str(at.line))
         return f"\n  {at.line} | {printable}\n  {margin} | {' ' * (column - start)}^"
+
+
+def as_written(path: str, origins: MappingABC[str, str]) -> str:
+    """The path of a key in the file, where it, or a block around it, is read somewhere else."""
+    head = path
+    while head:
+        if head in origins:
+            return origins[head] + path[len(head) :]
+        head = parent(head)
+    return path
+
+
+def parent(path: str) -> str:
+    """`a.b` of `a.b.c` and of `a.b[0]`; "" of `a`."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 #: Characters; shorter ones begin anything.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from fdl.compose import compose
+from fdl.compose import Composed, compose
 from fdl.keys import DOCUMENT
 from fdl.migrate import migrate
 from fdl.model import Document
+from fdl.nodes import Node
 from fdl.reference import belongs
 from fdl.schema import Faulty, Reading
 
@@ -17,7 +18,11 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
 
     `name` is what error messages call the file. Nothing else is ever raised, whatever `data` holds.
     """
-    composed = compose(data, name)
+    return read(compose(data, name))[0]
+
+
+def read(composed: Composed) -> tuple[Document, Node]:
+    """The document and the nodes it was read from. Raises as `parse` does."""
     reading = Reading(source=composed.source, elsewhere=belongs)
     try:
         root, rewrites = migrate(composed.root, reading)
@@ -25,10 +30,12 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
         reading.end(0)
     except Faulty:
         raise reading.together() from None
-    return dataclasses.replace(
+    document = dataclasses.replace(
         document,
         source=composed.source,
         locations=dict(reading.locations),
         rewrites=rewrites,
+        origins=dict(reading.origins),
         idle=tuple(reading.idle),
     )
+    return document, root

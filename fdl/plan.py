@@ -49,6 +49,9 @@ class Step:
     action: Action
     resource: Resource  #: as it must be after the step; for DELETE as it was
     before: Resource | None = None  #: for UPDATE
+    #: Of a rule that goes out: the others of its bucket that go out in the same write. Each has a
+    #: step of its own, which then finds nothing left to do.
+    along: tuple[Notification, ...] = ()
 
     @property
     def key(self) -> str:
@@ -221,7 +224,7 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
         settled = resource.resolved(observed.queue_urls)
     if settled == found:
         return None
-    return Step(action=Action.UPDATE, resource=resource, before=found)
+    return Step(action=Action.UPDATE, resource=settled, before=found)
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
@@ -296,8 +299,17 @@ def _deletions(
         if isinstance(resource, Bucket) and resource.name in observed.filled:
             kept.append(Kept(key=key_of(resource), reason="it holds data"))
         else:
-            steps.append(Step(action=Action.DELETE, resource=resource))
+            along = _along(resource, found)
+            steps.append(Step(action=Action.DELETE, resource=resource, along=along))
     return tuple(steps), tuple(kept)
+
+
+def _along(resource: Resource, doomed: Sequence[Resource]) -> tuple[Notification, ...]:
+    """The other rules of a rule's bucket that go out too."""
+    if not isinstance(resource, Notification):
+        return ()
+    rules = [rule for rule in doomed if isinstance(rule, Notification)]
+    return tuple(r for r in rules if r.bucket == resource.bucket and r.id != resource.id)
 
 
 def _final(

@@ -11,6 +11,7 @@ from typing import Any
 from corekit.errors import AppError, ErrorCode
 from corekit.units import format_duration
 from fdl.keys import DOCUMENT, Element
+from fdl.migrate_oscar import OSCAR_SERVICE
 from fdl.nodes import did_you_mean
 from fdl.scalars import Choice
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Reader
@@ -49,6 +50,13 @@ class Known:
         if self.key.becomes:
             return Standing.TRANSLATED
         return Standing.IDLE if self.key.idle else Standing.DONE
+
+    @property
+    def works(self) -> bool:
+        """Whether something follows from writing it where it belongs."""
+        if self.standing is Standing.TRANSLATED:
+            return not self.key.becomes.startswith("left out")
+        return self.standing is Standing.DONE
 
     @property
     def meaning(self) -> str:
@@ -152,14 +160,30 @@ def explain(word: str) -> tuple[Known, ...]:
     return exact or found
 
 
-def belongs(key: str) -> str:
-    """`; it belongs in 'gpu'` for a key of other blocks, else nothing."""
-    places = dict.fromkeys(
-        _place(known)
-        for known in known_keys()
-        if known.path.rpartition(".")[2] == key and not known.key.refused
-    )
-    return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}" if places else ""
+def belongs(path: str, key: str) -> str:
+    """How to go on with a key that the block at `path` does not know, as the end of a sentence.
+
+    Names only places where the key has an effect; "" where nothing is known of it.
+    """
+    if path == "functions":
+        return "; a function is an element of the list `functions.aws`"
+    named = [known for known in known_keys() if known.path.rpartition(".")[2] == key]
+    working = [known for known in named if known.works]
+    places = dict.fromkeys(_place(known) for known in working)
+    if path.startswith("functions.oscar"):
+        return "; write the function under `functions.aws` for it" if places else ""
+    if places:
+        return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}"
+    for known in named:
+        if known.standing is Standing.TRANSLATED:
+            old, _, instead = known.key.becomes.rpartition("left out: ")
+            return f"; leave it out: {instead}" if not old and instead != known.key.becomes else ""
+        if known.standing is Standing.IDLE:
+            return "; leave it out: it has no effect"
+    if key in OSCAR_SERVICE.keys:
+        service = OSCAR_SERVICE.keys[key]
+        return f"; it is OSCAR's: {service.refused or f'leave it out, {service.about}'}"
+    return ""
 
 
 def _place(known: Known) -> str:

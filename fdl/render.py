@@ -33,6 +33,11 @@ def render(composed: Composed, root: Node) -> str:
     return "\n".join(writer.out).rstrip("\n") + "\n"
 
 
+def one_line(node: Node) -> str:
+    """A node as flow YAML, without comments."""
+    return _flow(node)
+
+
 @dataclass(slots=True)
 class _Writer:
     """One rendering: what was written, and which comments still wait for their line."""

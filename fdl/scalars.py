@@ -7,7 +7,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import Any
 
-from corekit.errors import AppError
+from corekit.errors import AppError, invalid
 from corekit.units import format_duration, parse_duration_s, parse_memory_mib
 from fdl.nodes import Node, Scalar, did_you_mean, kind_of
 from fdl.schema import Reading
@@ -15,7 +15,10 @@ from gpu_scheduler.versions import is_version
 
 #: Longer text is no name, path or description that any service here accepts.
 TEXT_CHARACTERS_MAX = 4096
-_WHOLE = re.compile(r"[-+]?\d{1,40}")
+_WHOLE = re.compile(r"[-+]?[0-9]{1,40}")
+_LEADING_ZERO = re.compile(r"([-+]?)0+([0-9]+)")
+#: Characters that change the direction of what follows, so that a name reads as another one.
+_DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 #: YAML 1.1's words, which SCAR's own loader takes too.
 _FLAGS = {
     "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
@@ -28,6 +31,24 @@ def _scalar(node: Node, path: str, reading: Reading, wanted: str) -> Scalar:
     return node
 
 
+def _number(node: Node, path: str, reading: Reading, wanted: str) -> str:
+    """The text of a number, which all of YAML's versions read as the same one.
+
+    YAML 1.1, SCAR's own loader among its readers, takes a leading zero for octal.
+    """
+    scalar = _scalar(node, path, reading, wanted)
+    match = _LEADING_ZERO.fullmatch(scalar.text)
+    if not scalar.plain or match is None:
+        return scalar.text
+    sign, digits = match.groups()
+    octal = int(digits, 8) if len(digits) < 20 and not set(digits) & set("89") else None
+    message = f"{kind_of(node)} has a leading zero"
+    if octal is None or octal == int(digits[:20]):
+        raise reading.error(node, path, f"{message}: write {sign}{digits[:20]}")
+    message += f", and YAML 1.1 reads it as octal: write {sign}{digits} or {sign}{octal}"
+    raise reading.error(node, path, message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """A string; a plain number or word is taken as it was written."""
@@ -36,24 +57,41 @@ class Text:
     what: str = "a string"  #: what the pattern means, for people
     short: str = ""  #: the same in a word or two
     empty: bool = False  #: whether "" (and nothing at all) is allowed
+    lines: bool = False  #: whether it may have several lines
+    free: bool = False  #: any character: the value of somebody else's variable
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         if self.empty and isinstance(node, Scalar) and node.is_null:
             return ""
+        if not isinstance(node, Scalar) and node.flow:
+            message = f"got {kind_of(node)}; a text that begins with [ or {{ needs quotes"
+            raise reading.error(node, path, f"expected {self.what}, {message}")
         text = _scalar(node, path, reading, self.what).text
         if len(text) > TEXT_CHARACTERS_MAX:
             raise reading.error(node, path, f"longer than {TEXT_CHARACTERS_MAX} characters")
-        if (not text and not self.empty) or "\0" in text or not re.fullmatch(self.pattern, text):
+        if (not text and not self.empty) or not re.fullmatch(self.pattern, text, re.ASCII):
             raise reading.error(node, path, f"{kind_of(node)} is not {self.what}")
+        if (hidden := self._hidden(text)) is not None:
+            what = f"the invisible character U+{ord(hidden):04X}; leave it out"
+            raise reading.error(node, path, f"{kind_of(node)} has {what}")
         return text
+
+    def _hidden(self, text: str) -> str | None:
+        """The first character that nobody sees and that changes what a text seems to say."""
+        if self.free:
+            return "\0" if "\0" in text else None
+        allowed = "\n\t" if self.lines else ""
+        hidden = (c for c in text if (ord(c) < 32 or 127 <= ord(c) < 160 or c in _DIRECTIONS))
+        return next((c for c in hidden if c not in allowed), None)
 
     def words(self) -> str:
         return self.short or self.what
 
     def schema(self) -> dict[str, Any]:
-        if not self.pattern.startswith("(?s)"):
-            return {"type": "string", "pattern": f"^(?:{self.pattern})$"}
-        return {"type": ["string", "number", "boolean", *(["null"] if self.empty else [])]}
+        types = ["string", "number", "boolean", *(["null"] if self.empty else [])]
+        if self.pattern.startswith("(?s)"):
+            return {"type": types}
+        return {"type": types, "pattern": f"^(?:{self.pattern})$"}  # of strings only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +105,7 @@ class Whole:
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
         scalar = _scalar(node, path, reading, "a whole number")
+        _number(node, path, reading, "a whole number")
         if not scalar.plain:
             raise reading.error(node, path, "expected a whole number; remove the quotes")
         if not _WHOLE.fullmatch(scalar.text):
@@ -105,7 +144,8 @@ class Flag:
         return "true, false"
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
+        words = "|".join("".join(f"[{c}{c.upper()}]" for c in word) for word in _FLAGS)
+        return {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^({words})$"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +173,22 @@ class Choice:
         return {"enum": list(self.options)}
 
 
+def _ascii(text: str) -> str:
+    """Raises INVALID for digits of other scripts, which Python's numbers would take."""
+    if not text.isascii():
+        raise invalid(f"{text!r} is not a number")
+    return text
+
+
+#: A number, or a number with a unit.
+_QUANTITY_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[A-Za-z]*\s*$"},
+    ]
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """MiB as a number, or `4GiB`."""
@@ -143,9 +199,9 @@ class Memory:
         return parse_memory_mib(text)
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _scalar(node, path, reading, "a memory size").text
+        text = _number(node, path, reading, "a memory size")
         try:
-            value = self.size_mib(text)
+            value = self.size_mib(_ascii(text))
         except (AppError, OverflowError):
             message = f"{kind_of(node)} is not a memory size; write MiB, or a unit as in 4GiB"
             raise reading.error(node, path, message) from None
@@ -157,8 +213,7 @@ class Memory:
         return "MiB, or `4GiB`"
 
     def schema(self) -> dict[str, Any]:
-        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
-        return {"anyOf": [{"type": "integer", "minimum": 0}, quantity]}
+        return _QUANTITY_SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +224,9 @@ class Duration:
     high_s: float = 30 * 86400.0
 
     def read(self, node: Node, path: str, reading: Reading) -> float:
-        text = _scalar(node, path, reading, "a duration").text
+        text = _number(node, path, reading, "a duration")
         try:
-            value = parse_duration_s(text)
+            value = parse_duration_s(_ascii(text))
         except (AppError, OverflowError):
             message = f"{kind_of(node)} is not a duration; write seconds, or a unit as in 10m"
             raise reading.error(node, path, message) from None
@@ -184,26 +239,28 @@ class Duration:
         return "seconds, or `10m`"
 
     def schema(self) -> dict[str, Any]:
-        quantity = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[A-Za-z]*$"}
-        return {"anyOf": [{"type": "number", "minimum": 0}, quantity]}
+        return _QUANTITY_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
 class Percent:
     """0…100, with or without `%`."""
 
+    low: int = 0
+
     def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _scalar(node, path, reading, "a percentage").text.strip().removesuffix("%").strip()
-        if not re.fullmatch(r"\d{1,3}", text) or int(text) > 100:
-            raise reading.error(node, path, f"{kind_of(node)} is not a percentage in 0…100")
+        text = _number(node, path, reading, "a percentage").strip().removesuffix("%").strip()
+        if not re.fullmatch(r"[0-9]{1,3}", text) or not self.low <= int(text) <= 100:
+            what = f"a percentage in {self.low}…100"
+            raise reading.error(node, path, f"{kind_of(node)} is not {what}")
         return int(text)
 
     def words(self) -> str:
-        return "0…100 %"
+        return f"{self.low}…100 %"
 
     def schema(self) -> dict[str, Any]:
-        number = {"type": "integer", "minimum": 0, "maximum": 100}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^\d{1,3}\s*%$"}]}
+        number = {"type": "integer", "minimum": self.low, "maximum": 100}
+        return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,4 +278,9 @@ class Version:
         return "a version, as `12.4`"
 
     def schema(self) -> dict[str, Any]:
-        return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)*$"}]}
+        return {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
+            ]
+        }

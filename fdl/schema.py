@@ -22,6 +22,7 @@ from fdl.nodes import (
     Scalar,
     Sequence,
     Source,
+    as_written,
     did_you_mean,
     kind_of,
 )
@@ -43,8 +44,14 @@ class Reading:
     #: Keys without effect, with what is so instead.
     idle: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
-    #: Where a key that is unknown in one block belongs, as the end of a sentence; "" = nowhere.
-    elsewhere: Callable[[str], str] = lambda _: ""
+    #: Block and key → where a key that is unknown there belongs, as the end of a sentence, or "".
+    elsewhere: Callable[[str, str], str] = lambda _, __: ""
+    #: Path of a key as it is read → its path in the file, where a rewrite moved it.
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def written(self, path: str) -> str:
+        """The path of a key as the file has it."""
+        return as_written(path, self.origins)
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -91,8 +98,12 @@ class Reading:
         return invalid(text, **details[0], faults=details)
 
     def error(self, node: Node, path: str, message: str) -> AppError:
-        """INVALID at the node, naming the key."""
-        return self.source.error(node.at, f"{path}: {message}" if path else message)
+        """INVALID at the node, naming the key as the file has it."""
+        return self.error_at(node.at, path, message)
+
+    def error_at(self, at: Location, path: str, message: str) -> AppError:
+        """The same at a place."""
+        return self.source.error(at, f"{self.written(path)}: {message}" if path else message)
 
 
 class Reader(Protocol):
@@ -223,7 +234,7 @@ class Key:
         if self.becomes:
             shown["deprecated"] = True
         accepted = self.reader.schema()
-        if self.bare:
+        if self.bare or not self.required:  # `key:` with nothing after it
             accepted = {"anyOf": [accepted, {"type": "null"}]}
         if self.blank:
             accepted = {"anyOf": [accepted, {"const": ""}]}
@@ -270,20 +281,18 @@ class Block:
         inner = f"{path}.{entry.key}" if path else entry.key
         key = self.keys.get(entry.key)
         if key is None:
-            where = f"{path}: " if path else ""
-            hint = reading.elsewhere(entry.key) or did_you_mean(entry.key, self.keys)
-            message = f"{where}unknown key {entry.key[:60]!r}{hint}"
-            raise reading.source.error(entry.at, message)
+            hint = reading.elsewhere(path, entry.key) or did_you_mean(entry.key, self.keys)
+            raise reading.error_at(entry.at, path, f"unknown key {entry.key[:60]!r}{hint}")
         reading.locations[inner] = entry.at
         if key.refused:
-            raise reading.source.error(entry.at, f"{inner}: {key.refused}")
+            raise reading.error_at(entry.at, inner, key.refused)
         empty = isinstance(entry.value, Scalar) and (
             entry.value.is_null or (key.blank and not entry.value.text)
         )
         if empty and not key.required and not key.bare:
             return  # `key:` with nothing after it is the key's default, as in SCAR
         if (key.to or entry.key) in values:  # another spelling of it
-            raise reading.source.error(entry.at, f"{inner}: is written twice; keep one spelling")
+            raise reading.error_at(entry.at, inner, "is written twice; keep one spelling")
         if key.idle:
             reading.idle.append((inner, key.about))
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
@@ -317,6 +326,7 @@ class Only:
     reader: Reader
     also: str = ""  #: another spelling of the key
     refused: tuple[str, str] | None = None  #: a key beside it, and what is so instead
+    beside: str = ""  #: what else a key that stands too high may mean
 
     def _block(self) -> Block:
         names = [name for name in (self.key, self.also) if name]
@@ -327,7 +337,15 @@ class Only:
         return Block(into=dict, keys=keys)
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
-        return self._block().read(node, path, reading).get(self.key, {})
+        block = self._block()
+        for entry in node.entries if isinstance(node, Mapping) else ():
+            known = entry.key in block.keys or entry.key.startswith("x-")
+            if not known and not did_you_mean(entry.key, [self.key]):
+                last = reading.written(path).rpartition(".")[2]
+                shown = f"`{last}: {{{self.key}: {{{entry.key[:60]}: …}}}}`"
+                message = f"unknown key {entry.key[:60]!r}; write {shown}{self.beside}"
+                raise reading.error_at(entry.at, path, message)
+        return block.read(node, path, reading).get(self.key, {})
 
     def words(self) -> str:
         return f"`{self.key}:` {self.reader.words()}"

@@ -1,20 +1,126 @@
-"""Writes the table of all keys into docs/fdl.md, from the tables that read definitions."""
+"""Writes the tables of docs/fdl.md, of keys and of older shapes, from what reads definitions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from fdl.compose import compose
+from fdl.migrate_oscar import OSCAR_SERVICE
+from fdl.nodes import Mapping, Node, Sequence
+from fdl.parse import read
 from fdl.reference import table
+from fdl.render import one_line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
-BEGIN, END = "<!-- keys -->\n", "<!-- end of keys -->"
+#: Whole files in an older shape; the reader itself says what each is read as.
+FILES = (
+    "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",
+    "functions: {NAME: {s3: {input_bucket: bucket, deployment_bucket: packages}}}",
+    (
+        "functions: {NAME: {s3: {input_bucket: bucket, input_folder: in, output_bucket: other,"
+        " output_folder: out}}}"
+    ),
+    "functions: {NAME: {lambda_role: 'arn:aws:iam::123456789012:role/ROLE', profile: PROFILE}}",
+    (
+        "functions: {NAME: {image: IMAGE, data_binary: FILE, request_id: ID, log_stream_name: ID,"
+        " api_gateway: {name: API}}}"
+    ),
+    (
+        "functions: [{name: NAME, input: [{name: PLACE, path: bucket/in}]}]\n"
+        "storages: [{name: PLACE, type: minio}]"
+    ),
+    "functions: [{aws: [{name: NAME, output: [{path: bucket, files: {sufix: [.wav]}}]}]}]",
+    (
+        "functions: {oscar: [{CLUSTER: {name: NAME, image: IMAGE, script: FILE, memory: 1Gi,"
+        " enable_gpu: true, environment: {variables: {KEY: value}}}}]}"
+    ),
+    (
+        "functions: {oscar: [{name: NAME, script: FILE, input: [{storage_provider: minio.default,"
+        " path: bucket/in}]}]}\nclusters: {CLUSTER: {endpoint: URL}}"
+    ),
+)
+#: One function's own keys in an older shape.
+ELEMENTS = (
+    "lambda: {image: IMAGE}",
+    "lambda: {image_file: FILE}",
+    'lambda: {container: {timeout_threshold": 10}}',
+    "lambda: {log_level: debug, runtime: python3.7}",
+    "lambda: {run_script: FILE}",
+    "lambda: {input: [{storage_provider: minio.ID, path: bucket/in}]}",
+    "lambda: {execution_mode: lambda-batch}",
+    "lambda: {execution_mode: batch}, batch: {memory: 2048, enable_gpu: true}",
+    "lambda: {}, api_gateway: {name: API}",
+)
+
+
+def shapes() -> str:
+    """The table of older shapes, and what becomes of each key of OSCAR."""
+    rows = [*map(_file_row, FILES), *map(_element_row, ELEMENTS)]
+    lines = [f"| `{written}` | `{result}` |" for written, result in rows]
+    head = ["| in the file | is read as |", "| --- | --- |"]
+    return "\n".join([*head, *lines, "", *_services(), ""])
+
+
+def _file_row(text: str) -> tuple[str, str]:
+    root = _read(text + "\n")
+    return text.replace("\n", ", "), _inside(one_line(root))
+
+
+def _element_row(text: str) -> tuple[str, str]:
+    whole = "lambda: {name: NAME, " + text.removeprefix("lambda: {").removeprefix(", ")
+    functions = _read(f"functions: {{aws: [{{{whole}}}]}}\n").child("functions")
+    assert isinstance(functions, Mapping)
+    aws = functions.child("aws")
+    assert isinstance(aws, Sequence)
+    return text, _inside(one_line(_without_name(aws.items[0])))
+
+
+def _without_name(element: Node) -> Node:
+    assert isinstance(element, Mapping)
+    block = element.child("lambda")
+    assert isinstance(block, Mapping)
+    return element.having("lambda", block.without("name"))
+
+
+def _read(text: str) -> Mapping:
+    root = read(compose(text, "shape.yaml"))[1]
+    assert isinstance(root, Mapping)
+    return root
+
+
+def _inside(flow: str) -> str:
+    return flow.removeprefix("{").removesuffix("}")
+
+
+def _services() -> Iterator[str]:
+    """OSCAR's keys by what becomes of them."""
+    left_out: dict[str, list[str]] = {}
+    refused: dict[str, list[str]] = {}
+    for name, key in OSCAR_SERVICE.keys.items():
+        if key.refused:
+            refused.setdefault(key.refused, []).append(f"`{name}`")
+        elif key.idle:
+            left_out.setdefault(key.about, []).append(f"`{name}`")
+    yield "Of a service of OSCAR these keys are left out, with a warning:"
+    yield ""
+    yield from (f"* {', '.join(names)}: {why}" for why, names in left_out.items())
+    yield ""
+    yield "and these are refused:"
+    yield ""
+    yield from (f"* {', '.join(names)}: {why}" for why, names in refused.items())
 
 
 def renewed(page: str) -> str:
-    """The page with the table as it must be."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table()}\n{END}{after}"
+    """The page with both tables as they must be."""
+    return _between(_between(page, "keys", table()), "shapes", shapes())
+
+
+def _between(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}{text}\n{end}{after}"
 
 
 if __name__ == "__main__":

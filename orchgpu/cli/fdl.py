@@ -9,22 +9,23 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.compose import Composed
-from fdl.migrate import migrate
+from fdl.lint import lint
 from fdl.model import Rewrite
 from fdl.nodes import Node
 from fdl.notes import Severity
+from fdl.parse import read
 from fdl.render import render
-from fdl.schema import Faulty, Reading
 from orchgpu.cli.findings import note_json, reported, show_notes
 from orchgpu.cli.screen import Commands, say_json
 from orchgpu.deploy.deployment import validate
-from orchgpu.deploy.files import read_composed, read_document
+from orchgpu.deploy.files import STANDARD_INPUT, name_of, read_composed, read_document
 
 #: `fmt --check` found a file that is written otherwise.
 UNFORMATTED_STATUS = 1
 
+#: `-` is standard input.
 _file = click.argument("file", type=click.Path(path_type=Path))
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 _write = click.option("--write", "-w", is_flag=True, help="Rewrite FILE instead of printing it.")
@@ -51,15 +52,15 @@ def validate_file(file: Path, as_json: bool) -> None:
         names = [function.name for function in document.functions.aws]
         shown = {"valid": not errors, "functions": names, "notes": [note_json(n) for n in notes]}
         say_json(shown)
-    show_notes(notes, str(file))
+    show_notes(notes, name_of(file))
     if document.rewrites:
         click.echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
     if errors:
         counted = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
-        click.echo(f"orchgpu: {file}: {counted}", err=True)
+        click.echo(f"orchgpu: {name_of(file)}: {counted}", err=True)
         sys.exit(EXIT_STATUS[ErrorCode.INVALID])
     if not as_json:
-        click.echo(f"{file}: valid")
+        click.echo(f"{name_of(file)}: valid")
 
 
 @fdl.command("fmt")
@@ -82,7 +83,7 @@ def fmt(file: Path, write: bool, check: bool, as_json: bool) -> None:
     if as_json:
         say_json({"changes": changes, "written": write and not check, "text": text})
     if check and changes:
-        click.echo(f"orchgpu: {file}: fmt would change it", err=True)
+        click.echo(f"orchgpu: {name_of(file)}: fmt would change it", err=True)
         sys.exit(UNFORMATTED_STATUS)
 
 
@@ -94,7 +95,8 @@ def fmt(file: Path, write: bool, check: bool, as_json: bool) -> None:
 def migrate_file(file: Path, write: bool, as_json: bool) -> None:
     """Print FILE with older shapes and foreign blocks rewritten into what a deploy reads.
 
-    What was rewritten is told on standard error.
+    What was rewritten is told on standard error. A file that a deploy would refuse is not printed:
+    the command ends with 2 and says what to write.
 
     \b
     Example:  orchgpu fdl migrate scar.yaml > fdl.yaml
@@ -102,7 +104,7 @@ def migrate_file(file: Path, write: bool, as_json: bool) -> None:
     composed = read_composed(file)
     root, rewrites = _migrated(composed)
     for rewrite in rewrites:
-        place = f"{file}:{rewrite.at.line}:{rewrite.at.column}"
+        place = f"{composed.source.name}:{rewrite.at.line}:{rewrite.at.column}"
         click.echo(f"{place}: {rewrite.path}: {rewrite.message}", err=True)
     text = render(composed, root)
     _put(file, text, composed, write=write, quiet=as_json)
@@ -115,16 +117,17 @@ def migrate_file(file: Path, write: bool, as_json: bool) -> None:
 
 
 def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
-    reading = Reading(source=composed.source)
-    try:
-        root, rewrites = migrate(composed.root, reading)
-        reading.end(0)
-    except Faulty:
-        raise reading.together() from None
-    return root, rewrites
+    """What a deploy reads. Raises INVALID where a deploy would refuse it: the result is valid."""
+    document, root = read(composed)
+    errors = [note for note in lint(document) if note.severity is Severity.ERROR]
+    if errors:
+        raise invalid("\n".join(note.text(composed.source.name) for note in errors))
+    return root, document.rewrites
 
 
 def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool) -> None:
+    if write and file == STANDARD_INPUT:
+        raise click.UsageError("--write needs a FILE: standard input cannot be rewritten")
     if not write:
         click.echo("" if quiet else text, nl=False)
     elif text != composed.source.text:

@@ -89,7 +89,7 @@ class AwsCloud:
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
         """See `ports.Cloud`."""
         if step.action is Action.DELETE:
-            self._delete(step.resource)
+            self._delete(step)
         else:
             self._put(step, packages)
 
@@ -190,8 +190,8 @@ class AwsCloud:
             raise AppError(ErrorCode.NOT_FOUND, f"queues are missing: {', '.join(missing)}")
         return record.resolved({name: url for name, url in urls.items() if url is not None})
 
-    def _delete(self, resource: Resource) -> None:
-        parts = self._parts
+    def _delete(self, step: Step) -> None:
+        parts, resource = self._parts, step.resource
         match resource:
             case Bucket():
                 parts.buckets.delete(resource.name)
@@ -208,7 +208,7 @@ class AwsCloud:
             case Permission():
                 parts.permissions.delete(resource)
             case Notification():
-                parts.notifications.delete(resource)
+                parts.notifications.delete(resource, *step.along)
             case Role():
                 parts.roles.delete(resource.name)
             case LogRetention():

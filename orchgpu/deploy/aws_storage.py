@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, NoReturn
 
@@ -112,20 +112,27 @@ class Notifications:
 
     def put(self, rule: Notification) -> None:
         with self._held(rule.bucket):
-            self._merge(rule.bucket, rule.id, rule)
+            self._merge(rule.bucket, (rule.id,), rule)
 
-    def delete(self, rule: Notification) -> None:
+    def delete(self, rule: Notification, *along: Notification) -> None:
+        """Take rules of one bucket out, in one write; none when none of them is there.
+
+        S3 would check the destinations of the rules that stay, which are not ours to judge: one
+        whose function was deleted elsewhere would keep ours in the bucket for good.
+        """
         with self._held(rule.bucket):
-            self._merge(rule.bucket, rule.id, None)
+            self._merge(rule.bucket, (rule.id, *(other.id for other in along)), None)
 
-    def _merge(self, bucket: str, rule_id: str, rule: Notification | None) -> None:
+    def _merge(self, bucket: str, ids: Sequence[str], rule: Notification | None) -> None:
         for _ in range(_MERGE_TRIES):
             before = self._get(bucket)
-            merged = _without(before, rule_id)
+            merged = _without(before, ids)
+            if rule is None and _ids(merged) == _ids(before):
+                return
             if rule is not None:
                 target, item = _item(rule)
                 merged[target] = [*merged.get(target, ()), item]
-            self._put(bucket, merged)
+            self._put(bucket, merged, unchecked=rule is None)
             after = self._get(bucket)
             if _ids(after) == _ids(merged):
                 return
@@ -137,11 +144,13 @@ class Notifications:
             answer = self._s3.get_bucket_notification_configuration(Bucket=bucket)
         return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
-    def _put(self, bucket: str, configuration: Mapping[str, Any]) -> None:
+    def _put(self, bucket: str, configuration: Mapping[str, Any], *, unchecked: bool) -> None:
         for left in reversed(range(_VALIDATION_TRIES)):
             try:
                 self._s3.put_bucket_notification_configuration(
-                    Bucket=bucket, NotificationConfiguration=configuration
+                    Bucket=bucket,
+                    NotificationConfiguration=configuration,
+                    SkipDestinationValidation=unchecked,
                 )
             except ClientError as error:
                 if left and "Unable to validate" in str(error):
@@ -181,10 +190,10 @@ def _item(rule: Notification) -> tuple[str, dict[str, Any]]:
     return target, item
 
 
-def _without(configuration: Mapping[str, Any], rule_id: str) -> dict[str, Any]:
+def _without(configuration: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     merged = dict(configuration)
     for target in _TARGETS:
-        kept = [item for item in merged.pop(target, ()) if item.get("Id") != rule_id]
+        kept = [item for item in merged.pop(target, ()) if item.get("Id") not in ids]
         if kept:
             merged[target] = kept
     return merged

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,20 +17,34 @@ from fdl.parse import parse
 
 #: A script is looked at for line ends this far; larger ones are programs.
 _LOOK_BYTES_MAX = 1 << 20
+#: What is opened only by whoever means to wait for it.
+_KINDS = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+)  # fmt: skip
+#: The FILE that stands for standard input, and what messages call it.
+STANDARD_INPUT, STANDARD_INPUT_NAME = Path("-"), "<stdin>"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file. Raises NOT_FOUND or INVALID."""
-    return parse(_read(path), str(path))
+    """Parse a file, or standard input for `-`. Raises NOT_FOUND or INVALID."""
+    return parse(_read(path), name_of(path))
 
 
 def read_composed(path: Path) -> Composed:
-    """A file as nodes. Raises NOT_FOUND or INVALID."""
-    return compose(_read(path), str(path))
+    """A file, or standard input for `-`, as nodes. Raises NOT_FOUND or INVALID."""
+    return compose(_read(path), name_of(path))
+
+
+def name_of(path: Path) -> str:
+    """What messages call a file."""
+    return STANDARD_INPUT_NAME if path == STANDARD_INPUT else str(path)
 
 
 def _read(path: Path) -> bytes:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer.read(BYTES_MAX + 1)
     try:
         with path.open("rb") as file:
             return file.read(BYTES_MAX + 1)
@@ -46,10 +62,13 @@ def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
 
 
 def _facts(path: Path) -> FileFacts:
-    if not path.exists():
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # also a name too long, a loop of links, a file below a file
         return FileFacts(exists=False)
-    if path.is_dir():
-        return FileFacts(folder=True)
+    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "a file")
+    if kind != "a file":
+        return FileFacts(kind=kind)
     try:
         with path.open("rb") as file:
             start = file.read(_LOOK_BYTES_MAX)

@@ -1,6 +1,7 @@
 """`orchgpu fdl fmt | migrate | explain | graph`, as a user gives them."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,6 +82,55 @@ def test_faults_in_what_migrate_takes_away_are_told(file: Path) -> None:
     file.write_text(OLD + "    batch: {enable_gpu: perhaps}\n")
     result = run(["migrate", "f.yaml"], 2)
     assert "f.yaml:9:25: error: functions.aws[0].batch.enable_gpu: expected true" in result.stderr
+
+
+UNREADABLE = {
+    "a key inside": ("functions:\n  f:\n    image: a/b\n    memmory: 1\n", "unknown key 'memmory'"),
+    "not a function": ("functions:\n  f:\n    memmory: 1\n", "unknown key 'f'"),
+    "a loop": (OLD + "      output: [inn]\n", "what it writes triggers f again"),
+    "no functions": ("functions: {aws: []}\n", "there is no function"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) -> None:
+    text, reason = UNREADABLE[case]
+    file.write_text(text)
+    result = run(["migrate", "--write", "f.yaml"], 2)
+    assert (result.stdout, file.read_text()) == ("", text)
+    assert reason in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    ["validate", "-"], ["fmt", "-"], ["migrate", "-"], ["graph", "-"], ["validate", "--json", "-"],
+], ids=" ".join)  # fmt: skip
+def test_standard_input_is_a_file_too(arguments: list[str]) -> None:
+    result = CliRunner().invoke(fdl, arguments, input=NEW)
+    assert result.exit_code == (2 if "validate" in arguments else 0), result.output
+    if "validate" in arguments:
+        assert "<stdin>:8:7: error: functions.aws[0].lambda.init_script" in result.stderr
+
+
+def test_standard_input_is_not_rewritten() -> None:
+    result = CliRunner().invoke(fdl, ["fmt", "--write", "-"], input=NEW)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cannot be rewritten" in result.stderr
+
+
+def test_a_script_that_is_a_pipe_is_not_waited_for(file: Path) -> None:
+    os.mkfifo(file.with_name("run.sh"))
+    result = run(["validate", "f.yaml"], 2)
+    assert "'run.sh' is a pipe, not a regular file" in result.stderr
+
+
+def test_paths_of_scripts_that_cannot_be(file: Path) -> None:
+    for name, why in (
+        ("s" * 300, "does not exist"),
+        ("/dev/null", "is a device"),
+        ("/no", "absolute"),
+    ):
+        file.write_text(OLD.replace("run.sh", name))
+        assert why in run(["validate", "f.yaml"], 2).stderr
 
 
 def test_explain() -> None:

@@ -51,7 +51,7 @@ CASES = {
     "mode": (one(IO + "\nexecution_mode: batch"), "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900"),
     "api": (one(IO, "api_gateway: {name: x}"), "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function"),
     "retired": (one(IO + "\nruntime: python3.7"), "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12"),
-    "threshold": (one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"), "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: lambda.timeout is 10 s"),
+    "threshold": (one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"), "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s"),
     "minio": (one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"), "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path"),
     "secret name": (one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"), "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store"),
     "secret value": (one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"), "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store"),
@@ -59,15 +59,15 @@ CASES = {
     "no image": (one(IO + "\nruntime: image"), "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image"),
     "no input": (one("output: [{path: out}]"), "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function"),
     "no output": (one("input: [{path: inn}]"), "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped"),
-    "gpu without input": (one("output: [{path: out}]", "gpu: {}"), "f:3:5: error: functions.aws[0].job.input: needs exactly one input, has 0"),
-    "gpu with two": (one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"), "f:8:11: error: functions.aws[0].job.input: needs exactly one input, has 2"),
-    "own intermediate": (one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"), "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own"),
+    "gpu without input": (one("output: [{path: out}]", "gpu: {}"), "f:3:5: error: functions.aws[0]: a function with `gpu:` or `job:` has exactly one input, this one has 0: write `job: {input: BUCKET/PREFIX}`"),
+    "gpu with two": (one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"), "f:8:11: error: functions.aws[0].job.input: a function with `gpu:` or `job:` has exactly one input, this one has 2: write `job: {input: BUCKET/PREFIX}`"),
+    "own intermediate": (one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"), "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own: write `job: {intermediate: BUCKET}`"),
     "retention": (one("output: [{path: out}]", "job: {input: inn, queue: {retention: 10m}}"), "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost"),
     "lease": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {lease_length: 1m}"), "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take"),
     "deadline first": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"), "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first"),
     "requeue": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"), "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway"),
-    "other region": (one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"), "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region: one deploy, one region"),
-    "image architecture": (one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"), "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64"),
+    "other region": (one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"), "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region (eu-west-1): one deploy, one region"),
+    "image architecture": (one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"), "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64: write architectures: [x86_64]"),
     "architecture of a zip": (one(IO + "\narchitectures: [arm64]"), "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does"),
     "file system": (one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"), "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds"),
 }  # fmt: skip
@@ -82,7 +82,7 @@ def test_finding(case: str) -> None:
 def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
     text = "functions: {aws: [{lambda: {name: a, runtime: image, container: {image: a/b}, input: [{path: inn}], output: [{path: out}]}}]}"
     assert findings(text, {}) == [
-        "f:1:20: warning: functions.aws[0].lambda.init_script: an image's own command is not run here: nothing runs until you add init_script"
+        "f:1:20: warning: functions.aws[0].lambda: an image's own command is not run here: nothing runs until you add init_script"
     ]
     ecr = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/b"
     on_aws = text.replace("a/b", ecr).replace(
@@ -107,7 +107,7 @@ def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None
 def test_a_job_needs_a_script() -> None:
     text = "functions: {aws: [{lambda: {name: a, input: [{path: inn}], output: [{path: out}]}, gpu: {}}]}"
     assert findings(text, {}) == [
-        "f:1:20: error: functions.aws[0].lambda.init_script: no script: nothing says what a job runs; add init_script or handler"
+        "f:1:20: error: functions.aws[0].lambda: no script: nothing says what a job runs; add init_script or handler"
     ]
 
 
@@ -124,10 +124,10 @@ def test_two_functions_may_not_share_triggers_queues_or_intermediates() -> None:
         + "  - lambda: {name: other, init_script: run.sh, output: [{path: out}]}\n    job: {input: {path: queries/a}, queue: blast-jobs, intermediate: blast-intermediate}\n"
     )
     assert findings(text) == [
-        "f:8:5: error: functions.aws[0].job.intermediate: the bucket 'blast-intermediate' is used by other too; envelopes need their own",
-        "f:10:11: error: functions.aws[1].job.input[0]: blast is triggered by objects there too; S3 allows one rule",
-        "f:10:37: error: functions.aws[1].job.queue: blast uses the queue 'blast-jobs' too",
-        "f:10:56: error: functions.aws[1].job.intermediate: the bucket 'blast-intermediate' is used by blast too; envelopes need their own",
+        "f:8:5: error: functions.aws[0].job: the bucket 'blast-intermediate' is used by other too; envelopes need their own: write `job: {intermediate: BUCKET}`",
+        "f:10:11: error: functions.aws[1].job.input: objects there start blast too, and S3 tells one function of each: write another path, or a `suffix` that keeps their objects apart",
+        "f:10:37: error: functions.aws[1].job.queue: blast uses the queue 'blast-jobs' too; write `job: {queue: NAME}` with a name of its own",
+        "f:10:56: error: functions.aws[1].job.intermediate: the bucket 'blast-intermediate' is used by blast too; envelopes need their own: write `job: {intermediate: BUCKET}`",
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_workflow_without_a_cycle_is_fine() -> None:
 
 FILES = {
     "missing": (FileFacts(exists=False), "error", "'run.sh' does not exist (paths start at this file's folder)"),
-    "folder": (FileFacts(folder=True), "error", "'run.sh' is a folder (paths start at this file's folder)"),
+    "folder": (FileFacts(kind="a folder"), "error", "'run.sh' is a folder, not a regular file (paths start at this file's folder)"),
     "windows shebang": (FileFacts(first_line=b"#!/bin/sh\r\n", crlf=True), "error", "'run.sh' has Windows line ends: its shebang names no program"),
     "windows": (FileFacts(first_line=b"#!/bin/sh\n", crlf=True), "warning", "'run.sh' has Windows line ends"),
     "no shebang": (FileFacts(first_line=b"echo\n"), "warning", "'run.sh' has no shebang; /bin/sh will run it"),
@@ -174,7 +174,7 @@ def test_aws_asks_for_more_than_a_local_cloud() -> None:
     assert findings(text, place=LOCAL) == []
     errors = [n for n in lint(parse(text), files=SCRIPT, place=AWS) if n.severity is Severity.ERROR]
     assert [note.path for note in errors] == [
-        "functions.aws[0].iam.role",
+        "functions.aws[0]",
         "functions.aws[0].lambda.container.image",
     ]
 

@@ -113,6 +113,30 @@ class World:
         assert f"bucket/{rule.bucket}" in self.resources
 
 
+def test_a_change_names_only_what_changes() -> None:
+    """The record's urls are filled in when it is written; they are the same as before."""
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    changed = BLAST.replace("name: blast\n", "name: blast\n      memory: 1024\n")
+    steps = {step.resource.kind: step for step in world.plan(changed).steps}
+    assert set(steps) == {"function", "record"}
+    old, new = steps["record"].changes()["body"]
+    assert [key for key in old if old[key] != new[key]] == ["revision"]
+    assert steps["record"].sentence() == "~ record blast: body (revision)"
+
+
+def test_rules_of_a_bucket_go_out_together() -> None:
+    world = World()
+    world.apply(world.plan(BLAST).steps)
+    steps = removal(["blast"], world.observed(), PLACE).steps
+    rules = [step for step in steps if isinstance(step.resource, Notification)]
+    for step in rules:
+        bucket = step.resource.name.partition("/")[0]
+        others = [s.resource for s in rules if s is not step]
+        assert step.along == tuple(r for r in others if r.name.startswith(f"{bucket}/"))
+    assert any(step.along for step in rules)
+
+
 def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
     assert World().plan(BLAST).text().splitlines() == [
         "  + bucket orchgpu-state-000000000000-us-east-1",

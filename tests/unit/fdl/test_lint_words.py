@@ -1,0 +1,89 @@
+"""Findings that name what the user wrote, and say what to write: times, filters, variables."""
+
+import time
+
+import pytest
+
+from contract.timing import kept_back
+from fdl.lint import lint
+from fdl.notes import Severity
+from fdl.parse import parse
+from lambda_functions.gpu_runner.settings import Time
+
+FUNCTION = (
+    "functions:\n  aws:\n  - lambda:\n      name: f\n      init_script: s\n"
+    "      input: [buc/in]\n      output: [buc/out]\n"
+)
+
+
+def told(more: str) -> list[str]:
+    notes = lint(parse(FUNCTION + more, "f"))
+    return [f"{note.severity}: {note.path}: {note.message}" for note in notes]
+
+
+def test_a_short_timeout_says_how_much_the_script_has_of_it() -> None:
+    """The key that is named is the one that was written, `timeout`."""
+    (note,) = told("      timeout: 8\n")
+    assert note == (
+        "warning: functions.aws[0].lambda.timeout: the script is stopped after 4 s of these 8 s:"
+        " half is kept for uploading its outputs; write 18 for a script that needs 8 s"
+    )
+    (note,) = told("      timeout: 15\n")
+    assert "stopped after 7.5 s of these 15 s" in note
+    assert told("      timeout: 20\n") == []
+
+
+def test_a_threshold_that_was_written_is_named() -> None:
+    (note,) = told("      timeout: 8\n      container: {timeout_threshold: 9}\n")
+    assert note == (
+        "error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time:"
+        " the function's timeout is 8 s"
+    )
+    assert told("      timeout: 20\n      container: {timeout_threshold: 2}\n") == []
+
+
+@pytest.mark.parametrize("whole_s", [1, 4, 8, 15, 20, 60, 300, 900])
+@pytest.mark.parametrize("threshold_s", [0, 2, 10, 100])
+def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) -> None:
+    kept_s, rule = kept_back(whole_s, threshold_s)
+    before_s = time.monotonic()
+    left = Time.left(whole_s, threshold_s)
+    assert left.end_s - left.script_s == pytest.approx(kept_s, abs=1e-6)
+    assert left.end_s >= before_s + whole_s
+    assert rule in ("half", "timeout_threshold", "minimum", "part")
+
+
+def test_which_rule_says_how_much_is_kept_back() -> None:
+    rules = [kept_back(*times)[1] for times in ((8, 10), (60, 10), (20, 0), (900, 10))]
+    assert rules == ["half", "timeout_threshold", "minimum", "part"]
+
+
+FILTERS = {
+    "output: [{path: out, suffix: ['*.txt']}]": "matches no usual name; write '.txt'",
+    "output: [{path: out, prefix: 'res*'}]": "write 'res'",
+    "output: [{path: out, suffix: 'a*b'}]": "leave it out",
+    "output: [{path: out, suffix: '*'}]": "leave it out",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", FILTERS)
+def test_a_filter_in_the_shells_words_is_warned_of(place: str) -> None:
+    text = FUNCTION.replace("output: [buc/out]", place)
+    (note,) = [n.text("f") for n in lint(parse(text, "f")) if "literally" in n.message]
+    assert "warning: functions.aws[0].lambda.output[0]." in note
+    assert note.endswith(FILTERS[place])
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "BASH_ENV", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "PATH", "ENV"]
+)
+def test_variables_that_do_more_than_have_a_value_are_warned_of(name: str) -> None:
+    notes = told(f"      container: {{environment: {{Variables: {{{name}: x}}}}}}\n")
+    path = f"functions.aws[0].lambda.container.environment.Variables.{name}"
+    assert [note for note in notes if note.startswith(f"warning: {path}: ")]
+    assert not [note for note in notes if note.startswith(Severity.ERROR)]
+
+
+def test_a_library_path_is_the_users_own_business() -> None:
+    """Clients of other middlewares need it: the paper's own file sets it."""
+    assert told("      container: {environment: {Variables: {LD_LIBRARY_PATH: /opt/x}}}\n") == []

@@ -1,0 +1,168 @@
+"""What SCAR and OSCAR documented over the years: read with a warning, or refused by the inner key.
+
+Written from the description of those shapes; `shapes/flat-*`, `list-in-aws`, `places-by-storage`
+and `oscar-more` hold what is said of them.
+"""
+# ruff: noqa: E501  (one line per message, as people see it)
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError
+from fdl.compose import compose
+from fdl.lint import lint
+from fdl.model import Document
+from fdl.nodes import quoted
+from fdl.notes import Severity
+from fdl.parse import parse, read
+from fdl.render import render
+
+SHAPES = Path(__file__).parent / "shapes"
+
+
+def shape(name: str) -> Document:
+    return parse((SHAPES / f"{name}.yaml").read_bytes(), f"{name}.yaml")
+
+
+def test_a_flat_function_keeps_all_it_says() -> None:
+    (function,) = shape("flat-with-s3").functions.aws
+    declared, container = function.function, function.function.container
+    assert (declared.name, declared.memory_mib, declared.timeout_s) == ("shape-flat", 2048, 280)
+    assert (container.image, container.timeout_threshold_s) == ("example/detector", 20)
+    assert container.variables == {"LEVEL": "45"}
+    assert declared.variables == {}
+    assert [str(place.path) for place in declared.input] == ["shape-flat-in/seqs"]
+    assert [str(place.path) for place in declared.output] == ["shape-flat-out/found"]
+    assert declared.deployment.bucket == "shape-flat-packages"
+    assert function.iam.role == "arn:aws:iam::123456789012:role/shape"
+
+
+def test_places_without_folders_follow_scars_convention() -> None:
+    """ "a folder with the name of the function … with an `input` folder inside it"."""
+    (function,) = shape("flat-by-convention").functions.aws
+    assert str(function.function.input[0].path) == "shape-conv-bucket/shape-conv/input"
+    assert str(function.function.output[0].path) == "shape-conv-bucket/shape-conv/output"
+
+
+def test_flat_functions_are_a_workflow() -> None:
+    first, second = shape("flat-chain").functions.aws
+    assert first.function.output[0].path == second.function.input[0].path
+
+
+def test_an_output_folder_alone_lies_in_the_input_bucket() -> None:
+    (function,) = parse(
+        "functions: {f: {init_script: s, s3: {input_bucket: buc, output_folder: out}}}"
+    ).functions.aws
+    assert str(function.function.output[0].path) == "buc/out"
+
+
+def test_a_list_of_lists_and_places_by_name() -> None:
+    (inner,) = shape("list-in-aws").functions.aws
+    assert inner.function.output[0].suffixes == ("wav",)
+    (named,) = shape("places-by-storage").functions.aws
+    assert named.function.output[0].prefixes == ("my_file",)
+
+
+def test_a_service_of_oscar_may_stand_without_its_cluster() -> None:
+    edge, alone = shape("oscar-more").functions.aws
+    assert (edge.name, alone.name) == ("shape-edge", "shape-alone")
+    assert edge.function.memory_mib == 10240
+
+
+AWS = "functions:\n  aws:\n  - lambda: {name: f, init_script: s}\n"
+OSCAR = "functions:\n  oscar:\n  - near:\n      name: f\n      script: s\n"
+REFUSED = {
+    "an inner key": ("functions:\n  f:\n    image: a/b\n    memmory: 1\n", "f.yaml:4:5: error: functions.f: unknown key 'memmory'; did you mean 'memory'?"),
+    "a value inside": ("functions:\n  f:\n    image: a/b\n    time: long\n", "f.yaml:4:11: error: functions.f.time: expected a whole number, got 'long'"),
+    "a bucket inside": ("functions:\n  f:\n    init_script: s\n    s3: {input_bucket: A_B, output_bucket: abc}\n", "f.yaml:4:24: error: functions.f.s3.input_bucket: 'A_B' is not a bucket name"),
+    "a key of s3": ("functions:\n  f:\n    init_script: s\n    s3: {input_buckett: abc}\n", "f.yaml:4:10: error: functions.f.s3: unknown key 'input_buckett'; did you mean 'input_bucket'?"),
+    "a list for a bucket": ("functions:\n  f:\n    init_script: s\n    s3: {input_bucket: [abc]}\n", "f.yaml:4:24: error: functions.f.s3.input_bucket: expected the name of a bucket or folder"),
+    "two places for input": ("functions:\n  f:\n    init_script: s\n    input: [abc]\n    s3: {input_bucket: abc}\n", "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` both say where: keep `input`"),
+    "two images": ("functions:\n  f:\n    image: a/b\n    container: {image: c/d}\n", "f.yaml:3:12: error: functions.f.image: container.image says the same; keep that one"),
+    "an item of a list": ("functions:\n- name: f\n  memmory: 1\n", "f.yaml:3:3: error: functions[0]: unknown key 'memmory'; did you mean 'memory'?"),
+    "a place of a list": ("functions:\n- name: f\n  input: [{path: A_B}]\n", "f.yaml:3:18: error: functions[0].input[0].path: 'A_B' is not a bucket name"),
+    "a place of a service": (OSCAR + "      input: [{path: A_B}]\n", "f.yaml:6:22: error: functions.oscar[0].near.input[0].path: 'A_B' is not a bucket name"),
+    "variables too high": (AWS.replace("init_script: s", "environment: {TEST1: 45}"), "f.yaml:3:37: error: functions.aws[0].lambda.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`, or in `container` for the script's own variables"),
+    "variables of a service": (OSCAR + "      environment: {TEST1: 45}\n", "f.yaml:6:21: error: functions.oscar[0].near.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`"),
+    "a variable in brackets": (OSCAR + "      environment: {Variables: {KEY: [my_key]}}\n", "f.yaml:6:38: error: functions.oscar[0].near.environment.Variables.KEY: expected a string, got a list; a text that begins with [ or { needs quotes"),
+    "an image of ECR": (AWS.replace("init_script: s", "container: {ecr_image: x}"), "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`"),
+    "a web service": (OSCAR + "      expose: {api_port: 80}\n", "f.yaml:6:7: error: functions.oscar[0].near.expose: a service that answers HTTP requests is not a function that objects start"),
+    "a disk": (OSCAR + "      workspace: {size: 1Gi}\n", "f.yaml:6:7: error: functions.oscar[0].near.workspace: no disk of a cluster is mounted here"),
+    "a key of Lambda's in a service": (OSCAR + "      timeout: 3\n", "f.yaml:6:7: error: functions.oscar[0].near: unknown key 'timeout'; write the function under `functions.aws` for it"),
+    "a key of OSCAR's in Lambda": (AWS.replace("init_script: s", "federation: {}"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, no other cluster takes jobs over"),
+    "a token": (AWS.replace("init_script: s", "propagate_token: true"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries nobody's token"),
+    "a stack of OpenFaaS": ("provider: {name: faas}\nfunctions:\n  f: {lang: dockerfile, handler: ./f, image: a/b}\n", "f.yaml:1:11: error: provider: this is a file of another tool"),
+    "a key of the file": ("clusterz: {}\n" + AWS, "f.yaml:1:1: error: unknown key 'clusterz'"),
+    "a key that goes nowhere": (AWS + "    storage_providers: {}\n", "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_names_the_inner_key_and_what_to_write(case: str) -> None:
+    text, message = REFUSED[case]
+    with pytest.raises(AppError) as caught:
+        parse(text, "f.yaml")
+    assert caught.value.message.split("\n")[0].startswith(message)
+    assert "faults" not in caught.value.details, "one fault, one message"
+
+
+def test_lint_names_keys_as_they_are_written() -> None:
+    text = (
+        "functions:\n  aws:\n  - lambda: {name: one, init_script: s, input: [buc/in], output: [out]}\n"
+        "  oscar:\n  - near:\n      name: two\n      script: s\n      input: [buc/in]\n"
+        "      output: [out]\n"
+    )
+    (note,) = [n for n in lint(parse(text)) if n.severity is Severity.ERROR]
+    assert note.path == "functions.oscar[0].near.input[0]"
+    assert "write another path" in note.message
+
+
+# ---------------------------------------------------------------------- what migrate promises
+
+_WORD = st.sampled_from(
+    ["buc", "a-bucket", "in/deep", "two words", "a: b", "# no", "*x", "'", "yes", "007", "A_B", "ü"]
+)
+_VALUE = st.one_of(
+    _WORD.map(quoted), _WORD, st.integers(0, 20000).map(str), st.sampled_from(["", "{}", "[]", "~"])
+)
+_S3 = st.dictionaries(
+    st.sampled_from(
+        ["input_bucket", "input_folder", "output_bucket", "output_folder", "deployment_bucket"]
+    ),
+    _WORD.map(quoted),
+    max_size=4,
+).map(lambda found: "{" + ", ".join(f"{k}: {v}" for k, v in found.items()) + "}")
+_FLAT = st.fixed_dictionaries(
+    {"init_script": st.just("s.sh")},
+    optional={
+        "image": _VALUE, "image_file": _VALUE, "time": _VALUE, "memory": _VALUE, "s3": _S3,
+        "environment": st.sampled_from(["{A: 1}", "{Variables: {A: 1}}", "[A]", "{A: [b]}"]),
+        "api_gateway": st.sampled_from(["{name: a}", "{nothing: a}"]), "log_level": _VALUE,
+        "execution_mode": st.sampled_from(["batch", "lambda-batch", "other"]),
+        "batch": st.sampled_from(["{memory: 12288, enable_gpu: true}", "{vcpus: 4}", "{x: 1}"]),
+        "timeout_threshold": _VALUE, "data_binary": _VALUE, "lambda_role": _VALUE,
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(_WORD.map(quoted) | st.just("f"), _FLAT, min_size=1, max_size=2), st.data())
+def test_what_migrate_prints_is_valid_or_it_prints_nothing(
+    functions: dict[str, dict[str, str]], data: st.DataObject
+) -> None:
+    lists = data.draw(st.booleans())
+    lines = ["functions:"]
+    for name, keys in functions.items():
+        lines.append(f"- name: {name}" if lists else f"  {name}:")
+        lines += [f"    {key}: {value}"[2 if lists else 0 :] for key, value in keys.items()]
+    try:
+        composed = compose("\n".join(lines) + "\n", "f.yaml")
+        document, root = read(composed)
+    except AppError:
+        return
+    again = parse(render(composed, root))
+    assert again.rewrites == ()
+    assert again.functions == document.functions
