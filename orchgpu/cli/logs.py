@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.output import pause
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
 from orchgpu.cli.screen import json_option, say_json
 from orchgpu.local.home import default_home
@@ -209,7 +210,7 @@ def _show(
     while follow and (ended_s is None or time.monotonic() < ended_s + AFTER_END_S):
         if ended_s is None and over():
             ended_s = time.monotonic()
-        time.sleep(ASK_EVERY_S)
+        pause(ASK_EVERY_S)
         _say_lines(stream.fresh(), as_json=as_json)
 
 
@@ -271,7 +272,7 @@ def _meant(program: str, raw: str, only: tuple[float | None, str | None]) -> boo
 def _written(ends: dict[Path, int]) -> Iterator[tuple[str, str]]:
     """Whole lines as they come; for ever."""
     while True:
-        time.sleep(LOOK_EVERY_S)
+        pause(LOOK_EVERY_S)
         for file, end in ends.items():
             with file.open(errors="replace") as text:
                 text.seek(end)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, invalid
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
@@ -26,6 +26,7 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
+from orchgpu.cli.output import OutputLost, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say_json
@@ -81,6 +82,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _status_of(arguments: Sequence[str] | None) -> int:
     try:
+        with guarded():
+            status = _run(arguments)
+            sys.stdout.flush()
+            return status
+    except OutputLost as lost:
+        return _lost(lost)
+
+
+def _lost(lost: OutputLost) -> int:
+    """The status of a command whose output went nowhere; a closed pipe is worth no word."""
+    if not lost.unread:
+        with contextlib.suppress(OSError):
+            click.echo(f"orchgpu: cannot write the output: {lost}", err=True)
+    abandon()
+    if lost.unread:
+        return BROKEN_PIPE_STATUS
+    return EXIT_STATUS[ErrorCode.EXHAUSTED if lost.full else ErrorCode.INTERNAL]
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
     except AppError as error:
         _say_data(error, arguments)
@@ -95,10 +117,6 @@ def _status_of(arguments: Sequence[str] | None) -> int:
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         click.echo(f"orchgpu: {interrupted(interrupt)}", err=True)
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
 
 
