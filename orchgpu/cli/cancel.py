@@ -18,7 +18,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, say_json
+from orchgpu.cli.screen import json_option, say, say_json
 
 if TYPE_CHECKING:
     from contract.result import Result
@@ -63,7 +63,7 @@ def cancel(
         for job in jobs:
             _cancel(cloud, address, job, function, detail)
             if not as_json:
-                click.echo(f"{job} CANCELLED")
+                say(f"{job} CANCELLED")
     if as_json:
         say_json({"jobs": [{"job_id": job, "state": "CANCELLED"} for job in jobs]})
 

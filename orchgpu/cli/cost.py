@@ -9,11 +9,13 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.screen import json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
 
 if TYPE_CHECKING:
     from orchgpu.cost import Comparison
 
+COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, where no job and no other memory is named.
 DEFAULT_MEMORY_MIB = 3072
 SECONDS_MAX = 1e9
@@ -132,16 +134,16 @@ def _say(compared: Comparison) -> None:
         )
         for k in SHARERS
     ]  # fmt: skip
-    say_table(("ON", "SHARERS", "TIME", "COST", "OF CPU"), rows, empty="")
+    say_table(COSTS, rows, empty="")
     alone = compared.break_even_speed_up()
-    click.echo(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
+    say(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
     sharers = compared.break_even_sharers
     if sharers is None:
-        click.echo("not faster on the device: sharing does not make it pay")
+        say("not faster on the device: sharing does not make it pay")
     else:
-        click.echo(f"at this speed the device pays from {sharers:.2f} sharers on")
+        say(f"at this speed the device pays from {sharers:.2f} sharers on")
     prices = compared.prices
-    click.echo(
+    say(
         f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "
         f"{prices.device_usd_per_hour:g} USD per device hour; {compared.memory_mib} MiB"
     )

@@ -16,7 +16,7 @@ import click
 
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import coloured, json_option, say_json
+from orchgpu.cli.screen import Word, json_option, say, say_json
 from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.system import ailing
 
@@ -41,6 +41,11 @@ class Finding:
     check: str
     good: bool
     said: str
+
+    @property
+    def word(self) -> str:
+        """For people."""
+        return "ok" if self.good else "FAILED"
 
 
 @click.command(short_help="Checks everything a job needs.")
@@ -73,8 +78,8 @@ def doctor(
         for finding in _checks(cloud, names, canary, within_s, scheduler):
             findings.append(finding)
             if not as_json:
-                word = coloured("healthy", "ok     ") if finding.good else coloured("FAILED")
-                click.echo(f"{word.ljust(7)} {finding.check}: {finding.said}")
+                word = Word("healthy" if finding.good else "FAILED", 7, finding.word)
+                say(word, f" {finding.check}: {finding.said}")
     good = all(finding.good for finding in findings)
     if as_json:
         say_json({"good": good, "findings": [asdict(finding) for finding in findings]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import warnings
@@ -29,7 +30,7 @@ from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.output import OutputLost, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
-from orchgpu.cli.screen import Commands, say_json
+from orchgpu.cli.screen import Commands, say, say_json
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
@@ -94,7 +95,7 @@ def _lost(lost: OutputLost) -> int:
     """The status of a command whose output went nowhere; a closed pipe is worth no word."""
     if not lost.unread:
         with contextlib.suppress(OSError):
-            click.echo(f"orchgpu: cannot write the output: {lost}", err=True)
+            say(f"orchgpu: cannot write the output: {lost}", err=True)
     abandon()
     if lost.unread:
         return BROKEN_PIPE_STATUS
@@ -106,16 +107,18 @@ def _run(arguments: Sequence[str] | None) -> int:
         result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
     except AppError as error:
         _say_data(error, arguments)
-        click.echo(f"orchgpu: {error.message}", err=True)
+        say(f"orchgpu: {error.message}", err=True)
         return EXIT_STATUS[error.code]
     except click.ClickException as error:
         _say_data(invalid(error.format_message()), arguments)
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue().rstrip("\n"), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:  # click wraps ours in an Abort of its own
         # it may have come between the making of a coroutine and its first step: nobody's fault
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        click.echo(f"orchgpu: {interrupted(interrupt)}", err=True)
+        say(f"orchgpu: {interrupted(interrupt)}", err=True)
         return INTERRUPTED_STATUS
     return result if isinstance(result, int) else 0
 

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.screen import clock_time, json_option, printable, say_json, say_table
+from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.table import Column
+from orchgpu.cli.text import printable
+from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
     from orchgpu.cli.plain import Plain
 
 SCHEME = "s3://"
+
+OBJECTS = (
+    Column(name="OBJECT", gives=1, least=24, keep="both"), Column(name="SIZE", leaves=2),
+    Column(name="TIME", leaves=1),
+)  # fmt: skip
+FUNCTIONS = (
+    Column(name="FUNCTION", gives=3, least=12),
+    Column(name="INPUT", gives=2, least=20, keep="both", leaves=2),
+    Column(name="OUTPUTS", gives=1, least=20, keep="both", leaves=1),
+)  # fmt: skip
 
 #: Uploads and downloads at once: more does not help one machine's network.
 AT_ONCE = 8
@@ -84,6 +97,7 @@ def _outputs(cloud: JobCloud, place: str) -> list[At]:
 
 @click.command(short_help="Functions, or the objects of one.")
 @click.argument("place", required=False)
+@utc_option
 @json_option
 def ls(place: str | None, as_json: bool) -> None:
     """Objects below PLACE: s3://bucket/prefix, or a function, whose outputs are listed.
@@ -113,10 +127,10 @@ def ls(place: str | None, as_json: bool) -> None:
         say_json({"objects": objects})
         return
     rows = [
-        (f"{SCHEME}{at.bucket}/{e.key}", format_bytes(e.size), clock_time(e.modified_s))
+        (f"{SCHEME}{at.bucket}/{e.key}", format_bytes(e.size), shown_time(e.modified_s))
         for at, e in found
     ]
-    say_table(("OBJECT", "SIZE", "TIME"), rows, empty="no objects")
+    say_table(OBJECTS, rows, empty="no objects")
 
 
 def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
@@ -143,7 +157,7 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
         say_json({"functions": found})
         return
     rows = [(str(f["function"]), str(f["input"]), " ".join(f["outputs"])) for f in found]
-    say_table(("FUNCTION", "INPUT", "OUTPUTS"), rows, empty="no function is deployed here")
+    say_table(FUNCTIONS, rows, empty="no function is deployed here")
 
 
 @click.command(short_help="Upload files.")

@@ -13,6 +13,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 T = TypeVar("T")
@@ -65,12 +66,12 @@ def guarded() -> Iterator[None]:
 
 
 def abandon() -> None:
-    """What is still in the buffers is dropped: the interpreter would fail to write it at its end."""
+    """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
-from orchgpu.cli.screen import coloured, printable
+from orchgpu.cli.screen import Word, folded, say
+from orchgpu.cli.text import padded, printable
 
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
@@ -85,42 +84,42 @@ def say_nothing(_job: Followed) -> None:
 
 def say_progress(job: Followed) -> None:
     """One line about where a job is now."""
-    state = coloured(job.where, job.where.ljust(9))
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
-    line = f"{printable(job.submitted.file.name):<24} {state}{why}{'  ' + more if more else ''}"
-    click.echo(line.rstrip(), err=True)
+    name = printable(job.submitted.file.name)
+    rest = f"{why}{'  ' + more if more else ''}"
+    say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
 
 
 def say_outcome(job: Followed) -> None:
     """State, device, outputs and, for a failure, what the function last said."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
     source = printable(job.submitted.input)
-    click.echo(f"\n{job.job_id}  {source}  {coloured(job.where)}{why}")
+    say(f"\n{job.job_id}  {source}  ", Word(job.where), why)
     if job.result is None:
         return
     device = job.result.device
     if device:
-        click.echo(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
+        say(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
     for file in job.result.files:
         key = printable(str(file["key"]))
-        click.echo(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+        say(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
     if not job.succeeded:
-        click.echo(f"  {job.result.detail}")
+        say(f"  {job.result.detail}")
         for line in job.result.log_tail.splitlines()[-10:]:
-            click.echo(f"  | {line}")
+            say(f"  | {line}")
 
 
 def say_timeline(job: Followed) -> None:
     """Moments, latencies and the steps of the job's record, a line each."""
     times = timeline(job)
     moments = "  ".join(f"{name} {_seconds(times[name])}" for name in MOMENTS)
-    click.echo(f"  {moments}")
+    say(folded(f"  {moments}"))
     latencies = "  ".join(f"{name} {_seconds(times[name])}" for name in ("RLat", "DLat", "ELat"))
-    click.echo(f"  {latencies}")
+    say(f"  {latencies}")
     if times["steps"]:
         steps = "  ".join(f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items())
-        click.echo(f"  {steps}")
+        say(folded(f"  {steps}"))
 
 
 def _seconds(value: float | None) -> str:

@@ -12,7 +12,8 @@ import click
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, printable, say_json
+from orchgpu.cli.screen import json_option, say, say_json
+from orchgpu.cli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +197,7 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
         say_json({"jobs": [{"job_id": s.job_ids[0], "input": s.input} for s in submitted]})
         return
     for job in submitted:
-        click.echo(f"{job.job_ids[0]}  {printable(job.input)}")
+        say(f"{job.job_ids[0]}  {printable(job.input)}")
 
 
 def _say_jobs(jobs: list[Followed], conflict: AppError | None, *, as_json: bool) -> None:
@@ -210,4 +211,4 @@ def _say_jobs(jobs: list[Followed], conflict: AppError | None, *, as_json: bool)
             say_outcome(job)
             say_timeline(job)
     if conflict is not None:
-        click.echo(f"orchgpu: {conflict.message}", err=True)
+        say(f"orchgpu: {conflict.message}", err=True)

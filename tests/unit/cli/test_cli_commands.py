@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import json
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
-from orchgpu.cli.screen import coloured, folded, say_table
 from orchgpu.local.home import Home, SystemRecord
 
 
@@ -84,11 +82,6 @@ def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
         [sys.executable, "-c", early], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (130, "orchgpu: interrupted\n")
-
-
-def test_what_would_steer_the_terminal_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
-    say_table(("KEY",), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
-    assert capsys.readouterr().out == "KEY\na\\x1b[31m\\nb\nünï 日本\n"
 
 
 def test_a_home_that_cannot_be_written_is_told_and_read(
@@ -214,35 +207,6 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
     told = json.loads(shown.out)
     assert (told["version"], told["error"]["code"]) == (1, "unavailable")
     assert shown.err == f"orchgpu: {told['error']['message']}\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_colour_is_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert coloured("FAILED") == "FAILED"
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert coloured("FAILED") == "\x1b[31mFAILED\x1b[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert coloured("FAILED") == "FAILED"
-
-
-def test_long_lines_break_between_words_on_a_terminal_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = "j1 waits: position 1 of 2\n  in its way: j-long-name:1 (4000 MiB)"
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert folded(text) == text
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert folded(text).splitlines() == [
-        "j1 waits: position 1", "    of 2",
-        "  in its way:", "      j-long-name:1", "      (4000 MiB)",
-    ]  # fmt: skip
 
 
 def test_the_command_line_is_immediate() -> None:

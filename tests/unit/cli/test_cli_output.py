@@ -1,4 +1,4 @@
-"""Where the output goes: a reader that goes away, a full disk, a script that steers the terminal."""
+"""Where the output goes: a reader that goes away, a full disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_a_reader_that_went_away_ends_a_command_with_141(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [["config", "show"], ["--help"], ["config", "show", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["config", "show"], ["--help"], ["config", "show", "--json"]]
+)
 def test_a_full_disk_ends_a_command_with_one_line(arguments: list[str], tmp_path: Path) -> None:
     with FULL.open("wb") as full:
         status, said = ended(arguments, tmp_path, full)
