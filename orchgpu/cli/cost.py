@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.screen import json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
@@ -36,7 +38,7 @@ class _Finite(click.FloatRange):
 
 
 @click.command(short_help="What a job costs, on CPU and on a lent device.")
-@click.argument("job", required=False, metavar="[ID]")
+@click.argument("job", required=False, metavar="[ID]", shell_complete=any_job)
 @click.option("--cpu-s", type=_Finite(0, SECONDS_MAX, min_open=True), required=True,
               help="Seconds the function takes without a device.")  # fmt: skip
 @click.option("--gpu-s", type=_Finite(0, SECONDS_MAX, min_open=True),
@@ -96,7 +98,7 @@ def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.job import known_job
 
-    known = known_job(job, scheduler, also_unheard=True)
+    known = known_job(whole_id(job, scheduler), scheduler, also_unheard=True)
     times = known.standing.times if known.standing is not None else {}
     if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
         raise invalid(f"{job} is {known.state}: only a job that succeeded has measured anything")

@@ -21,6 +21,7 @@ from fdl.model import Document
 from fdl.notes import Severity
 from fdl.plan import Plan, Step
 from orchgpu.cli.capacity import capacity_notes
+from orchgpu.cli.completing import definition, function_or_definition
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.screen import say, say_json
@@ -59,7 +60,7 @@ def cloud_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
@@ -86,7 +87,7 @@ def deploy(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
 @click.option("--refresh", is_flag=True, help="Also show what was changed since the last deploy.")
@@ -120,7 +121,7 @@ def plan(
 
 
 @click.command()
-@click.argument("target", metavar="FILE|NAME")
+@click.argument("target", metavar="FILE|NAME", shell_complete=function_or_definition)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
 @click.option("--force", is_flag=True, help="Also when queues still hold messages.")

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import failed_job
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.ids import whole_id, whole_ids
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.screen import Commands, json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
@@ -24,9 +27,9 @@ LETTERS_MAX = 1000
 
 COUNTS = (Column(name="FUNCTION", gives=1, least=16), Column(name="LETTERS"))
 LETTERS = (
-    Column(name="JOB", ids=True, gives=3), Column(name="REASON", gives=4, least=8),
-    Column(name="SINCE", leaves=2), Column(name="INPUT", gives=1, least=14, keep="end", leaves=3),
-    Column(name="DETAIL", gives=2, least=16, leaves=1),
+    Column(name="JOB", ids=True, gives=1), Column(name="REASON", gives=4, least=8),
+    Column(name="SINCE", leaves=2), Column(name="INPUT", gives=2, least=14, keep="end", leaves=3),
+    Column(name="DETAIL", gives=3, least=16, leaves=1),
 )  # fmt: skip
 
 _limit_option = click.option(
@@ -45,7 +48,7 @@ def dlq() -> None:
 
 
 @dlq.command("ls", short_help="Dead letters, with why and when.")
-@click.argument("function", required=False)
+@click.argument("function", required=False, shell_complete=function_name)
 @_limit_option
 @utc_option
 @json_option
@@ -92,8 +95,9 @@ def _say_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bo
 
 
 @dlq.command(short_help="Send dead letters back: their jobs run again.")
-@click.argument("function")
-@click.option("--job", "jobs", multiple=True, metavar="ID", help="Only this job's (repeatable).")
+@click.argument("function", shell_complete=function_name)
+@click.option("--job", "jobs", multiple=True, metavar="ID", shell_complete=failed_job,
+              help="Only this job's (repeatable).")  # fmt: skip
 @_limit_option
 @json_option
 def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> None:
@@ -109,11 +113,13 @@ def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> 
     from orchgpu.cli.letters import dead_letters
 
     with closing(JobCloud()) as cloud, dead_letters(cloud.sqs, cloud.function(function)) as letters:
-        found = [one for one in letters.read(limit) if not jobs or one.job in jobs]
+        read = letters.read(limit)
+        wanted = whole_ids(jobs, [one.job for one in read if one.job is not None])
+        found = [one for one in read if not jobs or one.job in wanted]
         able = [one for one in found if one.input is not None]
         for letter in able:
             letters.send_back(letter)
-    missing = set(jobs) - {one.job for one in found}
+    missing = wanted - {one.job for one in found}
     if missing:
         names = ", ".join(sorted(missing))
         raise AppError(ErrorCode.NOT_FOUND, f"{function} has no dead letter of {names}")
@@ -126,7 +132,7 @@ def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> 
 
 
 @click.command(short_help="Run a failed job again.")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=failed_job)
 @scheduler_option
 @json_option
 def retry(job: str, scheduler: str | None, as_json: bool) -> None:
@@ -141,6 +147,7 @@ def retry(job: str, scheduler: str | None, as_json: bool) -> None:
     from orchgpu.cli.job import known_job
     from orchgpu.cli.letters import dead_letters, newest_of
 
+    job = whole_id(job, scheduler)
     known = known_job(job, scheduler)
     function = _function_to_retry(known)
     ended_at_s = known.result.ended_at_s if known.result else 0.0

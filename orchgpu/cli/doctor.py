@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import Word, json_option, say, say_json
+from orchgpu.cli.screen import Word, folded, json_option, say, say_json
 from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.system import ailing
 
@@ -49,7 +50,7 @@ class Finding:
 
 
 @click.command(short_help="Checks everything a job needs.")
-@click.argument("names", nargs=-1, metavar="[FUNCTION]...")
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...", shell_complete=function_name)
 @click.option("--canary", type=click.Path(path_type=Path), metavar="FILE",
               help="Send FILE through the one FUNCTION and wait for its result.")  # fmt: skip
 @click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
@@ -79,7 +80,8 @@ def doctor(
             findings.append(finding)
             if not as_json:
                 word = Word("healthy" if finding.good else "FAILED", 7, finding.word)
-                say(word, f" {finding.check}: {finding.said}")
+                said = folded(f"{finding.word:<7} {finding.check}: {finding.said}")
+                say(word, said[word.width :])
     good = all(finding.good for finding in findings)
     if as_json:
         say_json({"good": good, "findings": [asdict(finding) for finding in findings]})

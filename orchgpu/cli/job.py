@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import (
     Word,
@@ -29,17 +31,20 @@ LOG_LINES = 10
 
 MOMENTS = (
     Column(name="TIME", leaves=2), Column(name="SINCE"), Column(name="WHERE", leaves=3),
-    Column(name="WHAT", gives=1, least=24, keep="both"), Column(name="MOMENT", leaves=1),
+    Column(name="WHAT", gives=1, least=40, keep="both"), Column(name="MOMENT", leaves=1),
 )  # fmt: skip
 
 
 @click.command(short_help="One job: timeline, reason of waiting, result.")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=any_job)
 @scheduler_option
 @utc_option
 @json_option
 def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """What happened to the job ID, when and where; why it waits; what it made or said.
+
+    Of an id a prefix of four characters or more will do, here and in every other command, as long
+    as one job's begins so.
 
     Without a scheduler, or while it does not answer, its result is told, which stays for ever; the
     scheduler forgets a job an hour after its end.
@@ -49,7 +54,7 @@ def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """
     from orchgpu.cli.known import latencies, moments
 
-    known = known_job(job, scheduler, also_unheard=True)
+    known = known_job(whole_id(job, scheduler), scheduler, also_unheard=True)
     told = moments(known)
     say_unheard(known)
     if as_json:

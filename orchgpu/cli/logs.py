@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.ids import JOB_ID
+from orchgpu.cli.completing import job_function_or_program
+from orchgpu.cli.ids import JOB_ID, is_prefix, whole_id
 from orchgpu.cli.output import pause
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
 from orchgpu.cli.screen import json_option, say, say_json, say_raw
@@ -46,7 +47,8 @@ LOOKS_AT_ONCE = 8
 
 
 @click.command(short_help="Lines of a job, a function, or of the local system's programs.")
-@click.argument("what", required=False, metavar="[JOB|FUNCTION|PROGRAM]")
+@click.argument("what", required=False, metavar="[JOB|FUNCTION|PROGRAM]",
+                shell_complete=job_function_or_program)  # fmt: skip
 @click.option("-f", "--follow", is_flag=True,
               help="Go on with what is written from now on; a job's end ends it.")  # fmt: skip
 @click.option("--since", metavar="DURATION", help="Only what is younger, as in 90s or 2h.")
@@ -78,6 +80,8 @@ def logs(
         _programs(what, TAIL_LINES if tail is None else tail, follow, (younger_s, wanted), look)
         return
     with ExitStack() as stack:
+        if is_prefix(what) and not _names_function(what):
+            what = whole_id(what, scheduler)
         of_one = JOB_ID.fullmatch(what) is not None
         if of_one:
             sources, over = _of_job(what, scheduler, stack)
@@ -203,6 +207,15 @@ def _records(scheduler: str | None, unheard: list[AppError]) -> list[Record]:
             say(said, err=True)
         unheard.append(error)
         return []
+
+
+def _names_function(name: str) -> bool:
+    """Names may look like ids; a cloud that cannot be asked says nothing of names."""
+    from orchgpu.cli.cloud import JobCloud
+
+    with closing(JobCloud()) as cloud, suppress(AppError):
+        return name in cloud.deployed()
+    return False
 
 
 def _known_function(cloud: JobCloud, name: str) -> str:

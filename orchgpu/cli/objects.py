@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.screen import json_option, say_json, say_table
 from orchgpu.cli.table import Column
 from orchgpu.cli.text import printable
@@ -96,7 +97,7 @@ def _outputs(cloud: JobCloud, place: str) -> list[At]:
 
 
 @click.command(short_help="Functions, or the objects of one.")
-@click.argument("place", required=False)
+@click.argument("place", required=False, shell_complete=function_name)
 @utc_option
 @json_option
 def ls(place: str | None, as_json: bool) -> None:
@@ -163,7 +164,7 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
 @click.command(short_help="Upload files.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...",
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.argument("place")
+@click.argument("place", shell_complete=function_name)
 @at_once_option
 @json_option
 def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> None:
@@ -219,7 +220,7 @@ def _input_of_plain(function: Plain, files: tuple[Path, ...]) -> At:
 
 
 @click.command(short_help="Fetch objects.")
-@click.argument("place")
+@click.argument("place", shell_complete=function_name)
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 @at_once_option
 @json_option

@@ -12,6 +12,8 @@ import click
 from corekit.errors import AppError, ErrorCode
 from fdl.groups import deployed
 from fdl.model import Function
+from orchgpu.cli.completing import definition
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
 from orchgpu.cli.findings import reported
 from orchgpu.cli.screen import json_option, say, say_json, say_table
@@ -30,7 +32,7 @@ REVISIONS = (
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=function_name)
 @cloud_options
 @utc_option
 @reported
@@ -81,7 +83,7 @@ def _json(revision: Revision) -> dict[str, object]:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=function_name)
 @click.argument("revision", type=click.IntRange(min=1), required=False)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Change resources on real AWS.")
@@ -107,7 +109,7 @@ def rollback(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @click.argument("name", required=False)
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path),

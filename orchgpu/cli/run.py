@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import json_option, say, say_json
@@ -31,7 +32,7 @@ OVERWRITTEN_NAMED_MAX = 3
 
 
 @click.command(short_help="Run a function on files of yours.")
-@click.argument("function")
+@click.argument("function", shell_complete=function_name)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...",
                 type=click.Path(path_type=Path))  # fmt: skip
 @click.option("--wait", is_flag=True, help="Follow the jobs to their end.")
