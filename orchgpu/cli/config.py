@@ -37,7 +37,7 @@ class Setting:
     problem: str = ""  #: why it cannot be used
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, short_help="Every setting in force here, with its source.")
 def config() -> None:
     """What commands go by: where clouds and schedulers are, and who says so.
 

@@ -120,7 +120,7 @@ def plan(
     sys.exit(0 if prepared.plan.empty and not prepared.drift else CHANGES_STATUS)
 
 
-@click.command()
+@click.command(short_help="Remove what a deploy made, and no data.")
 @click.argument("target", metavar="FILE|NAME", shell_complete=function_or_definition)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")

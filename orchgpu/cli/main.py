@@ -18,6 +18,7 @@ from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
 from orchgpu.cli.cost import cost
 from orchgpu.cli.demo import demo
+from orchgpu.cli.deploy import deploy, plan, rm
 from orchgpu.cli.dlq import dlq, retry
 from orchgpu.cli.doctor import doctor
 from orchgpu.cli.fdl import fdl
@@ -28,7 +29,7 @@ from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.output import OutputLost, abandon, guarded
-from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
+from orchgpu.cli.revisions import history, package, rollback
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
 from orchgpu.local.home import HOME_VARIABLE
@@ -68,12 +69,16 @@ def cli(home: Path | None) -> None:
         os.environ[HOME_VARIABLE] = str(home.absolute())
 
 
-COMMANDS = (
-    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, put, get, ls,
-    gpus, logs, cost, doctor, config, completion, orchestrate,
-)  # fmt: skip
-for command in COMMANDS:
-    cli.add_command(command)
+#: By what somebody is about to do, the most usual first.
+SECTIONS = {
+    "Define and deploy": (fdl, deploy, plan, rm, history, rollback, package),
+    "Run and follow": (run, jobs, job, logs, cancel, retry, dlq, cost),
+    "Objects": (ls, put, get),
+    "Operate": (gpus, doctor, config, orchestrate, completion),
+    "A system on this machine": (demo, up, status, down),
+}
+for title, commands in SECTIONS.items():
+    cli.add_section(title, commands)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

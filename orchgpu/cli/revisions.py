@@ -14,7 +14,7 @@ from fdl.groups import deployed
 from fdl.model import Function
 from orchgpu.cli.completing import definition
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
+from orchgpu.cli.deploy import cloud_options, execute_shown, open_cloud
 from orchgpu.cli.findings import reported
 from orchgpu.cli.screen import json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
@@ -31,7 +31,7 @@ REVISIONS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(short_help="Revisions of a deployed function, newest first.")
 @click.argument("name", shell_complete=function_name)
 @cloud_options
 @utc_option
@@ -82,7 +82,7 @@ def _json(revision: Revision) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="Put an earlier revision of a function back.")
 @click.argument("name", shell_complete=function_name)
 @click.argument("revision", type=click.IntRange(min=1), required=False)
 @cloud_options
@@ -108,7 +108,7 @@ def rollback(
             say(f"{name}: {prepared.note}: {done} ({cloud.where})")
 
 
-@click.command()
+@click.command(short_help="Write what a deploy would send, for an image.")
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @click.argument("name", required=False)
 @click.option(
@@ -159,7 +159,3 @@ def _unpack(data: bytes, folder: Path) -> None:
         for info in archive.infolist():
             path = Path(archive.extract(info, folder))
             path.chmod((info.external_attr >> 16) & 0o777)
-
-
-#: What `orchgpu` adds to its own commands.
-COMMANDS: list[click.Command] = [deploy, plan, rm, history, rollback, package]

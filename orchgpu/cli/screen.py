@@ -22,6 +22,8 @@ _COLOURS = {
 }  # fmt: skip
 
 
+#: A short help is never cut: it is wrapped.
+_WHOLE = 1000
 #: Clears what is left of a line that was longer before.
 _CLEAR_REST = "\x1b[K"
 #: Of every object printed by `say_json`: within a version keys are added, but none goes or changes.
@@ -34,7 +36,24 @@ json_option = click.option(
 
 
 class Commands(click.Group):
-    """A group that knows what a mistyped command could have meant."""
+    """A group that knows what a mistyped command could have meant, listed in sections."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.sections: dict[str, list[str]] = {}
+
+    def add_section(self, title: str, commands: Sequence[click.Command]) -> None:
+        """Commands that are listed together, in this order."""
+        for command in commands:
+            self.add_command(command)
+        self.sections[title] = [command.name or "" for command in commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click's, by section, and with the first sentence of each whole."""
+        for title, names in (self.sections or {"Commands": self.list_commands(ctx)}).items():
+            found = [(name, self.commands[name].get_short_help_str(_WHOLE)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(found)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
