@@ -36,7 +36,7 @@ from orchgpu.deploy.deployment import (
     warm_up,
 )
 from orchgpu.deploy.files import read_document
-from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
+from orchgpu.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve
 
 if TYPE_CHECKING:
     from orchgpu.deploy.aws import AwsCloud
@@ -197,7 +197,9 @@ def open_cloud(
 
     aws = AwsCloud(settings)
     try:
-        yield OpenCloud(aws, settings("s3"))
+        found = settings("s3")
+        require_cloud(found)
+        yield OpenCloud(aws, found)
     finally:
         aws.close()
 

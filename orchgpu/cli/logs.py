@@ -233,7 +233,8 @@ def _known_function(cloud: JobCloud, name: str) -> str:
         else:
             raise
         known = f"function ({functions}) or program with a log ({programs or 'none'})"
-        code = error.code if error.retryable else ErrorCode.NOT_FOUND
+        asked = error.retryable and "aws_has" not in error.details  # there is a cloud
+        code = error.code if asked else ErrorCode.NOT_FOUND
         raise AppError(code, f"{name!r} is no job, {known}") from error
 
 

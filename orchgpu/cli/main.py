@@ -18,7 +18,6 @@ from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
 from orchgpu.cli.cost import cost
 from orchgpu.cli.demo import demo
-from orchgpu.cli.deploy import deploy, plan, rm
 from orchgpu.cli.dlq import dlq, retry
 from orchgpu.cli.doctor import doctor
 from orchgpu.cli.fdl import fdl
@@ -29,7 +28,7 @@ from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
 from orchgpu.cli.output import OutputLost, abandon, guarded
-from orchgpu.cli.revisions import history, package, rollback
+from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
 from orchgpu.local.home import HOME_VARIABLE
@@ -71,7 +70,7 @@ def cli(home: Path | None) -> None:
 
 #: By what somebody is about to do, the most usual first.
 SECTIONS = {
-    "Define and deploy": (fdl, deploy, plan, rm, history, rollback, package),
+    "Define and deploy": (fdl, *DEPLOY_COMMANDS),
     "Run and follow": (run, jobs, job, logs, cancel, retry, dlq, cost),
     "Objects": (ls, put, get),
     "Operate": (gpus, doctor, config, orchestrate, completion),

@@ -14,7 +14,7 @@ from fdl.groups import deployed
 from fdl.model import Function
 from orchgpu.cli.completing import definition
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.deploy import cloud_options, execute_shown, open_cloud
+from orchgpu.cli.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
 from orchgpu.cli.findings import reported
 from orchgpu.cli.screen import json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
@@ -159,3 +159,7 @@ def _unpack(data: bytes, folder: Path) -> None:
         for info in archive.infolist():
             path = Path(archive.extract(info, folder))
             path.chmod((info.external_attr >> 16) & 0o777)
+
+
+#: What `orchgpu` adds to its own commands.
+COMMANDS: list[click.Command] = [deploy, plan, rm, history, rollback, package]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,11 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def status_of(*arguments: str) -> int:
-    return _status_of(arguments)
+    try:
+        return _status_of(arguments)
+    except SystemExit as ended:  # of commands with exit statuses of their own
+        assert isinstance(ended.code, int)
+        return ended.code
 
 
 @pytest.mark.parametrize(
@@ -112,6 +117,42 @@ def test_without_a_system_one_line_says_what_to_do(
     assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
     shown = capsys.readouterr()
     assert shown.out == ""
+    assert "orchgpu up" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["history", "f"], ["ls"], ["ls", "f"], ["ls", "s3://b/"], ["dlq", "ls"], ["dlq", "ls", "f"],
+        ["dlq", "redrive", "f"], ["get", "f"], ["put", "x", "f"], ["run", "f", "x"],
+        ["job", "j" + "0" * 25], ["job", "j000"], ["logs", "f"], ["cancel", "j" + "0" * 25],
+        ["retry", "j" + "0" * 25], ["rm", "f"], ["rollback", "f"], ["plan", "f.yaml"],
+        ["deploy", "f.yaml"], ["cost", "j" + "0" * 25, "--cpu-s", "3"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("region", [None, "eu-central-1"])
+def test_without_a_cloud_one_line_says_that_nothing_runs_here(
+    arguments: list[str], region: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name in [name for name in os.environ if name.startswith(("AWS_", "ORCHGPU_"))]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    if region is not None:
+        monkeypatch.setenv("AWS_REGION", region)
+    (tmp_path / "x").touch()
+    (tmp_path / "x.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "f.yaml").write_text(
+        "functions: {aws: [{lambda: {name: f, init_script: x.sh, input: "
+        "[{storage_provider: s3, path: inputs/i}], output: [{storage_provider: s3, path: outputs/o}]}}]}\n"
+    )
+    assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"no local system runs in {tmp_path / '.orchgpu'}" in shown.err
     assert "orchgpu up" in shown.err
     assert shown.err.count("\n") == 1
 
