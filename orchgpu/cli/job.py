@@ -165,6 +165,8 @@ def _say_end(known: Known) -> None:
     for file in result.files:
         key = printable(str(file["key"]))
         say(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+    for note in result.notes:
+        say(folded(f"note: {note}"))
     if result.reason != "NONE":
         say(folded(f"{result.reason}: {result.detail}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:

@@ -223,15 +223,18 @@ def gpus(scheduler: str | None, as_json: bool) -> None:
 
 def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
     device = view.device
-    used = "-" if view.usage is None else f"{view.usage.utilisation_pct} %"
+    troubles = [*(["drained"] if view.drained else []),
+                *([device.health.value] if device.health != "OK" else [])]  # fmt: skip
+    lost = host.state.value == "LOST"  # nobody knows what is free there, and nobody gets it
+    used = "-" if lost or view.usage is None else f"{view.usage.utilisation_pct} %"
     return (
         host.host,
         host.state.value,
-        str(device.index) + ("" if device.health == "OK" else f" ({device.health})"),
+        str(device.index) + "".join(f" ({word})" for word in troubles),
         device.kind.value,
         device.model,
-        f"{view.memory_free_mib}/{device.memory_mib} MiB",
-        f"{view.compute_free_pct} %",
+        f"{'-' if lost else view.memory_free_mib}/{device.memory_mib} MiB",
+        "-" if lost else f"{view.compute_free_pct} %",
         str(len(view.leases)),
         used,
         device.detail,

@@ -8,12 +8,15 @@ the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
+from orchgpu.cli.objects import file_below
 from orchgpu.cli.screen import Word, folded, say
 from orchgpu.cli.text import padded, printable
 
@@ -73,6 +76,7 @@ def job_json(job: Followed) -> dict[str, Any]:
         "exit_code": result.exit_code if result is not None else None,
         "log_tail": result.log_tail if result is not None else "",
         "outputs": list(result.files) if result is not None else [],
+        "notes": list(result.notes) if result is not None else [],
         "device": dict(result.device) if result is not None else {},
         "timeline": timeline(job),
     }
@@ -91,8 +95,14 @@ def say_progress(job: Followed) -> None:
     say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
 
 
-def say_outcome(job: Followed) -> None:
-    """State, device, outputs and, for a failure, what the function last said."""
+def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
+    """Where an output of the job was fetched to below the folder; None: it was not."""
+    file = file_below(output / job.job_id, key)
+    return file if file.is_file() else None
+
+
+def say_outcome(job: Followed, output: Path | None = None) -> None:
+    """State, device, outputs with their files in `output`, notes and, for a failure, its log."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
     source = printable(job.submitted.input)
     say(f"\n{job.job_id}  {source}  ", Word(job.where), why)
@@ -102,12 +112,42 @@ def say_outcome(job: Followed) -> None:
     if device:
         say(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
     for file in job.result.files:
-        key = printable(str(file["key"]))
-        say(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+        key = str(file["key"])
+        to = None if output is None else fetched_to(job, output, key)
+        where = "" if to is None else f"  -> {printable(str(to))}"
+        say(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
+    for note in job.result.notes:
+        say(folded(f"  note: {note}"))
     if not job.succeeded:
         say(f"  {job.result.detail}")
         for line in job.result.log_tail.splitlines()[-10:]:
             say(f"  | {line}")
+
+
+def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """Of several jobs: how many ended how, what they made, how long all of it took."""
+    states = Counter(job.where for job in jobs)
+    files = [(job, file) for job in jobs for file in (job.result.files if job.result else ())]
+    size = format_bytes(sum(int(file["size"]) for _, file in files))
+    here = [one for one in files if output and fetched_to(one[0], output, str(one[1]["key"]))]
+    fetched = f", {len(here)} of them fetched into {printable(str(output))}" if output else ""
+    words: list[str | Word] = [f"\n{len(jobs)} jobs:"]
+    for state, count in states.most_common():
+        words += [f" {count} ", Word(state), ","]
+    say(*words[:-1], f"; {len(files)} outputs, {size}{fetched}{_span(jobs)}")
+    for job in jobs:
+        if not job.succeeded:
+            name = padded(printable(job.submitted.file.name), 24)
+            why = "" if job.reason == "NONE" else f" {job.reason}"
+            say(f"  {name} ", Word(job.where), f"{why}  {job.job_id}")
+
+
+def _span(jobs: Sequence[Followed]) -> str:
+    """From the first upload to the last end that is known."""
+    times = [_wall_clock(job) for job in jobs]
+    ends = [end for one in times if (end := one["REnd"]) is not None]
+    begins = [begin for one in times if (begin := one["RStart"]) is not None]
+    return f"; {max(ends) - min(begins):.1f} s" if ends and begins else ""
 
 
 def say_timeline(job: Followed) -> None:

@@ -7,18 +7,22 @@ from typing import Any
 
 from contract.result import Result
 from corekit.decode import encode
-from orchgpu.core.function import Function
+from orchgpu.core.function import Function, Output
 
 STATE = "orchgpu-state-000000000000-us-east-1"
 
 
-def deploy(client: Any, revision: str) -> None:
+def deploy(
+    client: Any, revision: str, *, name: str = "f", suffixes: tuple[str, ...] = (),
+    outputs: tuple[Output, ...] = (),
+) -> None:  # fmt: skip
     function = Function(
-        name="f", revision=revision, queue_url="q", dead_letter_url="d", completion_url="c",
-        input_bucket="inputs", intermediate_bucket="middle",
+        name=name, revision=revision, queue_url="q", dead_letter_url="d", completion_url="c",
+        input_bucket="inputs", intermediate_bucket="middle", input_suffixes=suffixes,
+        outputs=outputs,
     )  # fmt: skip
     body = json.dumps(encode(function)).encode()
-    client.put_object(Bucket=STATE, Key="functions/f.json", Body=body)
+    client.put_object(Bucket=STATE, Key=f"functions/{name}.json", Body=body)
 
 
 def finished(client: Any, job: str, name: str) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli import completing
+from orchgpu.cli import completing, sources
 from orchgpu.cli.main import _status_of, cli
-from tests.integration.cli.deployed import finished
+from orchgpu.core.function import Output
+from tests.integration.cli.deployed import STATE, deploy, finished
 
 ONE, TWO, OTHER = "j" + "a" * 25, "jaaa" + "b" * 22, "jccc" + "d" * 22
 
@@ -109,3 +110,139 @@ def job(name: str, step: Step, outcome: str | None) -> Record:
         holder=JobId(name), revision=1, owner=None, attempt=1, step=step, strikes=0,
         waiting_since_s=None, handle="", outcome=outcome, block={"function": "f"},
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what `run` is given
+
+
+def inputs(s3: Any) -> dict[str, bytes]:
+    found = s3.list_objects_v2(Bucket="inputs").get("Contents", [])
+    return {
+        one["Key"]: s3.get_object(Bucket="inputs", Key=one["Key"])["Body"].read() for one in found
+    }
+
+
+def jobs_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert _status_of(("run", "f", *arguments, "--json")) == 0
+    return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
+
+
+def test_objects_and_all_below_a_prefix_are_inputs(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key in ("in/a", "in/deep/b", "in/", "in2/c"):
+        s3.put_object(Bucket="outputs", Key=key, Body=key.encode())
+    one = jobs_of(capsys, "s3://outputs/in/a")
+    assert inputs(s3) == {"a": b"in/a"}
+    both = jobs_of(capsys, "s3://outputs/in")
+    assert both[0] == one[0]  # the same content is not uploaded twice
+    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+    jobs_of(capsys, "s3://outputs/")
+    assert sorted(inputs(s3)) == ["a", "b", "c"]
+    assert list(tmp_path.glob("orchgpu-run-*")) == []
+
+
+def test_all_files_below_a_folder_are_inputs(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("in/a", "in/deep/b", "in/.hidden", "in/.git/config"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert len(jobs_of(capsys, "in")) == 2
+    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+
+
+def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_name(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(s3, "1", suffixes=(".fa", ".fasta"))
+    for name in ("in/a.fa", "in/b.txt", "none/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+        s3.put_object(Bucket="outputs", Key=name, Body=b"")
+    for place in ("in", "s3://outputs/in/"):
+        assert _status_of(("run", "f", place)) == 0
+        assert "note: 1 files skipped: f takes only .fa or .fasta" in capsys.readouterr().err
+    for place in ("none", "s3://outputs/none/"):
+        assert _status_of(("run", "f", place)) == 3
+        assert "there is no file that ends in .fa or .fasta" in capsys.readouterr().err
+    for place in ("in/b.txt", "s3://outputs/in/b.txt"):
+        assert _status_of(("run", "f", place)) == 2
+        assert "would ignore it" in capsys.readouterr().err
+    assert sorted(inputs(s3)) == ["a.fa"]
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "said"),
+    [
+        ("s3://outputs/nothing", 3, "there is no object s3://outputs/nothing"),
+        ("s3://no-such-bucket/x", 3, "NoSuchBucket"),
+        ("s3://", 2, "s3://bucket/prefix"),
+        ("empty", 3, "below 'empty' there is no file"),
+        ("nowhere", 2, "there is no file 'nowhere'"),
+        ("twins", 2, "2 of the files are named 'x'"),
+    ],
+)
+def test_what_is_no_input_is_refused_before_anything_is_uploaded(
+    s3: Any, place: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("empty", "twins/a", "twins/b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "twins" / "a" / "x").touch()
+    (tmp_path / "twins" / "b" / "x").touch()
+    (tmp_path / "good").touch()
+    assert _status_of(("run", "f", "good", place)) == status
+    assert said in capsys.readouterr().err
+    assert inputs(s3) == {}
+
+
+def test_more_files_than_anybody_means_are_refused(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sources, "FILES_MAX", 2)
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / str(number)).touch()
+    assert _status_of(("run", "f", "in")) == 2
+    assert "more than 2 files" in capsys.readouterr().err
+    assert inputs(s3) == {}
+
+
+def test_put_says_what_to_write_for_an_object(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _status_of(("put", "s3://outputs/a", "f")) == 2
+    assert "`orchgpu run FUNCTION s3://outputs/a`" in capsys.readouterr().err
+
+
+def test_several_jobs_end_in_a_summary_that_says_where_files_went(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    for number, job_id in enumerate(jobs_of(capsys, "a", "b")):
+        finished(s3, job_id, f"{number}.out")
+    assert _status_of(("run", "f", "a", "b", "--output", "got")) == 0
+    shown = capsys.readouterr().out
+    assert "2 jobs: 2 SUCCEEDED; 2 outputs, 0 B, 2 of them fetched into got" in shown
+    assert "  outputs/0.out  0 B  -> got/j" in shown
+
+
+# ---------------------------------------------------------------------- `get` of nothing
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("f", "f has no outputs: its definition names no place for them"),
+        ("g", "g has no outputs: nothing lies below s3://outputs/g/"),
+        ("s3://outputs/none", "there is no object s3://outputs/none"),
+    ],
+)
+def test_get_of_nothing_says_what_is_not_there(
+    s3: Any, place: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(s3, "1", name="g", outputs=(Output(bucket="outputs", prefix="g"),))
+    assert _status_of(("get", place, "got")) == 3
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"orchgpu: {said}\n")
+    assert not (tmp_path / "got").exists()
+    s3.delete_object(Bucket=STATE, Key="functions/g.json")
