@@ -140,14 +140,48 @@ def _service_descriptions() -> Any:
 def boto3_client(
     service: str, settings: ClientSettings, *, session: Any = None, **config: Any
 ) -> Any:
-    """A synchronous boto3 client, of `session` when one is given; close it after use."""
-    from botocore.exceptions import BotoCoreError
+    """A synchronous boto3 client, of `session` when one is given; close it after use.
+
+    Raises UNAVAILABLE where no cloud is known at all, INVALID for settings that cannot be used.
+    """
+    from botocore.exceptions import BotoCoreError, NoRegionError
 
     session = session or boto3_session(settings)
+    require_cloud(settings, session)
     try:
         return session.client(service, **settings.client_arguments(**config))
+    except NoRegionError as error:
+        raise _no_cloud("no region") from error
     except (BotoCoreError, ValueError) as error:
         raise invalid(f"cannot make a client for {service}: {error}") from error
+
+
+def require_cloud(settings: ClientSettings, session: Any = None) -> None:
+    """Raise UNAVAILABLE when nothing runs here and AWS is not configured either.
+
+    Without keys every call would fail, each with a sentence of its own about keys.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    if settings.local or settings.endpoint_url is not None or settings.access_key_id is not None:
+        return
+    session = session or boto3_session(settings)
+    try:
+        found = session.get_credentials()
+    except BotoCoreError as error:
+        raise invalid(f"cannot use the AWS credentials: {error}") from error
+    if found is None:
+        region = settings.region or session.region_name
+        raise _no_cloud("no credentials" if region else "no credentials and no region")
+
+
+def _no_cloud(missing: str) -> AppError:
+    return AppError(
+        ErrorCode.UNAVAILABLE,
+        f"no local system runs in {default_home().path}, and AWS has {missing} configured: start "
+        "one with `orchgpu up`, configure AWS (`aws configure`), or give --endpoint-url",
+        aws_has=missing,
+    )
 
 
 def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:

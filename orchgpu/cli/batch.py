@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from contract.states import JobState
-from orchgpu.cli.screen import coloured, printable
+from orchgpu.cli.screen import Word, redraw, say
+from orchgpu.cli.text import padded, printable
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import Submitted
@@ -24,8 +23,6 @@ R = TypeVar("R")
 
 #: Characters of the bar.
 BAR_WIDTH = 24
-#: Clears what is left of a line that was longer before.
-_CLEAR_REST = "\x1b[K"
 
 
 def for_each(
@@ -78,18 +75,17 @@ class Bar:
     def draw(self, done: int, words: str) -> None:
         """So many of all are done."""
         if self.shown:
-            line = f"\r{bar(done, self.total)}{words}{_CLEAR_REST}"
-            click.echo(line, nl=False, err=True, color=True)
+            redraw(f"{bar(done, self.total)}{words}")
 
-    def say(self, line: str, *, err: bool) -> None:
+    def say(self, *parts: str | Word, err: bool) -> None:
         """A line that stays, on standard output or error."""
         self.end()
-        click.echo(line, err=err)
+        say(*parts, err=err)
 
     def end(self) -> None:
         """The bar goes; what comes next has a line of its own."""
         if self.shown:
-            click.echo("\r" + _CLEAR_REST, nl=False, err=True, color=True)
+            redraw("")
 
 
 class Progress:
@@ -108,7 +104,9 @@ class Progress:
         self._uploaded += 1
         how = "uploaded before" if before else "uploaded"
         if self._ids or before:
-            self._bar.say(f"{printable(job.file.name):<24} {how}: {job.job_ids[0]}", err=True)
+            self._bar.say(
+                f"{padded(printable(job.file.name), 24)} {how}: {job.job_ids[0]}", err=True
+            )
         self._bar.draw(self._uploaded, " uploaded")
 
     def told(self, job: Followed) -> None:
@@ -121,7 +119,7 @@ class Progress:
             return
         if job.over and not job.succeeded:
             name = printable(job.submitted.file.name)
-            self._bar.say(f"{name:<24} {coloured(job.where)} {job.reason}", err=True)
+            self._bar.say(f"{padded(name, 24)} ", Word(job.where), f" {job.reason}", err=True)
         self._over += job.over
         self._states[job.submitted.key] = job.where
         counted = Counter(self._states.values())

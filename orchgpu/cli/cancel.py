@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -17,8 +16,11 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.completing import live_job
+from orchgpu.cli.ids import JOB_ID, PREFIX_MIN, is_prefix, whole_id
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, say_json
+from orchgpu.cli.screen import json_option, say, say_json
 
 if TYPE_CHECKING:
     from contract.result import Result
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
 
 #: An orchestrator that lives finishes a job whose lease was revoked long before.
 FINISHED_WITHIN_S = 5.0
-_JOB_ID = re.compile("j[0-9a-f]{25}")  #: `contract.keys.job_id`
 #: How often it looks.
 LOOK_EVERY_S = 0.2
 
 
 @click.command(short_help="End a job that waits or runs.")
-@click.argument("jobs", nargs=-1, required=True, metavar="ID...")
-@click.option("--function", metavar="NAME",
+@click.argument("jobs", nargs=-1, required=True, metavar="ID...", shell_complete=live_job)
+@click.option("--function", metavar="NAME", shell_complete=function_name,
               help="Whose jobs they are; needed only before they are received.")  # fmt: skip
 @click.option("--reason", default="", metavar="TEXT", help="Why, for those who look at it later.")
 @scheduler_option
@@ -55,15 +56,17 @@ def cancel(
     from orchgpu.cli.cloud import JobCloud
 
     for job in jobs:
-        if not _JOB_ID.fullmatch(job):
-            raise invalid(f"{job!r} is no id of a job: j and 25 hexadecimal digits")
+        if not JOB_ID.fullmatch(job) and not is_prefix(job):
+            raise invalid(f"{job!r} is not an id of a job: j and 25 hexadecimal digits, or the "
+                          f"first {PREFIX_MIN} characters or more of them")  # fmt: skip
+    jobs = tuple(whole_id(job, scheduler) for job in jobs)
     address = scheduler_or_none(scheduler)
     detail = f"cancelled: {reason}" if reason else "cancelled by its user"
     with closing(JobCloud()) as cloud:
         for job in jobs:
             _cancel(cloud, address, job, function, detail)
             if not as_json:
-                click.echo(f"{job} CANCELLED")
+                say(f"{job} CANCELLED")
     if as_json:
         say_json({"jobs": [{"job_id": job, "state": "CANCELLED"} for job in jobs]})
 

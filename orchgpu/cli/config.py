@@ -11,8 +11,15 @@ import click
 from corekit.errors import AppError
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
 from orchgpu.cli.screen import Commands, json_option, say_json, say_table
+from orchgpu.cli.table import Column
 from orchgpu.local.home import HOME_VARIABLE, default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
+
+SETTINGS = (
+    Column(name="SETTING"), Column(name="VALUE", gives=2, least=20, keep="both"),
+    Column(name="SOURCE", gives=3, least=12, leaves=1),
+    Column(name="PROBLEM", gives=1, least=24, leaves=2),
+)  # fmt: skip
 
 SERVICES = ("s3", "sqs", "lambda", "logs", "sts", "iam")
 #: Shown of a key's id: enough to tell two apart.
@@ -30,7 +37,7 @@ class Setting:
     problem: str = ""  #: why it cannot be used
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, short_help="Every setting in force here, with its source.")
 def config() -> None:
     """What commands go by: where clouds and schedulers are, and who says so.
 
@@ -62,7 +69,7 @@ def show(
         say_json({"settings": [asdict(one) for one in found]})
         return
     rows = [(one.name, one.value or "-", one.source, one.problem) for one in found]
-    say_table(("SETTING", "VALUE", "SOURCE", "PROBLEM"), rows, empty="")
+    say_table(SETTINGS, rows, empty="")
 
 
 def settings(

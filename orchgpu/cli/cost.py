@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.screen import json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
 
 if TYPE_CHECKING:
     from orchgpu.cost import Comparison
 
+COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, where no job and no other memory is named.
 DEFAULT_MEMORY_MIB = 3072
 SECONDS_MAX = 1e9
@@ -34,7 +38,7 @@ class _Finite(click.FloatRange):
 
 
 @click.command(short_help="What a job costs, on CPU and on a lent device.")
-@click.argument("job", required=False, metavar="[ID]")
+@click.argument("job", required=False, metavar="[ID]", shell_complete=any_job)
 @click.option("--cpu-s", type=_Finite(0, SECONDS_MAX, min_open=True), required=True,
               help="Seconds the function takes without a device.")  # fmt: skip
 @click.option("--gpu-s", type=_Finite(0, SECONDS_MAX, min_open=True),
@@ -94,7 +98,7 @@ def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.job import known_job
 
-    known = known_job(job, scheduler, also_unheard=True)
+    known = known_job(whole_id(job, scheduler), scheduler, also_unheard=True)
     times = known.standing.times if known.standing is not None else {}
     if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
         raise invalid(f"{job} is {known.state}: only a job that succeeded has measured anything")
@@ -132,16 +136,16 @@ def _say(compared: Comparison) -> None:
         )
         for k in SHARERS
     ]  # fmt: skip
-    say_table(("ON", "SHARERS", "TIME", "COST", "OF CPU"), rows, empty="")
+    say_table(COSTS, rows, empty="")
     alone = compared.break_even_speed_up()
-    click.echo(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
+    say(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
     sharers = compared.break_even_sharers
     if sharers is None:
-        click.echo("not faster on the device: sharing does not make it pay")
+        say("not faster on the device: sharing does not make it pay")
     else:
-        click.echo(f"at this speed the device pays from {sharers:.2f} sharers on")
+        say(f"at this speed the device pays from {sharers:.2f} sharers on")
     prices = compared.prices
-    click.echo(
+    say(
         f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "
         f"{prices.device_usd_per_hour:g} USD per device hour; {compared.memory_mib} MiB"
     )

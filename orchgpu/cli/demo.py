@@ -14,7 +14,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.local import await_up, cloud_option, show_event, stop_launch, told_failure
-from orchgpu.cli.screen import json_option, say_json
+from orchgpu.cli.screen import json_option, say, say_json
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.system import Launch, environment_of, survivors
@@ -52,7 +52,7 @@ def demo(cloud: str, keep: bool, as_json: bool) -> int:
             stop_launch(launch, quiet=as_json)
         finally:
             if keep:
-                click.echo(f"kept: {home.path}", err=True)
+                say(f"kept: {home.path}", err=True)
             else:
                 shutil.rmtree(home.path, ignore_errors=True)  # the supervisor may have been killed
     left = [] if system is None else survivors(system)
@@ -143,9 +143,9 @@ class _Demo:
             for file in _for_people(job):
                 text = cloud.fetch(str(file["bucket"]), str(file["key"])).decode("utf-8", "replace")
                 for line in text.splitlines()[:SHOWN_LINES]:
-                    click.echo(f"  | {line}")
+                    say(f"  | {line}")
             say_timeline(job)
-        click.echo()
+        say("")
 
     def _outcome(self, cloud: JobCloud, jobs: list[Followed]) -> dict[str, Any]:
         from orchgpu.cli.report import job_json
@@ -175,7 +175,7 @@ class _Demo:
 
     def _say(self, line: str) -> None:
         if not self._quiet:
-            click.echo(line, err=True)
+            say(line, err=True)
 
 
 def _for_people(job: Followed) -> list[dict[str, Any]]:
@@ -203,5 +203,5 @@ def _verdict(outcome: dict[str, Any], left: list[str]) -> int:
     if not outcome["jobs"]:
         raise AppError(ErrorCode.INTERNAL, "the demo ran no job")
     for problem in problems:
-        click.echo(f"orchgpu: {problem}", err=True)
+        say(f"orchgpu: {problem}", err=True)
     return NOT_CLEAN_STATUS if problems else 0

@@ -21,9 +21,10 @@ from fdl.model import Document
 from fdl.notes import Severity
 from fdl.plan import Plan, Step
 from orchgpu.cli.capacity import capacity_notes
+from orchgpu.cli.completing import definition, function_or_definition
 from orchgpu.cli.findings import fail, note_json, reported, show_notes
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import say, say_json
 from orchgpu.deploy.deployment import (
     Drift,
     Prepared,
@@ -35,7 +36,7 @@ from orchgpu.deploy.deployment import (
     warm_up,
 )
 from orchgpu.deploy.files import read_document
-from orchgpu.endpoints import ClientSettings, guard_real_aws, resolve
+from orchgpu.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve
 
 if TYPE_CHECKING:
     from orchgpu.deploy.aws import AwsCloud
@@ -59,7 +60,7 @@ def cloud_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
@@ -79,14 +80,14 @@ def deploy(
         _show_warnings(prepared, str(file))
         execute_shown(prepared, cloud, as_json=as_json)
         for notice in warm_up(prepared, cloud.aws):
-            click.echo(f"note: {notice}", err=True)
+            say(f"note: {notice}", err=True)
         if not as_json:
             done = "deployed" if not prepared.plan.empty else "already deployed"
-            click.echo(f"{', '.join(prepared.names)}: {done} ({cloud.where})")
+            say(f"{', '.join(prepared.names)}: {done} ({cloud.where})")
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
 @click.option("--refresh", is_flag=True, help="Also show what was changed since the last deploy.")
@@ -115,12 +116,12 @@ def plan(
     else:
         _show_notices(prepared)
         _show_drift(prepared.drift)
-        click.echo(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")
+        say(f"{', '.join(prepared.names)} ({where})\n{prepared.plan.text()}")
     sys.exit(0 if prepared.plan.empty and not prepared.drift else CHANGES_STATUS)
 
 
-@click.command()
-@click.argument("target", metavar="FILE|NAME")
+@click.command(short_help="Remove what a deploy made, and no data.")
+@click.argument("target", metavar="FILE|NAME", shell_complete=function_or_definition)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
 @click.option("--force", is_flag=True, help="Also when queues still hold messages.")
@@ -149,9 +150,9 @@ def rm(
         execute_shown(prepared, cloud, as_json=as_json)
         if not as_json:
             for kept in prepared.plan.kept:
-                click.echo(f"{kept.key.replace('/', ' ', 1)} stays: {kept.reason}")
+                say(f"{kept.key.replace('/', ' ', 1)} stays: {kept.reason}")
             done = "removed" if not prepared.plan.empty else "nothing of it is deployed"
-            click.echo(f"{', '.join(names)}: {done} ({cloud.where})")
+            say(f"{', '.join(names)}: {done} ({cloud.where})")
 
 
 def _prepared(file: Path, cloud: OpenCloud, scheduler: str | None) -> Prepared:
@@ -196,7 +197,9 @@ def open_cloud(
 
     aws = AwsCloud(settings)
     try:
-        yield OpenCloud(aws, settings("s3"))
+        found = settings("s3")
+        require_cloud(found)
+        yield OpenCloud(aws, found)
     finally:
         aws.close()
 
@@ -215,7 +218,7 @@ def _declared(document: Document | None) -> tuple[str | None, str | None]:
 def execute_shown(prepared: Prepared, cloud: OpenCloud, *, as_json: bool) -> None:
     def progress(number: int, count: int, step: Step) -> None:
         if not as_json:
-            click.echo(f"[{number}/{count}] {step.sentence()}")
+            say(f"[{number}/{count}] {step.sentence()}")
 
     if not as_json:
         _show_notices(prepared)
@@ -226,9 +229,9 @@ def execute_shown(prepared: Prepared, cloud: OpenCloud, *, as_json: bool) -> Non
 
 def _show_drift(drift: tuple[Drift, ...]) -> None:
     for found in drift:
-        click.echo(f"{found.name}: changed since revision {found.revision}; to put it back:")
+        say(f"{found.name}: changed since revision {found.revision}; to put it back:")
         for step in found.steps:
-            click.echo(f"  {step.sentence()}")
+            say(f"  {step.sentence()}")
 
 
 def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
@@ -254,9 +257,9 @@ def _show_warnings(prepared: Prepared, file: str) -> None:
     """What somebody should do something about: a plan that works needs no more words."""
     show_notes([note for note in prepared.notes if note.severity is not Severity.NOTE], file)
     if prepared.rewritten:
-        click.echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
+        say(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
 
 
 def _show_notices(prepared: Prepared) -> None:
     for notice in prepared.plan.notices:
-        click.echo(f"note: {notice}")
+        say(f"note: {notice}")

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import failed_job
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.ids import whole_id, whole_ids
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.cli.screen import Commands, clock_time, json_option, say_json, say_table
+from orchgpu.cli.screen import Commands, json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
+from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
@@ -19,6 +24,13 @@ if TYPE_CHECKING:
 
 #: Letters one command looks at; what lies behind them waits for the next.
 LETTERS_MAX = 1000
+
+COUNTS = (Column(name="FUNCTION", gives=1, least=16), Column(name="LETTERS"))
+LETTERS = (
+    Column(name="JOB", ids=True, gives=1), Column(name="REASON", gives=4, least=8),
+    Column(name="SINCE", leaves=2), Column(name="INPUT", gives=2, least=14, keep="end", leaves=3),
+    Column(name="DETAIL", gives=3, least=16, leaves=1),
+)  # fmt: skip
 
 _limit_option = click.option(
     "--limit", type=click.IntRange(1, 100_000), default=LETTERS_MAX, show_default=True,
@@ -36,8 +48,9 @@ def dlq() -> None:
 
 
 @dlq.command("ls", short_help="Dead letters, with why and when.")
-@click.argument("function", required=False)
+@click.argument("function", required=False, shell_complete=function_name)
 @_limit_option
+@utc_option
 @json_option
 def ls(function: str | None, limit: int, as_json: bool) -> None:
     """Dead letters of FUNCTION, which stay where they are; without FUNCTION how many each has.
@@ -60,7 +73,7 @@ def _say_counts(cloud: JobCloud, *, as_json: bool) -> None:
         say_json({"functions": [{"function": n, "letters": c} for n, c in counts.items()]})
         return
     rows = [(name, str(count)) for name, count in counts.items()]
-    say_table(("FUNCTION", "LETTERS"), rows, empty="no function is deployed here")
+    say_table(COUNTS, rows, empty="no function is deployed here")
 
 
 def _say_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bool) -> None:
@@ -73,17 +86,18 @@ def _say_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bo
         return
     rows = [
         (
-            one.job or "-", one.reason or "-", clock_time(one.dead_at_s) if one.dead_at_s else "-",
+            one.job or "-", one.reason or "-", shown_time(one.dead_at_s) if one.dead_at_s else "-",
             one.input or "no event", one.detail,
         )
         for one in found
     ]  # fmt: skip
-    say_table(("JOB", "REASON", "SINCE", "INPUT", "DETAIL"), rows, empty="no dead letters")
+    say_table(LETTERS, rows, empty="no dead letters")
 
 
 @dlq.command(short_help="Send dead letters back: their jobs run again.")
-@click.argument("function")
-@click.option("--job", "jobs", multiple=True, metavar="ID", help="Only this job's (repeatable).")
+@click.argument("function", shell_complete=function_name)
+@click.option("--job", "jobs", multiple=True, metavar="ID", shell_complete=failed_job,
+              help="Only this job's (repeatable).")  # fmt: skip
 @_limit_option
 @json_option
 def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> None:
@@ -99,11 +113,13 @@ def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> 
     from orchgpu.cli.letters import dead_letters
 
     with closing(JobCloud()) as cloud, dead_letters(cloud.sqs, cloud.function(function)) as letters:
-        found = [one for one in letters.read(limit) if not jobs or one.job in jobs]
+        read = letters.read(limit)
+        wanted = whole_ids(jobs, [one.job for one in read if one.job is not None])
+        found = [one for one in read if not jobs or one.job in wanted]
         able = [one for one in found if one.input is not None]
         for letter in able:
             letters.send_back(letter)
-    missing = set(jobs) - {one.job for one in found}
+    missing = wanted - {one.job for one in found}
     if missing:
         names = ", ".join(sorted(missing))
         raise AppError(ErrorCode.NOT_FOUND, f"{function} has no dead letter of {names}")
@@ -112,11 +128,11 @@ def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> 
         say_json({"function": function, "redriven": said, "left": len(found) - len(able)})
         return
     left = len(found) - len(able)
-    click.echo(f"{len(able)} sent back" + (f", {left} left: no events" if left else ""))
+    say(f"{len(able)} sent back" + (f", {left} left: no events" if left else ""))
 
 
 @click.command(short_help="Run a failed job again.")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=failed_job)
 @scheduler_option
 @json_option
 def retry(job: str, scheduler: str | None, as_json: bool) -> None:
@@ -131,6 +147,7 @@ def retry(job: str, scheduler: str | None, as_json: bool) -> None:
     from orchgpu.cli.job import known_job
     from orchgpu.cli.letters import dead_letters, newest_of
 
+    job = whole_id(job, scheduler)
     known = known_job(job, scheduler)
     function = _function_to_retry(known)
     ended_at_s = known.result.ended_at_s if known.result else 0.0
@@ -143,7 +160,7 @@ def retry(job: str, scheduler: str | None, as_json: bool) -> None:
     if as_json:
         say_json({"job_id": job, "function": function.name, "retried": True})
         return
-    click.echo(f"{job} runs again; `orchgpu job {job}` shows where it is")
+    say(f"{job} runs again; `orchgpu job {job}` shows where it is")
 
 
 def _function_to_retry(known: Known) -> Function:

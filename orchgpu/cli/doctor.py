@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import coloured, json_option, say_json
+from orchgpu.cli.screen import Word, folded, json_option, say, say_json
 from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.system import ailing
 
@@ -42,9 +43,14 @@ class Finding:
     good: bool
     said: str
 
+    @property
+    def word(self) -> str:
+        """For people."""
+        return "ok" if self.good else "FAILED"
+
 
 @click.command(short_help="Checks everything a job needs.")
-@click.argument("names", nargs=-1, metavar="[FUNCTION]...")
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...", shell_complete=function_name)
 @click.option("--canary", type=click.Path(path_type=Path), metavar="FILE",
               help="Send FILE through the one FUNCTION and wait for its result.")  # fmt: skip
 @click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
@@ -73,8 +79,9 @@ def doctor(
         for finding in _checks(cloud, names, canary, within_s, scheduler):
             findings.append(finding)
             if not as_json:
-                word = coloured("healthy", "ok     ") if finding.good else coloured("FAILED")
-                click.echo(f"{word.ljust(7)} {finding.check}: {finding.said}")
+                word = Word("healthy" if finding.good else "FAILED", 7, finding.word)
+                said = folded(f"{finding.word:<7} {finding.check}: {finding.said}")
+                say(word, said[word.width :])
     good = all(finding.good for finding in findings)
     if as_json:
         say_json({"good": good, "findings": [asdict(finding) for finding in findings]})

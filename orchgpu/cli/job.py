@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import (
-    clock_time,
-    coloured,
+    Word,
     folded,
     json_option,
-    printable,
+    say,
     say_json,
     say_table,
 )
+from orchgpu.cli.table import Column
+from orchgpu.cli.text import printable
+from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
     from orchgpu.cli.known import Known, Moment
@@ -25,12 +29,22 @@ if TYPE_CHECKING:
 LOG_LINES = 10
 
 
+MOMENTS = (
+    Column(name="TIME", leaves=2), Column(name="SINCE"), Column(name="WHERE", leaves=3),
+    Column(name="WHAT", gives=1, least=40, keep="both"), Column(name="MOMENT", leaves=1),
+)  # fmt: skip
+
+
 @click.command(short_help="One job: timeline, reason of waiting, result.")
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=any_job)
 @scheduler_option
+@utc_option
 @json_option
 def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """What happened to the job ID, when and where; why it waits; what it made or said.
+
+    Of an id a prefix of four characters or more will do, here and in every other command, as long
+    as one job's begins so.
 
     Without a scheduler, or while it does not answer, its result is told, which stays for ever; the
     scheduler forgets a job an hour after its end.
@@ -40,7 +54,7 @@ def job(job: str, scheduler: str | None, as_json: bool) -> None:
     """
     from orchgpu.cli.known import latencies, moments
 
-    known = known_job(job, scheduler, also_unheard=True)
+    known = known_job(whole_id(job, scheduler), scheduler, also_unheard=True)
     told = moments(known)
     say_unheard(known)
     if as_json:
@@ -49,12 +63,12 @@ def job(job: str, scheduler: str | None, as_json: bool) -> None:
     _say_head(known)
     start_s = told[0].at_s if told else 0.0
     rows = [
-        (clock_time(m.at_s), f"{m.at_s - start_s:+.3f} s", m.where, m.what, m.name or "")
+        (shown_time(m.at_s), f"{m.at_s - start_s:+.3f} s", m.where, m.what, m.name or "")
         for m in told
     ]
-    say_table(("TIME", "SINCE", "WHERE", "WHAT", "MOMENT"), rows, empty="nothing is dated")
+    say_table(MOMENTS, rows, empty="nothing is dated")
     told_s = latencies(told).items()
-    click.echo("  ".join(f"{n} {'-' if s is None else f'{s:.3f} s'}" for n, s in told_s))
+    say("  ".join(f"{n} {'-' if s is None else f'{s:.3f} s'}" for n, s in told_s))
     _say_end(known)
 
 
@@ -119,7 +133,7 @@ def _as_json(known: Known, told: list[Moment]) -> dict[str, Any]:
 def say_unheard(known: Known) -> None:
     """On standard error: the rest is what the cloud holds."""
     if known.unheard is not None:
-        click.echo(f"orchgpu: {known.unheard.message}; told is what the cloud holds", err=True)
+        say(f"orchgpu: {known.unheard.message}; told is what the cloud holds", err=True)
 
 
 def _say_head(known: Known) -> None:
@@ -131,15 +145,15 @@ def _say_head(known: Known) -> None:
     used, most = known.attempt - known.first_attempt + 1, ""
     if known.function is not None and used > 0:
         most = f" ({used} of {known.function.attempts_max})"
-    click.echo(f"{known.job}  {function}  {coloured(known.state)}  attempt {known.attempt}{most}")
+    say(f"{known.job}  {function}  ", Word(known.state), f"  attempt {known.attempt}{most}")
     scheduled = known.scheduled
     if scheduled and scheduled.waits:
-        click.echo(folded(in_lines(told_waiting(scheduled.waits, scheduled.others))))
+        say(folded(in_lines(told_waiting(scheduled.waits, scheduled.others))))
     elif scheduled and (pause := told_pause(scheduled.record, time.time())):
-        click.echo(folded(pause))
+        say(folded(pause))
     if scheduled and scheduled.ends_in_s is not None:
-        click.echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
-    click.echo()
+        say(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
+    say()
 
 
 def _say_end(known: Known) -> None:
@@ -150,8 +164,10 @@ def _say_end(known: Known) -> None:
         return
     for file in result.files:
         key = printable(str(file["key"]))
-        click.echo(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+        say(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+    for note in result.notes:
+        say(folded(f"note: {note}"))
     if result.reason != "NONE":
-        click.echo(folded(f"{result.reason}: {result.detail}"))
+        say(folded(f"{result.reason}: {result.detail}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:
-            click.echo(f"| {line}")
+            say(f"| {line}")

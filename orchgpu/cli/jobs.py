@@ -9,7 +9,9 @@ import click
 
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
-from orchgpu.cli.screen import clock_time, folded, json_option, say_json, say_table
+from orchgpu.cli.screen import folded, json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
+from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
@@ -21,9 +23,25 @@ if TYPE_CHECKING:
 EXPLAINED_MAX = 50
 
 
+JOBS = (
+    Column(name="JOB", ids=True, gives=2), Column(name="FUNCTION", gives=3, least=10, leaves=3),
+    Column(name="STATE"), Column(name="REASON", gives=4, least=8, leaves=4),
+    Column(name="ATTEMPT", leaves=1), Column(name="SINCE", leaves=5),
+    Column(name="INPUT", gives=1, least=14, keep="end", leaves=2),
+)  # fmt: skip
+DEVICES = (
+    Column(name="HOST", gives=3, least=8), Column(name="STATE"),
+    Column(name="DEVICE", gives=4, least=6), Column(name="KIND", leaves=5),
+    Column(name="MODEL", gives=2, least=14, leaves=6), Column(name="MEMORY FREE"),
+    Column(name="COMPUTE FREE", leaves=4), Column(name="LEASES", leaves=3),
+    Column(name="USE", leaves=2), Column(name="DETAIL", gives=1, least=16, leaves=1),
+)  # fmt: skip
+
+
 @click.command(short_help="Jobs with their states and reasons.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @scheduler_option
+@utc_option
 @json_option
 def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
     """Jobs with their states, newest first; of all that wait, for what and how long still.
@@ -50,7 +68,7 @@ def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
     if unheard is None:
         return 0
     told = "told are the jobs that ended, by their results"
-    click.echo(f"orchgpu: {unheard.message}; {told}", err=True)
+    say(f"orchgpu: {unheard.message}; {told}", err=True)
     return EXIT_STATUS[unheard.code]
 
 
@@ -77,15 +95,14 @@ def _say_jobs(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
     rows = [
         (
             entry["job_id"], entry["function"] or "-", entry["state"], entry["reason"],
-            str(entry["attempt"]), clock_time(entry["updated_s"]), entry["input"] or "-",
+            str(entry["attempt"]), shown_time(entry["updated_s"]), entry["input"] or "-",
         )
         for entry in found
     ]  # fmt: skip
-    head = ("JOB", "FUNCTION", "STATE", "REASON", "ATTEMPT", "SINCE", "INPUT")
-    say_table(head, rows, empty="no jobs in the last hour")
+    say_table(JOBS, rows, empty="no jobs in the last hour")
     _say_waits(found, queued)
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
-        click.echo(f"{function}: {note}")
+        say(f"{function}: {note}")
 
 
 def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
@@ -93,9 +110,9 @@ def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
 
     for entry in found:
         if entry["why"]:
-            click.echo(folded(f"{entry['job_id']} waits: {in_lines(entry['why'])}"))
+            say(folded(f"{entry['job_id']} waits: {in_lines(entry['why'])}"))
     for function, count in queued.items():
-        click.echo(f"{function}: {count} more in its queue, not received yet")
+        say(f"{function}: {count} more in its queue, not received yet")
 
 
 def with_notes(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -201,24 +218,23 @@ def gpus(scheduler: str | None, as_json: bool) -> None:
         say_json({"hosts": encode(hosts), "declared": encode(inventory.declared)})
         return
     rows = [_device_row(host, view) for host in hosts for view in host.devices]
-    head = (
-        "HOST", "STATE", "DEVICE", "KIND", "MODEL", "MEMORY FREE", "COMPUTE FREE", "LEASES", "USE",
-        "DETAIL",
-    )  # fmt: skip
-    say_table(head, rows, empty="no host has registered")
+    say_table(DEVICES, rows, empty="no host has registered")
 
 
 def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
     device = view.device
-    used = "-" if view.usage is None else f"{view.usage.utilisation_pct} %"
+    troubles = [*(["drained"] if view.drained else []),
+                *([device.health.value] if device.health != "OK" else [])]  # fmt: skip
+    lost = host.state.value == "LOST"  # nobody knows what is free there, and nobody gets it
+    used = "-" if lost or view.usage is None else f"{view.usage.utilisation_pct} %"
     return (
         host.host,
         host.state.value,
-        str(device.index) + ("" if device.health == "OK" else f" ({device.health})"),
+        str(device.index) + "".join(f" ({word})" for word in troubles),
         device.kind.value,
         device.model,
-        f"{view.memory_free_mib}/{device.memory_mib} MiB",
-        f"{view.compute_free_pct} %",
+        f"{'-' if lost else view.memory_free_mib}/{device.memory_mib} MiB",
+        "-" if lost else f"{view.compute_free_pct} %",
         str(len(view.leases)),
         used,
         device.detail,

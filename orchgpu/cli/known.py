@@ -92,6 +92,8 @@ class Moment:
     where: str  #: queue, scheduler, orchestrator, device or function
     what: str
     name: str | None = None  #: the paper's, if it has one
+    #: The same at every look at the job, whatever is known of the moment by then.
+    id: str
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
@@ -114,13 +116,18 @@ async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
 
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
     """Add what the cloud knows. Raises NOT_FOUND when nobody knows the job."""
-    function = _function(cloud, known, job)
-    result = cloud.result(function, job) if function is not None else None
-    if known is None and result is None:
+    found = look_of(cloud, _function(cloud, known, job), known, job)
+    if known is None and found.result is None:
         raise AppError(
             ErrorCode.NOT_FOUND,
             f"nobody knows a job {job!r}: it was never received, or its function is gone",
         )
+    return found
+
+
+def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
+    """The same where the job's function is known, or known to be gone."""
+    result = cloud.result(function, job) if function is not None else None
     found = Known(job=job, function=function, scheduled=known, result=result, reports={})
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
     read = {n: cloud.report(function, job, n) for n in newest} if function else {}
@@ -172,9 +179,10 @@ def _of_queue(known: Known) -> Iterator[Moment]:
         uploaded_s = None
     if uploaded_s is not None:
         what = f"{source.bucket}/{source.key} uploaded"
-        yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart")
+        yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart", id="RStart")
     if source.dead_at_s is not None:
-        yield Moment(at_s=source.dead_at_s, where="queue", what="put among the dead letters")
+        what, dead_s = "put among the dead letters", source.dead_at_s
+        yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
 
 
 def _of_record(known: Known) -> Iterator[Moment]:
@@ -193,27 +201,29 @@ def _of_record(known: Known) -> Iterator[Moment]:
     }
     for step, (where, what, name) in said.items():
         if step in record.times:
-            yield Moment(at_s=record.times[step], where=where, what=what, name=name)
+            at_s = record.times[step]  # a later attempt has another one
+            yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
     if RETRY_AT in record.times and record.step is Step.RECEIVED:
-        yield Moment(at_s=record.times[RETRY_AT], where="orchestrator", what="next attempt is due")
+        at_s, what = record.times[RETRY_AT], "next attempt is due"
+        yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
 
 
 def _of_function(known: Known) -> Iterator[Moment]:
     standing = known.standing
     if standing is not None:
-        yield from _of_code(standing.times, "", named=True)
+        yield from _of_code(standing.times, standing.attempt, "", named=True)
         if "committed" in standing.times:
             at_s = standing.times["committed"]
-            yield Moment(at_s=at_s, where="function", what="result committed")
+            yield Moment(at_s=at_s, where="function", what="result committed", id=f"result@{at_s}")
         elif standing.ended_at_s:  # no function's: an orchestrator's or a cancel's
-            what = f"result written: {standing.reason}"
-            yield Moment(at_s=standing.ended_at_s, where="orchestrator", what=what)
+            at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
+            yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
     for n, report in known.reports.items():
         if standing is None or standing.attempt != n:
-            yield from _of_code(report.times, f" (attempt {n})", named=False)
+            yield from _of_code(report.times, n, f" (attempt {n})", named=False)
         at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
         why = f"attempt {n} failed: {report.reason}, {report.detail}"
-        yield Moment(at_s=at_s, where="function", what=why)
+        yield Moment(at_s=at_s, where="function", what=why, id=f"failed:{n}")
 
 
 def _last_s(known: Known) -> float:
@@ -222,12 +232,15 @@ def _last_s(known: Known) -> float:
     return record.updated_s if record is not None else result.ended_at_s if result else 0.0
 
 
-def _of_code(times: Mapping[str, float], which: str, *, named: bool) -> Iterator[Moment]:
+def _of_code(
+    times: Mapping[str, float], attempt: int, which: str, *, named: bool
+) -> Iterator[Moment]:
     for name, what in (("EStart", "user's code starts"), ("EEnd", "user's code ends")):
         if name in times:
             yield Moment(
-                at_s=times[name], where="function", what=what + which, name=name if named else None
-            )
+                at_s=times[name], where="function", what=what + which,
+                name=name if named else None, id=f"{name}:{attempt}",
+            )  # fmt: skip
 
 
 def _shares(known: Known) -> str:

@@ -9,11 +9,21 @@ from typing import Any
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from orchgpu.cli.screen import coloured, json_option, say_json, say_table
+from orchgpu.cli.screen import Word, json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import SystemRecord, default_home
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
+
+#: How a program stopped, by whether it did in time.
+_ENDS = {True: "stopped", False: "killed: it did not stop"}
+
+PROCESSES = (
+    Column(name="PROCESS"), Column(name="PID", leaves=2), Column(name="HEALTH"),
+    Column(name="ADDRESS", gives=2, least=12, keep="end", leaves=3),
+    Column(name="LOG", gives=1, least=16, keep="end", leaves=1),
+)  # fmt: skip
 
 cloud_option = click.option(
     "--cloud",
@@ -56,7 +66,7 @@ def up(
         if detach:
             launch.leave_running()
             return 0
-        click.echo("Ctrl-C stops it.", err=True)
+        say("Ctrl-C stops it.", err=True)
         for event in launch.events():
             show_event(event)
     finally:
@@ -67,13 +77,13 @@ def up(
 
 def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
     """A second `up`: what runs, and what of it does not run any more."""
-    click.echo(f"already running in {home}; `orchgpu down` stops it", err=True)
+    say(f"already running in {home}; `orchgpu down` stops it", err=True)
     _show_system(system, as_json=as_json)
     dead = ailing(system)
     for process in dead:
-        click.echo(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
+        say(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
     if dead:
-        click.echo("orchgpu: `orchgpu down`, then `orchgpu up` starts all of it anew", err=True)
+        say("orchgpu: `orchgpu down`, then `orchgpu up` starts all of it anew", err=True)
     return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
 
@@ -93,13 +103,11 @@ def down(as_json: bool) -> None:
         say_json({"stopped": stopped, "cloud_kept": not forgot})
         return
     if not stopped:
-        click.echo("nothing was running")
+        say("nothing was running")
         return
-    click.echo(f"stopped; its state stays in {home.path}")
+    say(f"stopped; its state stays in {home.path}")
     if forgot:
-        click.echo(
-            "but for moto's buckets, queues and functions, which were in memory: deploy again"
-        )
+        say("but for moto's buckets, queues and functions, which were in memory: deploy again")
 
 
 @click.command(short_help="Processes and endpoints of the local system.")
@@ -124,9 +132,9 @@ def status(as_json: bool) -> int:
              str(p["address"] or "-"), str(p["log"]))
             for p in processes
         ]  # fmt: skip
-        say_table(("PROCESS", "PID", "HEALTH", "ADDRESS", "LOG"), rows, empty="no process")
+        say_table(PROCESSES, rows, empty="no process")
         for name, address in endpoints_of(system).items():
-            click.echo(f"{name}: {address}")
+            say(f"{name}: {address}")
     good = all(process["healthy"] for process in processes)
     return 0 if good else EXIT_STATUS[ErrorCode.UNAVAILABLE]
 
@@ -172,7 +180,7 @@ def told_failure(event: Mapping[str, Any]) -> AppError:
     """The supervisor's failure as ours; the dead program's last words go to standard error."""
     error = AppError.from_json(event)
     for line in error.details.get("log_tail", []):
-        click.echo(f"  | {line}", err=True)
+        say(f"  | {line}", err=True)
     return error
 
 
@@ -181,12 +189,12 @@ def show_event(event: Mapping[str, Any]) -> None:
     match event["event"]:
         case "ready":
             where = f" on {event['address']}" if event.get("address") else ""
-            click.echo(f"{event['program']:<13} ready{where} ({event['took_s']:.1f} s)", err=True)
+            say(f"{event['program']:<13} ready{where} ({event['took_s']:.1f} s)", err=True)
         case "stopped":
-            how = "stopped" if event["in_time"] else coloured("FAILED", "killed: it did not stop")
-            click.echo(f"{event['program']:<13} {how}", err=True)
+            how = Word("stopped" if event["in_time"] else "FAILED", shown=_ENDS[event["in_time"]])
+            say(f"{event['program']:<13} ", how, err=True)
         case "died":
-            click.echo(f"orchgpu: {told_failure(event).message}", err=True)
+            say(f"orchgpu: {told_failure(event).message}", err=True)
 
 
 def _show_system(system: SystemRecord, *, as_json: bool) -> None:
@@ -196,8 +204,8 @@ def _show_system(system: SystemRecord, *, as_json: bool) -> None:
         ]
         say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
         return
-    click.echo(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
-    click.echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
+    say(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
+    say(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
 
 
 def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:

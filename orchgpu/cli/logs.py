@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import collections
-import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import asdict
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.completing import job_function_or_program
+from orchgpu.cli.ids import JOB_ID, is_prefix, whole_id
+from orchgpu.cli.output import pause
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
-from orchgpu.cli.screen import json_option, say_json
+from orchgpu.cli.screen import json_option, say, say_json, say_raw
+from orchgpu.cli.table import ID_LEAST
+from orchgpu.cli.times import shown_time, utc_option
 from orchgpu.local.home import default_home
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.joblog import Line, Source
     from orchgpu.cli.known import Known
+    from orchgpu.core.function import Function
 
 #: While following, a program's file is looked at this often; it costs nothing.
 LOOK_EVERY_S = 0.2
@@ -38,22 +42,27 @@ JOBS_MAX = 50
 #: The newest records, of all functions, among which those are looked for.
 RECORDS_MAX = 1000
 TAIL_LINES = 20
-_JOB_ID = re.compile("j[0-9a-f]{25}")  #: `contract.keys.job_id`
+#: Results and reports that are read together.
+LOOKS_AT_ONCE = 8
 
 
 @click.command(short_help="Lines of a job, a function, or of the local system's programs.")
-@click.argument("what", required=False, metavar="[JOB|FUNCTION|PROGRAM]")
+@click.argument("what", required=False, metavar="[JOB|FUNCTION|PROGRAM]",
+                shell_complete=job_function_or_program)  # fmt: skip
 @click.option("-f", "--follow", is_flag=True,
               help="Go on with what is written from now on; a job's end ends it.")  # fmt: skip
 @click.option("--since", metavar="DURATION", help="Only what is younger, as in 90s or 2h.")
 @click.option("--filter", "wanted", metavar="TEXT", help="Only lines that contain TEXT.")
 @click.option("-n", "--tail", type=click.IntRange(0, 100_000), metavar="N",
               help=f"Only the last N. [default: all of a job's, else {TAIL_LINES}]")  # fmt: skip
+@click.option("--raw", is_flag=True,
+              help="Lines as they were written, also what steers a terminal.")  # fmt: skip
 @scheduler_option
+@utc_option
 @json_option
 def logs(
     what: str | None, follow: bool, since: str | None, wanted: str | None, tail: int | None,
-    scheduler: str | None, as_json: bool,
+    raw: bool, scheduler: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Lines of a JOB or a FUNCTION by time: of function, orchestrator, scheduler and device.
 
@@ -67,15 +76,20 @@ def logs(
 
     younger_s = time.time() - parse_duration_s(since) if since is not None else None
     if what is None or what in {file.stem for file in _files()}:
-        _programs(what, TAIL_LINES if tail is None else tail, follow, (younger_s, wanted), as_json)
+        look = Look(as_json=as_json, raw=raw, jobs=False)
+        _programs(what, TAIL_LINES if tail is None else tail, follow, (younger_s, wanted), look)
         return
     with ExitStack() as stack:
-        if _JOB_ID.fullmatch(what):
+        if is_prefix(what) and not _names_function(what):
+            what = whole_id(what, scheduler)
+        of_one = JOB_ID.fullmatch(what) is not None
+        if of_one:
             sources, over = _of_job(what, scheduler, stack)
         else:
             sources, over = _of_function(what, scheduler, younger_s, stack)
             tail = TAIL_LINES if tail is None else tail
-        _show(sources, over, (younger_s, wanted), tail, follow=follow, as_json=as_json)
+        show = Look(as_json=as_json, raw=raw, jobs=not of_one).lines
+        _show(sources, over, (younger_s, wanted), tail, show, follow=follow, as_json=as_json)
 
 
 # ---------------------------------------------------------------------- jobs and functions
@@ -110,9 +124,11 @@ def _of_job(
             of_tails(known) if known().over else []
         )
 
-    def words() -> list[str]:
+    def words() -> Iterator[tuple[str, str]]:
         record = known().record
-        return [job, *([record.lease] if record is not None and record.lease else [])]
+        yield job, job
+        if record is not None and record.lease:
+            yield record.lease, job
 
     cloud = stack.enter_context(closing(JobCloud()))
     programs = Programs(default_home().logs, words)
@@ -123,31 +139,56 @@ def _of_function(
     name: str, scheduler: str | None, younger_s: float | None, stack: ExitStack
 ) -> tuple[list[Source], Callable[[], bool]]:
     from orchgpu.cli.cloud import JobCloud
-    from orchgpu.cli.joblog import FunctionLog, Line, Programs, of_record
-    from orchgpu.cli.known import Known, Scheduled
+    from orchgpu.cli.joblog import FunctionLog, Programs, of_record
 
     cloud = stack.enter_context(closing(JobCloud()))
-    function = _known_function(cloud, name)
+    function, served = _known_function(cloud, name), _served(cloud, name)
     start_s = time.time() - FUNCTION_SINCE_S if younger_s is None else younger_s
     jobs: list[str] = []
+    known: dict[str, Known] = {}  #: as they were at their last change
     unheard: list[AppError] = []  #: told once, also while following
 
     def of_jobs() -> Iterator[Line]:
         records = _records(scheduler, unheard)
         mine = [record for record in records if record.block.get("function") == name][:JOBS_MAX]
         jobs[:] = [record.holder for record in mine]
-        for record in mine:
-            told = Known(
-                job=record.holder, function=None, scheduled=Scheduled(record=record), result=None,
-                reports={},
-            )  # fmt: skip
-            for line in of_record(lambda told=told: told)():  # type: ignore[misc]  # bound now
-                yield Line(at_s=line.at_s, where=line.where, text=f"{record.holder} {line.text}")
+        known.update(_looks(cloud, served, [one for one in mine if known.get(one.holder) is None
+                            or known[one.holder].record != one]))  # fmt: skip
+        for job in jobs:
+            yield from of_record(lambda job=job: known[job])()  # type: ignore[misc]  # bound now
 
     log = FunctionLog(cloud.logs, function)
-    return [of_jobs, lambda: log.since(start_s), Programs(default_home().logs, lambda: jobs)], (
-        lambda: False
-    )
+    programs = Programs(default_home().logs, lambda: [(job, job) for job in jobs])
+    return [of_jobs, lambda: log.since(start_s), programs], lambda: False
+
+
+def _served(cloud: JobCloud, name: str) -> Function | None:
+    """The function as orchestrators serve it; None for one without a device."""
+    return cloud.function(name) if name in cloud.served() else None
+
+
+def _looks(
+    cloud: JobCloud, function: Function | None, records: Sequence[Record]
+) -> dict[str, Known]:
+    """The jobs of one function, with what the cloud holds of those that could have left anything.
+
+    An attempt leaves a report when it failed and a job a result at its end: before that there is
+    nothing to ask for.
+    """
+    from gpu_scheduler.model import RETRY_AT, Step
+    from orchgpu.cli.batch import for_each
+    from orchgpu.cli.known import Known, Scheduled, look_of
+
+    def look(record: Record) -> Known:
+        scheduled = Scheduled(record=record)
+        if record.step is Step.ENDED or record.attempt > 1 or RETRY_AT in record.times:
+            return look_of(cloud, function, scheduled, record.holder)
+        return Known(
+            job=record.holder, function=function, scheduled=scheduled, result=None, reports={}
+        )
+
+    found = for_each(look, records, LOOKS_AT_ONCE, lambda _: None)
+    return {one.job: one for one in found}
 
 
 def _records(scheduler: str | None, unheard: list[AppError]) -> list[Record]:
@@ -163,9 +204,18 @@ def _records(scheduler: str | None, unheard: list[AppError]) -> list[Record]:
             raise
         if not unheard:
             said = f"orchgpu: {error.message}; told is what the function wrote"
-            click.echo(said, err=True)
+            say(said, err=True)
         unheard.append(error)
         return []
+
+
+def _names_function(name: str) -> bool:
+    """Names may look like ids; a cloud that cannot be asked says nothing of names."""
+    from orchgpu.cli.cloud import JobCloud
+
+    with closing(JobCloud()) as cloud, suppress(AppError):
+        return name in cloud.deployed()
+    return False
 
 
 def _known_function(cloud: JobCloud, name: str) -> str:
@@ -183,44 +233,70 @@ def _known_function(cloud: JobCloud, name: str) -> str:
         else:
             raise
         known = f"function ({functions}) or program with a log ({programs or 'none'})"
-        code = error.code if error.retryable else ErrorCode.NOT_FOUND
+        asked = error.retryable and "aws_has" not in error.details  # there is a cloud
+        code = error.code if asked else ErrorCode.NOT_FOUND
         raise AppError(code, f"{name!r} is no job, {known}") from error
 
 
 def _show(
     sources: list[Source], over: Callable[[], bool], only: tuple[float | None, str | None],
-    tail: int | None, *, follow: bool, as_json: bool,
+    tail: int | None, show: Callable[[list[Line]], None], *, follow: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from orchgpu.cli.joblog import Stream
 
     younger_s, wanted = only
 
     def keep(line: Line) -> bool:
-        return line.at_s >= (younger_s or 0.0) and (wanted is None or wanted in line.text)
+        if line.at_s < (younger_s or 0.0):
+            return False
+        return wanted is None or wanted in line.text or wanted in (line.job or "")
 
     stream = Stream(sources, keep)
     lines = stream.fresh()
     lines = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
     if as_json and not follow:
-        say_json({"lines": [asdict(line) for line in lines]})
+        say_json({"lines": [line.as_json() for line in lines]})
         return
-    _say_lines(lines, as_json=as_json)
+    show(lines)
     ended_s = None
     while follow and (ended_s is None or time.monotonic() < ended_s + AFTER_END_S):
         if ended_s is None and over():
             ended_s = time.monotonic()
-        time.sleep(ASK_EVERY_S)
-        _say_lines(stream.fresh(), as_json=as_json)
+        pause(ASK_EVERY_S)
+        show(stream.fresh())
 
 
-def _say_lines(lines: list[Line], *, as_json: bool) -> None:
-    for line in lines:
-        if as_json:
-            say_json(asdict(line), indent=None)
-            continue
-        at = datetime.fromtimestamp(line.at_s).astimezone()
-        clock = f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}"
-        click.echo(f"{clock}  {line.where:<12}  {line.text}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How lines are printed."""
+
+    as_json: bool
+    raw: bool
+    jobs: bool  #: of several jobs: each line names its own
+
+    def lines(self, lines: list[Line]) -> None:
+        """Each on a line of its own; what a line has several of, too: none can be forged."""
+        for line in lines:
+            if self.as_json:
+                say_json(line.as_json(), indent=None)
+                continue
+            at = shown_time(line.at_s, milliseconds=True)
+            job = f"{(line.job or '-')[:ID_LEAST]:<{ID_LEAST}}  " if self.jobs else ""
+            for part in line.text.split("\n"):
+                self._say(f"{at}  {line.where:<12}  {job}", part)
+
+    def program(self, name: str, line: str, width: int) -> None:
+        """A line of a program's log."""
+        if self.as_json:
+            say_json({"program": name, "text": line}, indent=None)
+        else:
+            self._say(f"{name.ljust(width)} | ", line)
+
+    def _say(self, ours: str, foreign: str) -> None:
+        if self.raw:
+            say_raw(ours + foreign)
+        else:
+            say(ours, foreign)
 
 
 # ---------------------------------------------------------------------- programs
@@ -232,7 +308,7 @@ def _files() -> list[Path]:
 
 def _programs(
     program: str | None, tail: int, follow: bool, only: tuple[float | None, str | None],
-    as_json: bool,
+    look: Look,
 ) -> None:  # fmt: skip
     files = [file for file in _files() if program in (None, file.stem)]
     if not files:
@@ -246,15 +322,15 @@ def _programs(
             last += [(file.stem, line.rstrip()) for line in collections.deque(kept, maxlen=tail)]
             ends[file] = text.tell() if follow else 0
     width = max(len(file.stem) for file in files)
-    if as_json and not follow:
+    if look.as_json and not follow:
         say_json({"lines": [{"program": name, "text": line} for name, line in last]})
         return
     for name, line in last:
-        _say_program(name, line, width, as_json=as_json)
+        look.program(name, line, width)
     if follow:
         for name, line in _written(ends):
             if _meant(name, line, only):
-                _say_program(name, line, width, as_json=as_json)
+                look.program(name, line, width)
 
 
 def _meant(program: str, raw: str, only: tuple[float | None, str | None]) -> bool:
@@ -271,17 +347,10 @@ def _meant(program: str, raw: str, only: tuple[float | None, str | None]) -> boo
 def _written(ends: dict[Path, int]) -> Iterator[tuple[str, str]]:
     """Whole lines as they come; for ever."""
     while True:
-        time.sleep(LOOK_EVERY_S)
+        pause(LOOK_EVERY_S)
         for file, end in ends.items():
             with file.open(errors="replace") as text:
                 text.seek(end)
                 while (line := text.readline()).endswith("\n"):
                     ends[file] = text.tell()
                     yield file.stem, line.rstrip()
-
-
-def _say_program(name: str, line: str, width: int, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"program": name, "text": line}, indent=None)
-    else:
-        click.echo(f"{name.ljust(width)} | {line}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import warnings
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, invalid
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
@@ -26,9 +27,10 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
+from orchgpu.cli.output import OutputLost, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
-from orchgpu.cli.screen import Commands, say_json
+from orchgpu.cli.screen import Commands, say, say_json
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
@@ -66,12 +68,16 @@ def cli(home: Path | None) -> None:
         os.environ[HOME_VARIABLE] = str(home.absolute())
 
 
-COMMANDS = (
-    up, down, status, demo, *DEPLOY_COMMANDS, fdl, run, job, jobs, cancel, retry, dlq, put, get, ls,
-    gpus, logs, cost, doctor, config, completion, orchestrate,
-)  # fmt: skip
-for command in COMMANDS:
-    cli.add_command(command)
+#: By what somebody is about to do, the most usual first.
+SECTIONS = {
+    "Define and deploy": (fdl, *DEPLOY_COMMANDS),
+    "Run and follow": (run, jobs, job, logs, cancel, retry, dlq, cost),
+    "Objects": (ls, put, get),
+    "Operate": (gpus, doctor, config, orchestrate, completion),
+    "A system on this machine": (demo, up, status, down),
+}
+for title, commands in SECTIONS.items():
+    cli.add_section(title, commands)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,24 +87,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _status_of(arguments: Sequence[str] | None) -> int:
     try:
+        with guarded():
+            status = _run(arguments)
+            sys.stdout.flush()
+            return status
+    except OutputLost as lost:
+        return _lost(lost)
+
+
+def _lost(lost: OutputLost) -> int:
+    """The status of a command whose output went nowhere; a closed pipe is worth no word."""
+    if not lost.unread:
+        with contextlib.suppress(OSError):
+            say(f"orchgpu: cannot write the output: {lost}", err=True)
+    abandon()
+    if lost.unread:
+        return BROKEN_PIPE_STATUS
+    return EXIT_STATUS[ErrorCode.EXHAUSTED if lost.full else ErrorCode.INTERNAL]
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         result = cli.main(arguments, prog_name="orchgpu", standalone_mode=False)
     except AppError as error:
         _say_data(error, arguments)
-        click.echo(f"orchgpu: {error.message}", err=True)
+        say(f"orchgpu: {error.message}", err=True)
         return EXIT_STATUS[error.code]
     except click.ClickException as error:
         _say_data(invalid(error.format_message()), arguments)
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue().rstrip("\n"), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:  # click wraps ours in an Abort of its own
         # it may have come between the making of a coroutine and its first step: nobody's fault
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        click.echo(f"orchgpu: {interrupted(interrupt)}", err=True)
+        say(f"orchgpu: {interrupted(interrupt)}", err=True)
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
 
 

@@ -15,15 +15,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.screen import clock_time, json_option, printable, say_json, say_table
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.table import Column
+from orchgpu.cli.text import printable
+from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from orchgpu.cli.cloud import JobCloud
     from orchgpu.cli.plain import Plain
 
 SCHEME = "s3://"
+
+OBJECTS = (
+    Column(name="OBJECT", gives=1, least=24, keep="both"), Column(name="SIZE", leaves=2),
+    Column(name="TIME", leaves=1),
+)  # fmt: skip
+FUNCTIONS = (
+    Column(name="FUNCTION", gives=3, least=12),
+    Column(name="INPUT", gives=2, least=20, keep="both", leaves=2),
+    Column(name="OUTPUTS", gives=1, least=20, keep="both", leaves=1),
+)  # fmt: skip
 
 #: Uploads and downloads at once: more does not help one machine's network.
 AT_ONCE = 8
@@ -61,9 +75,9 @@ def file_below(folder: Path, key: str) -> Path:
     return folder.joinpath(*inside)
 
 
-def refuse_twins(files: Sequence[Path]) -> None:
+def refuse_twins(names: Iterable[str]) -> None:
     """Raise INVALID for two files that would become one object."""
-    for name, times in Counter(file.name for file in files).items():
+    for name, times in Counter(names).items():
         if times > 1:
             raise invalid(f"{times} of the files are named {name!r}: each would replace the other")
 
@@ -83,7 +97,8 @@ def _outputs(cloud: JobCloud, place: str) -> list[At]:
 
 
 @click.command(short_help="Functions, or the objects of one.")
-@click.argument("place", required=False)
+@click.argument("place", required=False, shell_complete=function_name)
+@utc_option
 @json_option
 def ls(place: str | None, as_json: bool) -> None:
     """Objects below PLACE: s3://bucket/prefix, or a function, whose outputs are listed.
@@ -113,10 +128,10 @@ def ls(place: str | None, as_json: bool) -> None:
         say_json({"objects": objects})
         return
     rows = [
-        (f"{SCHEME}{at.bucket}/{e.key}", format_bytes(e.size), clock_time(e.modified_s))
+        (f"{SCHEME}{at.bucket}/{e.key}", format_bytes(e.size), shown_time(e.modified_s))
         for at, e in found
     ]
-    say_table(("OBJECT", "SIZE", "TIME"), rows, empty="no objects")
+    say_table(OBJECTS, rows, empty="no objects")
 
 
 def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
@@ -143,16 +158,16 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
         say_json({"functions": found})
         return
     rows = [(str(f["function"]), str(f["input"]), " ".join(f["outputs"])) for f in found]
-    say_table(("FUNCTION", "INPUT", "OUTPUTS"), rows, empty="no function is deployed here")
+    say_table(FUNCTIONS, rows, empty="no function is deployed here")
 
 
 @click.command(short_help="Upload files.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...",
-                type=click.Path(path_type=Path))  # fmt: skip
-@click.argument("place")
+@click.argument("given", nargs=-1, required=True, metavar="FILE...",
+                type=click.Path())  # fmt: skip
+@click.argument("place", shell_complete=function_name)
 @at_once_option
 @json_option
-def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> None:
+def put(given: tuple[str, ...], place: str, at_once: int, as_json: bool) -> None:
     """Upload FILEs to PLACE: s3://bucket/prefix/, or a function's input, where each starts a job.
 
     \b
@@ -162,10 +177,11 @@ def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> Non
     from orchgpu.cli.cloud import JobCloud, check_file
 
     with closing(JobCloud(connections=at_once)) as cloud:
+        files = _local_files(given)
         at = _input(cloud, place, files)
         for file in files:
             check_file(file)
-        refuse_twins(files)
+        refuse_twins(file.name for file in files)
         folder = at.prefix if at.prefix.endswith("/") or not at.prefix else at.prefix + "/"
 
         def upload(file: Path) -> str:
@@ -176,6 +192,17 @@ def put(files: tuple[Path, ...], place: str, at_once: int, as_json: bool) -> Non
         keys = transfer(upload, files, at_once, lambda key: url + printable(key), quiet=as_json)
     if as_json:
         say_json({"objects": [{"bucket": at.bucket, "key": key} for key in keys]})
+
+
+def _local_files(given: tuple[str, ...]) -> tuple[Path, ...]:
+    """Raises INVALID for places: `put` brings what is here there."""
+    for one in given:
+        if one.startswith(SCHEME):
+            raise invalid(
+                f"{one!r} is an object already: `orchgpu run FUNCTION {one}` runs a function on it,"
+                f" `orchgpu get {one}` fetches it"
+            )
+    return tuple(map(Path, given))
 
 
 def _input(cloud: JobCloud, place: str, files: tuple[Path, ...]) -> At:
@@ -205,7 +232,7 @@ def _input_of_plain(function: Plain, files: tuple[Path, ...]) -> At:
 
 
 @click.command(short_help="Fetch objects.")
-@click.argument("place")
+@click.argument("place", shell_complete=function_name)
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 @at_once_option
 @json_option
@@ -223,8 +250,8 @@ def get(place: str, folder: Path | None, at_once: int, as_json: bool) -> None:
 
     with closing(JobCloud(connections=at_once)) as cloud:
         wanted = _wanted(cloud, place, folder or Path())
-        if not wanted and place.startswith(SCHEME):
-            raise AppError(ErrorCode.NOT_FOUND, f"there is no object {place}")
+        if not wanted:
+            raise _nothing(cloud, place)
 
         def download(file: Path) -> Path:
             cloud.download(*wanted[file], file)
@@ -236,12 +263,20 @@ def get(place: str, folder: Path | None, at_once: int, as_json: bool) -> None:
         say_json({"objects": told})
 
 
+def _nothing(cloud: JobCloud, place: str) -> AppError:
+    if place.startswith(SCHEME):
+        return AppError(ErrorCode.NOT_FOUND, f"there is no object {place}")
+    places = " and ".join(at.url for at in _outputs(cloud, place))
+    where = f"nothing lies below {places}" if places else "its definition names no place for them"
+    return AppError(ErrorCode.NOT_FOUND, f"{place} has no outputs: {where}")
+
+
 def _wanted(cloud: JobCloud, place: str, folder: Path) -> dict[Path, tuple[str, str]]:
     """Where each object goes. Raises INVALID for two that would be one file."""
     wanted: dict[Path, tuple[str, str]] = {}
     for at in _outputs(cloud, place):
         for entry in cloud.objects(at.bucket, at.prefix):
-            if not _meant(at, entry.key):
+            if not is_meant(at, entry.key):
                 continue
             source = (at.bucket, entry.key)
             other = wanted.setdefault(file_below(folder, entry.key), source)
@@ -250,7 +285,7 @@ def _wanted(cloud: JobCloud, place: str, folder: Path) -> dict[Path, tuple[str, 
     return wanted
 
 
-def _meant(at: At, key: str) -> bool:
+def is_meant(at: At, key: str) -> bool:
     """Below a folder everything but its markers; else the one object that is named."""
     if key.endswith("/"):
         return False

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import scheduler_option
 
 
@@ -14,6 +15,7 @@ from orchgpu.cli.scheduler import scheduler_option
 @click.option("--ready-file", type=click.Path(dir_okay=False, path_type=Path),
               help="Written once it serves.")  # fmt: skip
 @click.option("--function", "functions", multiple=True, metavar="NAME",
+              shell_complete=function_name,
               help="Serve only this function (repeatable). [default: all]")  # fmt: skip
 @click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE",
               help="Holds the scheduler's key; else ORCHGPU_SCHEDULER_KEY_FILE.")  # fmt: skip

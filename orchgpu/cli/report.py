@@ -8,15 +8,17 @@ the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
-
-import click
 
 from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
-from orchgpu.cli.screen import coloured, printable
+from orchgpu.cli.objects import file_below
+from orchgpu.cli.screen import Word, folded, say
+from orchgpu.cli.text import padded, printable
 
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
@@ -74,6 +76,7 @@ def job_json(job: Followed) -> dict[str, Any]:
         "exit_code": result.exit_code if result is not None else None,
         "log_tail": result.log_tail if result is not None else "",
         "outputs": list(result.files) if result is not None else [],
+        "notes": list(result.notes) if result is not None else [],
         "device": dict(result.device) if result is not None else {},
         "timeline": timeline(job),
     }
@@ -85,42 +88,78 @@ def say_nothing(_job: Followed) -> None:
 
 def say_progress(job: Followed) -> None:
     """One line about where a job is now."""
-    state = coloured(job.where, job.where.ljust(9))
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
-    line = f"{printable(job.submitted.file.name):<24} {state}{why}{'  ' + more if more else ''}"
-    click.echo(line.rstrip(), err=True)
+    name = printable(job.submitted.file.name)
+    rest = f"{why}{'  ' + more if more else ''}"
+    say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
 
 
-def say_outcome(job: Followed) -> None:
-    """State, device, outputs and, for a failure, what the function last said."""
+def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
+    """Where an output of the job was fetched to below the folder; None: it was not."""
+    file = file_below(output / job.job_id, key)
+    return file if file.is_file() else None
+
+
+def say_outcome(job: Followed, output: Path | None = None) -> None:
+    """State, device, outputs with their files in `output`, notes and, for a failure, its log."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
     source = printable(job.submitted.input)
-    click.echo(f"\n{job.job_id}  {source}  {coloured(job.where)}{why}")
+    say(f"\n{job.job_id}  {source}  ", Word(job.where), why)
     if job.result is None:
         return
     device = job.result.device
     if device:
-        click.echo(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
+        say(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
     for file in job.result.files:
-        key = printable(str(file["key"]))
-        click.echo(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+        key = str(file["key"])
+        to = None if output is None else fetched_to(job, output, key)
+        where = "" if to is None else f"  -> {printable(str(to))}"
+        say(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
+    for note in job.result.notes:
+        say(folded(f"  note: {note}"))
     if not job.succeeded:
-        click.echo(f"  {job.result.detail}")
+        say(f"  {job.result.detail}")
         for line in job.result.log_tail.splitlines()[-10:]:
-            click.echo(f"  | {line}")
+            say(f"  | {line}")
+
+
+def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """Of several jobs: how many ended how, what they made, how long all of it took."""
+    states = Counter(job.where for job in jobs)
+    files = [(job, file) for job in jobs for file in (job.result.files if job.result else ())]
+    size = format_bytes(sum(int(file["size"]) for _, file in files))
+    here = [one for one in files if output and fetched_to(one[0], output, str(one[1]["key"]))]
+    fetched = f", {len(here)} of them fetched into {printable(str(output))}" if output else ""
+    words: list[str | Word] = [f"\n{len(jobs)} jobs:"]
+    for state, count in states.most_common():
+        words += [f" {count} ", Word(state), ","]
+    say(*words[:-1], f"; {len(files)} outputs, {size}{fetched}{_span(jobs)}")
+    for job in jobs:
+        if not job.succeeded:
+            name = padded(printable(job.submitted.file.name), 24)
+            why = "" if job.reason == "NONE" else f" {job.reason}"
+            say(f"  {name} ", Word(job.where), f"{why}  {job.job_id}")
+
+
+def _span(jobs: Sequence[Followed]) -> str:
+    """From the first upload to the last end that is known."""
+    times = [_wall_clock(job) for job in jobs]
+    ends = [end for one in times if (end := one["REnd"]) is not None]
+    begins = [begin for one in times if (begin := one["RStart"]) is not None]
+    return f"; {max(ends) - min(begins):.1f} s" if ends and begins else ""
 
 
 def say_timeline(job: Followed) -> None:
     """Moments, latencies and the steps of the job's record, a line each."""
     times = timeline(job)
     moments = "  ".join(f"{name} {_seconds(times[name])}" for name in MOMENTS)
-    click.echo(f"  {moments}")
+    say(folded(f"  {moments}"))
     latencies = "  ".join(f"{name} {_seconds(times[name])}" for name in ("RLat", "DLat", "ELat"))
-    click.echo(f"  {latencies}")
+    say(f"  {latencies}")
     if times["steps"]:
         steps = "  ".join(f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items())
-        click.echo(f"  {steps}")
+        say(folded(f"  {steps}"))
 
 
 def _seconds(value: float | None) -> str:

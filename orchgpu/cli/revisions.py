@@ -12,19 +12,29 @@ import click
 from corekit.errors import AppError, ErrorCode
 from fdl.groups import deployed
 from fdl.model import Function
+from orchgpu.cli.completing import definition
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
 from orchgpu.cli.findings import reported
-from orchgpu.cli.screen import json_option, say_json, say_table
+from orchgpu.cli.screen import json_option, say, say_json, say_table
+from orchgpu.cli.table import Column
+from orchgpu.cli.times import shown_time, utc_option
 from orchgpu.deploy.deployment import prepare_rollback
 from orchgpu.deploy.files import read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.revisions import Revision
 from orchgpu.endpoints import guard_real_aws
 
+REVISIONS = (
+    Column(name="REVISION"), Column(name="DEPLOYED", leaves=2), Column(name="CODE", leaves=1),
+    Column(name="CHANGES", gives=1, least=16),
+)  # fmt: skip
 
-@click.command()
-@click.argument("name")
+
+@click.command(short_help="Revisions of a deployed function, newest first.")
+@click.argument("name", shell_complete=function_name)
 @cloud_options
+@utc_option
 @reported
 def history(
     name: str, endpoint_url: str | None, region: str | None, profile: str | None, as_json: bool
@@ -44,10 +54,10 @@ def history(
         say_json({"function": name, "revisions": [_json(revision) for revision in newest_first]})
         return
     rows = [
-        (str(r.number), _when(r), r.package[:12] or "image", r.note or _what(r))
+        (str(r.number), shown_time(r.deployed_at_s), r.package[:12] or "image", r.note or _what(r))
         for r in newest_first
     ]
-    say_table(("REVISION", "DEPLOYED", "CODE", "CHANGES"), rows, "")
+    say_table(REVISIONS, rows, "")
 
 
 def _when(revision: Revision) -> str:
@@ -72,8 +82,8 @@ def _json(revision: Revision) -> dict[str, object]:
     }
 
 
-@click.command()
-@click.argument("name")
+@click.command(short_help="Put an earlier revision of a function back.")
+@click.argument("name", shell_complete=function_name)
 @click.argument("revision", type=click.IntRange(min=1), required=False)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Change resources on real AWS.")
@@ -95,11 +105,11 @@ def rollback(
         execute_shown(prepared, cloud, as_json=as_json)
         if not as_json:
             done = "done" if not prepared.plan.empty else "that is what stands"
-            click.echo(f"{name}: {prepared.note}: {done} ({cloud.where})")
+            say(f"{name}: {prepared.note}: {done} ({cloud.where})")
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(short_help="Write what a deploy would send, for an image.")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @click.argument("name", required=False)
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path),
@@ -128,7 +138,7 @@ def package(file: Path, name: str | None, out: Path, as_json: bool) -> None:
     if as_json:
         say_json({"function": function.name, "written": str(out)})
     else:
-        click.echo(str(out))
+        say(str(out))
 
 
 def _function(file: Path, name: str | None) -> Function:

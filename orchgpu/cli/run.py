@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, printable, say_json
+from orchgpu.cli.screen import json_option, say, say_json
+from orchgpu.cli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from orchgpu.cli.batch import Progress
     from orchgpu.cli.cloud import JobCloud, Submitted
     from orchgpu.cli.follow import Followed
+    from orchgpu.cli.sources import Source
     from orchgpu.core.function import Function
 
 #: Ends `run --wait` when a job did not succeed; the job's own reason is in what is printed.
@@ -30,9 +33,9 @@ OVERWRITTEN_NAMED_MAX = 3
 
 
 @click.command(short_help="Run a function on files of yours.")
-@click.argument("function")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...",
-                type=click.Path(path_type=Path))  # fmt: skip
+@click.argument("function", shell_complete=function_name)
+@click.argument("given", nargs=-1, required=True, metavar="FILE...",
+                type=click.Path())  # fmt: skip
 @click.option("--wait", is_flag=True, help="Follow the jobs to their end.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Fetch outputs into DIR/<job>/<key> (implies --wait).")  # fmt: skip
@@ -45,11 +48,14 @@ OVERWRITTEN_NAMED_MAX = 3
 @scheduler_option
 @json_option
 def run(
-    function: str, files: tuple[Path, ...], wait: bool, output: Path | None, again: bool,
+    function: str, given: tuple[str, ...], wait: bool, output: Path | None, again: bool,
     at_once: int, timeout: str | None, endpoint_url: str | None, region: str | None,
     scheduler: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Upload FILEs as inputs of FUNCTION; one job each.
+
+    A FILE is a file, a folder, s3://bucket/key or s3://bucket/prefix/: of a folder or prefix all
+    that lies below it and that the function takes, up to 1000 files.
 
     Repeat the command after Ctrl-C or a failure: a file that was uploaded with the same content for
     the function as it is deployed now is not uploaded again; its job is followed, its outputs are
@@ -68,7 +74,7 @@ def run(
     follows = wait or output is not None
     with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
         deployed = cloud.function(function)
-        _check(cloud, deployed, files)  # all of them before the first upload
+        files = _inputs(cloud, deployed, given)  # all of them before the first upload
         address = _reachable(scheduler) if follows else None
         if follows:
             _load_what_follows()
@@ -88,17 +94,23 @@ def run(
         finally:
             progress.end()
     conflict = _conflict(overwritten)
-    _say_jobs(jobs, conflict, as_json=as_json)
+    _say_jobs(jobs, output, conflict, as_json=as_json)
     if conflict is not None:
         return EXIT_STATUS[conflict.code]
     return 0 if all(job.succeeded for job in jobs) else NOT_SUCCEEDED_STATUS
 
 
-def _check(cloud: JobCloud, function: Function, files: Sequence[Path]) -> None:
-    """Raises INVALID for a file that cannot be an input, and for two that would be one."""
-    for file in files:
-        cloud.check(function, file)
-    refuse_twins(files)
+def _inputs(cloud: JobCloud, function: Function, given: Sequence[str]) -> list[Source]:
+    """Raises INVALID for what cannot be an input, and for two that would be one."""
+    from orchgpu.cli.sources import sources
+
+    inputs = sources(cloud, given, function.input_suffixes)
+    refuse_twins(one.name for one in inputs.found)
+    if inputs.skipped:
+        wanted = " or ".join(function.input_suffixes)
+        said = f"{inputs.skipped} files skipped: {function.name} takes only {wanted}"
+        say(f"note: {said}", err=True)
+    return inputs.found
 
 
 def _load_what_follows() -> None:
@@ -123,14 +135,15 @@ def _reachable(given: str | None) -> str | None:
 
 
 def _submit(
-    cloud: JobCloud, function: Function, files: Sequence[Path], at_once: int, progress: Progress,
+    cloud: JobCloud, function: Function, files: Sequence[Source], at_once: int, progress: Progress,
     *, again: bool,
 ) -> list[Submitted]:  # fmt: skip
     from orchgpu.cli.batch import for_each
 
-    def submit(file: Path) -> tuple[Submitted, bool]:
-        before = None if again else cloud.submitted_before(function, file)
-        return before or cloud.submit(function, file, now_s=time.time()), before is not None
+    def submit(source: Source) -> tuple[Submitted, bool]:
+        with source.file(cloud) as file:
+            before = None if again else cloud.submitted_before(function, file)
+            return before or cloud.submit(function, file, now_s=time.time()), before is not None
 
     done = for_each(submit, files, at_once, lambda one: progress.uploaded(one[0], before=one[1]))
     return [job for job, _ in done]
@@ -196,18 +209,22 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
         say_json({"jobs": [{"job_id": s.job_ids[0], "input": s.input} for s in submitted]})
         return
     for job in submitted:
-        click.echo(f"{job.job_ids[0]}  {printable(job.input)}")
+        say(f"{job.job_ids[0]}  {printable(job.input)}")
 
 
-def _say_jobs(jobs: list[Followed], conflict: AppError | None, *, as_json: bool) -> None:
-    from orchgpu.cli.report import job_json, say_outcome, say_timeline
+def _say_jobs(
+    jobs: list[Followed], output: Path | None, conflict: AppError | None, *, as_json: bool
+) -> None:
+    from orchgpu.cli.report import job_json, say_outcome, say_summary, say_timeline
 
     if as_json:
         failed = {} if conflict is None else {"error": conflict.as_json()}
         say_json({"jobs": [job_json(job) for job in jobs], **failed})
     else:
         for job in jobs:
-            say_outcome(job)
+            say_outcome(job, output)
             say_timeline(job)
+        if len(jobs) > 1:
+            say_summary(jobs, output)
     if conflict is not None:
-        click.echo(f"orchgpu: {conflict.message}", err=True)
+        say(f"orchgpu: {conflict.message}", err=True)

@@ -56,16 +56,23 @@ def scheduler_or_none(given: str | None) -> str | None:
         return None
 
 
-def ask(address: str, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
-    """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE."""
+def ask(
+    address: str, question: Callable[[SchedulerClient], Awaitable[T]], *,
+    within_s: float | None = None,
+) -> T:  # fmt: skip
+    """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE.
+
+    `within_s` is for the connection and again for each call. [default: `ANSWER_WITHIN_S`]
+    """
+    limit_s = ANSWER_WITHIN_S if within_s is None else within_s
 
     async def asked() -> T:
         from corekit.aio.environment import budget_from_environment
         from gpu_scheduler.client import SchedulerClient
 
         budget = budget_from_environment()
-        async with SchedulerClient(address, budget=budget, deadline_s=ANSWER_WITHIN_S) as client:
-            await client.wait_connected(ANSWER_WITHIN_S)
+        async with SchedulerClient(address, budget=budget, deadline_s=limit_s) as client:
+            await client.wait_connected(limit_s)
             return await question(client)
 
     return asyncio.run(asked())

@@ -7,10 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import click
+
+from orchgpu.cli.table import GAP, Column, fitted
+from orchgpu.cli.text import folded_to, padded, printable, visible
 
 _COLOURS = {
     "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
@@ -19,6 +22,10 @@ _COLOURS = {
 }  # fmt: skip
 
 
+#: A short help is never cut: it is wrapped.
+_WHOLE = 1000
+#: Clears what is left of a line that was longer before.
+_CLEAR_REST = "\x1b[K"
 #: Of every object printed by `say_json`: within a version keys are added, but none goes or changes.
 JSON_VERSION = 1
 
@@ -29,7 +36,24 @@ json_option = click.option(
 
 
 class Commands(click.Group):
-    """A group that knows what a mistyped command could have meant."""
+    """A group that knows what a mistyped command could have meant, listed in sections."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.sections: dict[str, list[str]] = {}
+
+    def add_section(self, title: str, commands: Sequence[click.Command]) -> None:
+        """Commands that are listed together, in this order."""
+        for command in commands:
+            self.add_command(command)
+        self.sections[title] = [command.name or "" for command in commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click's, by section, and with the first sentence of each whole."""
+        for title, names in (self.sections or {"Commands": self.list_commands(ctx)}).items():
+            found = [(name, self.commands[name].get_short_help_str(_WHOLE)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(found)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -51,20 +75,41 @@ def say_json(value: Mapping[str, Any], *, indent: int | None = 2) -> None:
     click.echo(json.dumps({"version": JSON_VERSION, **value}, indent=indent))
 
 
-def coloured(word: str, padded: str | None = None) -> str:
-    """The word (or its padded form) in its colour; plain without a terminal or with NO_COLOR."""
-    text = word if padded is None else padded
-    colour = _COLOURS.get(word)
-    if colour is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
-        return text
-    return click.style(text, fg=colour)
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word in its colour, where there is a terminal and no NO_COLOR; foreign text has none."""
+
+    word: str
+    width: int = 0  #: filled with spaces up to so many columns
+    shown: str | None = None  #: instead of the word itself, in its colour
+
+    def on(self, stream: TextIO) -> str:
+        """As it is written there."""
+        text = padded(printable(self.word if self.shown is None else self.shown), self.width)
+        colour = _COLOURS.get(self.word)
+        if colour is None or os.environ.get("NO_COLOR") or not stream.isatty():
+            return text
+        return click.style(text, fg=colour)
 
 
-def printable(text: str) -> str:
-    """A foreign name as people may see it: what would steer the terminal is written out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def say(*parts: str | Word, err: bool = False) -> None:
+    """One line, or several, on standard output or error: the one place where text is printed.
+
+    Whatever would steer a terminal is written out, at a pipe too: a file may be shown on one later.
+    """
+    stream = sys.stderr if err else sys.stdout
+    line = "".join(one.on(stream) if isinstance(one, Word) else visible(one) for one in parts)
+    click.echo(line, err=err, color=True)  # what has colours was decided here
+
+
+def say_raw(text: str) -> None:
+    """A foreign line as it is, for those who asked for it."""
+    click.echo(text, color=True)
+
+
+def redraw(line: str) -> None:
+    """The current line of the terminal on standard error becomes this one; "" clears it."""
+    click.echo(f"\r{visible(line)}{_CLEAR_REST}", nl=False, err=True, color=True)
 
 
 def folded(text: str) -> str:
@@ -72,32 +117,26 @@ def folded(text: str) -> str:
 
     What continues a line stands further in.
     """
-    if not sys.stdout.isatty():
-        return text
-    import textwrap
-
-    width = shutil.get_terminal_size().columns
-    found: list[str] = []
-    for line in text.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        found += textwrap.wrap(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]  # fmt: skip
-    return "\n".join(found)
+    width = terminal_width()
+    return text if width is None else folded_to(visible(text), width)
 
 
-def say_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Columns as wide as their content; `empty` when there is no row."""
+def terminal_width() -> int | None:
+    """Columns of the terminal on standard output; None where there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Columns as wide as their content, or as the terminal allows; `empty` when there is no row."""
     if not rows:
-        click.echo(empty)
+        say(empty)
         return
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    for row in (head, *rows):
-        cells = [coloured(cell, cell.ljust(width)) for cell, width in zip(row, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())
-
-
-def clock_time(wall_s: float) -> str:
-    """Time of day for people."""
-    return datetime.fromtimestamp(wall_s).astimezone().strftime("%H:%M:%S")
+    table = fitted(columns, rows, terminal_width())
+    for row in ([column.name for column in columns], *rows):
+        cells = table.line(row)
+        while cells and not cells[-1]:
+            cells.pop()  # no spaces before the end of a line
+        widths = [*table.widths[: max(0, len(cells) - 1)], 0]
+        words = [Word(cell, width) for cell, width in zip(cells, widths, strict=False)]
+        say(*[part for word in words for part in (" " * GAP, word)][1:])

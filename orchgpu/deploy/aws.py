@@ -136,9 +136,6 @@ class AwsCloud:
         except AppError as error:
             if local and error.code in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
                 return LOCAL_ACCOUNT
-            if not local and error.code is ErrorCode.DENIED:
-                hint = "; for a system on this machine run `orchgpu up` or give --endpoint-url"
-                raise AppError(error.code, error.message + hint) from error
             raise
 
     @cached_property

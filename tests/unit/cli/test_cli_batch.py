@@ -15,7 +15,7 @@ from orchgpu.cli.batch import BAR_WIDTH, Progress, bar, for_each, transfer
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.follow import Followed
 from orchgpu.cli.main import interrupted
-from orchgpu.cli.run import _check, _fetched
+from orchgpu.cli.run import _fetched, _inputs
 from orchgpu.core.function import Function
 
 FUNCTION = Function(
@@ -91,8 +91,8 @@ def test_two_files_that_would_be_one_input_are_refused(tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_text("q")
     with pytest.raises(AppError, match="2 of the files are named 'q'"):
-        _check(JobCloud(), FUNCTION, files)
-    _check(JobCloud(), FUNCTION, files[:1])
+        _inputs(JobCloud(), FUNCTION, list(map(str, files)))
+    assert len(_inputs(JobCloud(), FUNCTION, [str(files[0])])) == 1
 
 
 def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> None:

@@ -41,4 +41,4 @@ def test_what_is_no_id_is_refused_before_anything_is_asked(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _status_of(["cancel", JOB, name]) == 2
-    assert "is no id of a job" in capsys.readouterr().err
+    assert "is not an id of a job" in capsys.readouterr().err

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +18,6 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.cli.scheduler import scheduler_address
-from orchgpu.cli.screen import coloured, folded, say_table
 from orchgpu.local.home import Home, SystemRecord
 
 
@@ -28,7 +27,10 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def status_of(*arguments: str) -> int:
-    return _status_of(arguments)
+    try:
+        return _status_of(arguments)
+    except SystemExit as ended:  # of commands with exit statuses of their own
+        return int(str(ended.code))
 
 
 @pytest.mark.parametrize(
@@ -86,11 +88,6 @@ def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "orchgpu: interrupted\n")
 
 
-def test_what_would_steer_the_terminal_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
-    say_table(("KEY",), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
-    assert capsys.readouterr().out == "KEY\na\\x1b[31m\\nb\nünï 日本\n"
-
-
 def test_a_home_that_cannot_be_written_is_told_and_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +116,43 @@ def test_without_a_system_one_line_says_what_to_do(
     assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
     shown = capsys.readouterr()
     assert shown.out == ""
+    assert "orchgpu up" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["history", "f"], ["ls"], ["ls", "f"], ["ls", "s3://b/"], ["dlq", "ls"], ["dlq", "ls", "f"],
+        ["dlq", "redrive", "f"], ["get", "f"], ["put", "x", "f"], ["run", "f", "x"],
+        ["job", "j" + "0" * 25], ["job", "j000"], ["logs", "f"], ["cancel", "j" + "0" * 25],
+        ["retry", "j" + "0" * 25], ["rm", "f"], ["rollback", "f"], ["plan", "f.yaml"],
+        ["deploy", "f.yaml"], ["cost", "j" + "0" * 25, "--cpu-s", "3"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("region", [None, "eu-central-1"])
+def test_without_a_cloud_one_line_says_that_nothing_runs_here(
+    arguments: list[str], region: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name in [name for name in os.environ if name.startswith(("AWS_", "ORCHGPU_"))]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    if region is not None:
+        monkeypatch.setenv("AWS_REGION", region)
+    (tmp_path / "x").touch()
+    (tmp_path / "x.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "f.yaml").write_text(
+        "functions: {aws: [{lambda: {name: f, init_script: x.sh, input: "
+        "[{storage_provider: s3, path: inputs/i}], output: "
+        "[{storage_provider: s3, path: outputs/o}]}}]}\n"
+    )
+    assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"no local system runs in {tmp_path / '.orchgpu'}" in shown.err
     assert "orchgpu up" in shown.err
     assert shown.err.count("\n") == 1
 
@@ -214,35 +248,6 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
     told = json.loads(shown.out)
     assert (told["version"], told["error"]["code"]) == (1, "unavailable")
     assert shown.err == f"orchgpu: {told['error']['message']}\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_colour_is_for_terminals_and_not_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert coloured("FAILED") == "FAILED"
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert coloured("FAILED") == "\x1b[31mFAILED\x1b[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert coloured("FAILED") == "FAILED"
-
-
-def test_long_lines_break_between_words_on_a_terminal_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = "j1 waits: position 1 of 2\n  in its way: j-long-name:1 (4000 MiB)"
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert folded(text) == text
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert folded(text).splitlines() == [
-        "j1 waits: position 1", "    of 2",
-        "  in its way:", "      j-long-name:1", "      (4000 MiB)",
-    ]  # fmt: skip
 
 
 def test_the_command_line_is_immediate() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from orchgpu.cli import joblog
 from orchgpu.cli.joblog import (
     LATE_S,
     FunctionLog,
     Line,
+    Owners,
     Programs,
     Stream,
     invocation,
@@ -62,15 +64,27 @@ def test_lines_of_programs_are_those_that_name_the_job_or_its_lease(tmp_path: Pa
     def said(text: str) -> str:
         return json.dumps({"time": "1970-01-01T00:00:01Z", "message": text}) + "\n"
 
-    words = ["j1"]
+    words = [("j1", "j1")]
     file = tmp_path / "gpu-a.log"
     file.write_text(said("about j1") + said("about lease-7") + "not j1 json\n" + said("j1")[:-1])
     programs = Programs(tmp_path, lambda: words)
     assert [told.text for told in programs()] == ["about j1"]
-    words.append("lease-7")
+    words.append(("lease-7", "j1"))
     with file.open("a") as log:
         log.write("\n")
     assert [told.text for told in programs()] == ["about j1", "about lease-7", "j1"]
+    assert {told.job for told in programs()} == {"j1"}
+
+
+def test_a_moment_is_told_once_however_its_text_changes() -> None:
+    """Which lease it was may be known at the first look only."""
+    told = [Line(at_s=1.0, where="scheduler", text="lease granted on gpu-a/0", id="j1/RESERVED@1")]
+    stream = Stream([lambda: told])
+    assert len(stream.fresh()) == 1
+    told[0] = Line(at_s=1.0, where="scheduler", text="lease granted", id="j1/RESERVED@1")
+    assert stream.fresh() == []
+    told.append(Line(at_s=9.0, where="scheduler", text="lease granted", id="j1/RESERVED@9"))
+    assert [line.at_s for line in stream.fresh()] == [9.0]
 
 
 REQUEST, OTHER = "a" * 36, "b" * 36
@@ -124,3 +138,58 @@ def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once
     assert pages.asked_from_ms == [10_000] * 100
     log.since(10.0)
     assert pages.asked_from_ms[100] == int((1000.099 - LATE_S) * 1000)
+
+
+JOBS = ["j" + digit * 25 for digit in "12"]
+
+
+def written(stream: str, at_ms: int, *messages: str) -> list[dict[str, Any]]:
+    return [
+        {"message": message, "timestamp": at_ms + n, "logStreamName": stream}
+        for n, message in enumerate(messages)
+    ]
+
+
+def begins(request: str, job: str) -> tuple[str, str]:
+    said = f"[INFO]\t2026-11-22T10:00:00.000Z\t{request}\t{job}, attempt 1"
+    return f"START RequestId: {request} Version: $LATEST", said
+
+
+def named(owners: Owners, events: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    return [(str(event["message"])[:5], job) for event, job in owners.named(events)]
+
+
+def test_every_line_of_a_function_knows_its_job() -> None:
+    """Two environments write at once, each one invocation after the other."""
+    one = [
+        *written("a", 10, "init", *begins(REQUEST, JOBS[0]), "hello", f"END RequestId: {REQUEST}"),
+        *written("a", 20, f"REPORT RequestId: {REQUEST}\tDuration: 1 ms"),
+        *written("a", 30, f"START RequestId: {'c' * 36} Version: $LATEST", "probe"),
+    ]
+    other = written("b", 11, *begins(OTHER, JOBS[1]), "hello")
+    events = sorted([*one, *other], key=lambda event: event["timestamp"])
+    owners = Owners()
+    assert named(owners, events) == [
+        ("init", None), ("START", JOBS[0]), ("START", JOBS[1]), ("[INFO", JOBS[0]),
+        ("[INFO", JOBS[1]), ("hello", JOBS[0]), ("hello", JOBS[1]), ("END R", JOBS[0]),
+        ("REPOR", JOBS[0]), ("START", None), ("probe", None),
+    ]  # fmt: skip
+    late = written("a", 13, "late")  # the next look begins after the invocation did
+    assert named(owners, late) == [("late", JOBS[0])]
+    assert named(owners, written("b", 90, "more")) == [("more", JOBS[1])]
+
+
+def test_only_the_runners_line_names_the_job_of_a_request() -> None:
+    forged = f"[INFO]\tx\t{REQUEST}\t{JOBS[1]}, attempt 1"
+    events = written("a", 1, *begins(REQUEST, JOBS[0]), forged, "hello")
+    assert [job for _, job in Owners().named(events)] == [JOBS[0]] * 4
+
+
+def test_what_is_remembered_of_a_long_log_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joblog, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(joblog, "STARTS_MAX", 2)
+    owners = Owners()
+    for number in range(10):
+        request = f"{number:036d}"
+        owners.named(written("a", number * 10, *begins(request, JOBS[0])))
+    assert (len(owners._jobs), len(owners._began["a"])) == (3, 2)

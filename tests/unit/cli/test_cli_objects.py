@@ -11,7 +11,7 @@ import pytest
 from corekit.errors import AppError
 from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
 from orchgpu.cli.main import _status_of
-from orchgpu.cli.objects import At, _meant, file_below, parse_url
+from orchgpu.cli.objects import At, file_below, is_meant, parse_url
 
 
 def test_a_place_is_a_bucket_and_a_prefix() -> None:
@@ -45,7 +45,7 @@ def test_a_key_that_names_no_file_is_refused(key: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_name_means_itself_or_what_is_below(prefix: str, key: str, meant: bool) -> None:
-    assert _meant(At(bucket="b", prefix=prefix), key) is meant
+    assert is_meant(At(bucket="b", prefix=prefix), key) is meant
 
 
 def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 
 from contract.result import Result
-from corekit.ids import JobId
-from gpu_scheduler.model import Record, Step
+from corekit.ids import DeviceId, HostId, JobId
+from gpu_scheduler.core.actions import DeviceView, HostView
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.follow import Followed
-from orchgpu.cli.report import MOMENTS, job_json, say_outcome, say_progress, say_timeline, timeline
+from orchgpu.cli.jobs import _device_row
+from orchgpu.cli.report import (
+    MOMENTS,
+    job_json,
+    say_outcome,
+    say_progress,
+    say_summary,
+    say_timeline,
+    timeline,
+)
 from orchgpu.core.function import Function
 
 FUNCTION = Function(
@@ -108,3 +118,62 @@ def test_a_file_the_trigger_would_ignore_is_refused(tmp_path: Path, name: str) -
         JobCloud.check(FUNCTION, tmp_path / name)
     with pytest.raises(Exception, match="there is no file"):
         JobCloud.check(FUNCTION, tmp_path / "absent.fa")
+
+
+def test_an_output_that_was_fetched_is_told_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_outcome(ended(), tmp_path)
+    assert "->" not in capsys.readouterr().out  # another job wrote over it
+    file = tmp_path / "j1" / "q.tsv"
+    file.parent.mkdir()
+    file.touch()
+    say_outcome(ended(), tmp_path)
+    assert f"  out/q.tsv  3 B  -> {file}\n" in capsys.readouterr().out
+
+
+def test_what_people_may_not_expect_of_a_success_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    noted = ended(files=[], notes=["1 file passed no output: \x1b[2Ja.txt"])
+    say_outcome(noted)
+    assert "  note: 1 file passed no output: \\x1b[2Ja.txt\n" in capsys.readouterr().out
+    assert job_json(noted)["notes"] == ["1 file passed no output: \x1b[2Ja.txt"]
+
+
+def test_several_jobs_end_in_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = ended(state="FAILED", reason="KILLED", files=[])
+    say_summary([ended(), ended(), failed, followed()])
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        "4 jobs: 2 SUCCEEDED, 1 FAILED, 1 not received yet; 2 outputs, 6 B; 4.0 s",
+        "  q.fa                     FAILED KILLED  j1",
+        "  q.fa                     not received yet  j1",
+    ]  # fmt: skip
+
+
+def test_nothing_is_free_on_a_lost_host() -> None:
+    assert device_row(HostState.UP)[5:7] == ("4096/4096 MiB", "100 %")
+    assert device_row(HostState.LOST)[5:7] == ("-/4096 MiB", "-")
+
+
+def test_a_device_that_lends_nothing_says_so() -> None:
+    assert device_row(HostState.UP)[2] == "0"
+    assert device_row(HostState.UP, drained=True)[2] == "0 (drained)"
+    assert device_row(HostState.UP, health=Health.BAD)[2] == "0 (BAD)"
+
+
+def device_row(
+    state: HostState, *, drained: bool = False, health: Health = Health.OK
+) -> tuple[str, ...]:
+    device = Device(
+        id=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m", memory_mib=4096, health=health
+    )
+    view = DeviceView(
+        device=device, memory_free_mib=4096, compute_free_pct=100, leases=(), usage=None,
+        drained=drained,
+    )  # fmt: skip
+    host = HostView(
+        host=HostId("a"), state=state, gateway="", incarnation="", silent_s=0.0, devices=(view,)
+    )
+    return _device_row(host, view)

@@ -45,6 +45,29 @@ def test_what_prints_data_has_json_and_nothing_asks(name: str) -> None:
     assert not any(one.prompt for one in ALL[name].params if isinstance(one, click.Option))
 
 
+@pytest.mark.parametrize("name", ["", *(n for n in ALL if n not in LEAVES)])
+def test_the_list_of_commands_is_whole_at_80_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _status_of([*name.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert [line for line in lines[1:] if line.endswith(("...", "…"))] == []  # after the usage
+
+
+def test_every_command_stands_in_one_section_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _status_of(["--help"]) == 0
+    shown = capsys.readouterr().out
+    told = re.findall(r"^  (\w+)  +\S", shown.partition("Define and deploy:")[2], re.MULTILINE)
+    assert sorted(told) == sorted(cli.commands)
+    after = [line for line in shown.partition("Define and deploy:")[2].splitlines() if line]
+    assert [line for line in after if line.startswith("   ")] == []  # none goes on in a second line
+
+
 def test_every_exit_status_is_documented() -> None:
     table = (Path(__file__).parents[3] / "docs" / "exit-codes.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}

@@ -77,13 +77,17 @@ def test_a_missing_file_is_not_found() -> None:
     assert "none.yaml: no such file" in run(["rm", "none.yaml"], 3).stderr
 
 
-def test_real_aws_needs_a_word() -> None:
+def test_real_aws_needs_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never sent")
     assert "--yes-real-aws" in run(["deploy", "f.yaml"], 5).stderr
     assert "--yes-real-aws" in run(["rm", "f"], 5).stderr
 
 
 def test_no_credentials_says_what_to_do() -> None:
-    assert "run `orchgpu up` or give --endpoint-url" in run(["plan", "f.yaml"], 5).stderr
+    said = run(["plan", "f.yaml"], 8).stderr
+    assert "start one with `orchgpu up`" in said
+    assert "give --endpoint-url" in said
 
 
 def test_a_wrong_file_is_no_change_to_plan(folder: Path) -> None:

@@ -2,98 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
-from contract.result import Result
-from corekit.decode import encode
-from local_cloud.server.application import Options, running
 from local_cloud.server.context import Context
-from orchgpu.cli import follow, logs, scheduler
+from orchgpu.cli import follow, scheduler
 from orchgpu.cli.main import _status_of
-from orchgpu.core.function import Function
-from orchgpu.local.programs import cloud_environment
+from tests.integration.cli.deployed import STATE, deploy, finished
 
-ROOT = Path(__file__).resolve().parents[2]
-STATE = "orchgpu-state-000000000000-us-east-1"
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
-    folder: Path = tmp_path_factory.mktemp("cloud")
-    found: list[Context] = []
-    started, stop = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with running(Options(state=folder / "state")) as context:
-            found.append(context)
-            started.set()
-            await asyncio.to_thread(stop.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert started.wait(60)
-    yield found[0]
-    stop.set()
-    thread.join(60)
-
-
-@pytest.fixture
-def s3(cloud: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A deployed function `f`, and nobody who serves it."""
-    for name, value in cloud_environment(cloud.endpoint).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ORCHGPU_SCHEDULER", raising=False)
-    monkeypatch.setattr(follow, "LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(logs, "AFTER_END_S", 0.0)
-    monkeypatch.setattr(logs, "ASK_EVERY_S", 0.01)
-    monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 0.05)
-    monkeypatch.chdir(tmp_path)
-    with closing(boto3.client("s3")) as client:
-        there = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
-        for bucket in {STATE, "inputs", "middle", "outputs"} - there:
-            client.create_bucket(Bucket=bucket)
-        versioned = {"Status": "Enabled"}  # as deploy makes them
-        client.put_bucket_versioning(Bucket="inputs", VersioningConfiguration=versioned)
-        for bucket in ("inputs", "middle", "outputs"):
-            for entry in client.list_objects_v2(Bucket=bucket).get("Contents", []):
-                client.delete_object(Bucket=bucket, Key=entry["Key"])
-        deploy(client, "1")
-        yield client
-
-
-def deploy(client: Any, revision: str) -> None:
-    function = Function(
-        name="f", revision=revision, queue_url="q", dead_letter_url="d", completion_url="c",
-        input_bucket="inputs", intermediate_bucket="middle",
-    )  # fmt: skip
-    body = json.dumps(encode(function)).encode()
-    client.put_object(Bucket=STATE, Key="functions/f.json", Body=body)
-
-
-def finished(client: Any, job: str, name: str) -> None:
-    client.put_object(Bucket="outputs", Key=name, Body=b"")
-    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    result = Result(
-        job_id=job, state="SUCCEEDED", reason="NONE", attempt=1, nonce="n", exit_code=0,
-        files=[{"bucket": "outputs", "key": name, "size": 0, "sha256": empty}],
-        times={"EStart": 1.0, "EEnd": 2.0, "committed": 2.1}, log_tail="",
-    )  # fmt: skip
-    client.put_object(Bucket="middle", Key=f"results/{job}.json", Body=result.to_json())
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def inputs(client: Any) -> list[str]:

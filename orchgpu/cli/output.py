@@ -1,0 +1,93 @@
+"""Standard output and standard error as resources that can be lost: a closed pipe, a full disk.
+
+While a command runs, an `OSError` of either stream becomes `OutputLost`, which nothing on the way
+takes for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO, TypeVar, cast
+
+T = TypeVar("T")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_GONE = select.POLLERR | select.POLLHUP
+
+
+class OutputLost(Exception):
+    """What a command prints cannot be written. Not an OSError: click takes EPIPE for its own."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.unread = isinstance(error, BrokenPipeError)  #: whoever read it went away
+        self.full = error.errno in _FULL  #: there is no room for it
+
+
+class _Guarded:
+    """A text stream whose failures are `OutputLost`; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return _translated(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        _translated(self._stream.flush)
+
+
+def _translated(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except OSError as error:
+        raise OutputLost(error) from error
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Raise `OutputLost` for every failure to write, until the block ends."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def abandon() -> None:
+    """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def pause(seconds: float) -> None:
+    """Sleep; raises `OutputLost` as soon as whoever reads the standard output has gone away.
+
+    The kernel reports the end of a pipe's reader without anything being written (POLLERR).
+    """
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # captured by a test: no file
+        time.sleep(seconds)
+        return
+    poller = select.poll()
+    poller.register(output, 0)
+    for _, event in poller.poll(seconds * 1000):
+        if event & _GONE:
+            raise OutputLost(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+        time.sleep(seconds)  # POLLNVAL: closed from the start, as by `>&-`

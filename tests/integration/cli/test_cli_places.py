@@ -1,0 +1,248 @@
+"""Ids by prefix, places to get from and to run from, and what a shell is offered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.ids import JobId
+from gpu_scheduler.model import Record, Step
+from orchgpu.cli import completing, sources
+from orchgpu.cli.main import _status_of, cli
+from orchgpu.core.function import Output
+from tests.integration.cli.deployed import STATE, deploy, finished
+
+ONE, TWO, OTHER = "j" + "a" * 25, "jaaa" + "b" * 22, "jccc" + "d" * 22
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job in (ONE, TWO, OTHER):
+        finished(s3, job, f"{job}.out")
+    for command in (("job",), ("logs",), ("cost", "--cpu-s", "3", "--memory-mib", "128")):
+        assert _status_of((*command, "jaaa")) == 2
+        said = capsys.readouterr().err
+        assert all(f"\n  {job}  f  ended" in said for job in (ONE, TWO))
+        assert OTHER not in said
+        assert _status_of((*command, "jeee")) == 3
+        assert "whose id begins with 'jeee'" in capsys.readouterr().err
+    assert _status_of(("job", "jccc", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["job_id"] == OTHER
+    assert _status_of(("job", "jaaab", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["job_id"] == TWO
+    assert _status_of(("logs", "jaaab", "--json")) == 0
+    assert {one["job"] for one in json.loads(capsys.readouterr().out)["lines"]} == {TWO}
+    assert _status_of(("cancel", "jccc", "jaaab")) == 4
+    assert f"{OTHER} ended before" in capsys.readouterr().err
+    assert _status_of(("retry", "jccc")) == 2
+    assert f"{OTHER} is SUCCEEDED" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["job", "retry", "cancel"])
+def test_too_little_of_an_id_is_refused(
+    s3: Any, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _status_of((command, "ja")) == 2
+    assert "4 characters" in capsys.readouterr().err
+
+
+def test_candidates_are_data_too(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for job in (ONE, TWO):
+        finished(s3, job, f"{job}.out")
+    assert _status_of(("job", "jaaa", "--json")) == 2
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["error"]["details"] == {"candidates": [ONE, TWO]}
+
+
+def offered(*typed: str) -> list[str]:
+    """What Tab shows after a command line; the last word is the one being typed."""
+    from click.shell_completion import ShellComplete
+
+    found = ShellComplete(cli, {}, "orchgpu", "_ORCHGPU_COMPLETE")
+    return [item.value for item in found.get_completions(list(typed[:-1]), typed[-1])]
+
+
+def test_a_shell_is_offered_functions_and_definitions(s3: Any, tmp_path: Path) -> None:
+    (tmp_path / "flow").mkdir()
+    for name in ("fdl.yaml", "flow/two.yml", "flow/notes.txt", ".hidden.yaml"):
+        (tmp_path / name).touch()
+    assert offered("run", "") == offered("logs", "") == offered("doctor", "f") == ["f"]
+    assert offered("dlq", "redrive", "x") == []
+    assert offered("deploy", "") == ["fdl.yaml", "flow/"]
+    assert offered("plan", "flow/") == ["flow/two.yml"]
+    assert offered("rm", "f") == ["fdl.yaml", "flow/", "f"]
+    assert offered("deploy", "nowhere/") == []
+
+
+def test_a_shell_is_offered_nothing_where_nothing_answers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "ORCHGPU_SCHEDULER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
+    assert offered("run", "") == offered("cancel", "j") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_shell_is_offered_the_jobs_that_a_command_is_for(
+    programs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHGPU_SCHEDULER", programs.ssgmd().wait_ready()["socket"])
+    monkeypatch.setattr(completing, "ANSWER_WITHIN_S", 60.0)
+    assert offered("job", "j") == []
+    jobs = [job(ONE, Step.RUNNING, None), job(TWO, Step.ENDED, "FAILED")]
+    monkeypatch.setattr(completing, "_records", lambda _: jobs)
+    assert offered("job", "j") == [ONE, TWO]
+    assert offered("cancel", "ja") == [ONE]
+    assert offered("retry", "") == offered("dlq", "redrive", "f", "--job", "j") == [TWO]
+    assert offered("cancel", "jb") == []
+
+
+def job(name: str, step: Step, outcome: str | None) -> Record:
+    return Record(
+        holder=JobId(name), revision=1, owner=None, attempt=1, step=step, strikes=0,
+        waiting_since_s=None, handle="", outcome=outcome, block={"function": "f"},
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what `run` is given
+
+
+def inputs(s3: Any) -> dict[str, bytes]:
+    found = s3.list_objects_v2(Bucket="inputs").get("Contents", [])
+    return {
+        one["Key"]: s3.get_object(Bucket="inputs", Key=one["Key"])["Body"].read() for one in found
+    }
+
+
+def jobs_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert _status_of(("run", "f", *arguments, "--json")) == 0
+    return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
+
+
+def test_objects_and_all_below_a_prefix_are_inputs(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key in ("in/a", "in/deep/b", "in/", "in2/c"):
+        s3.put_object(Bucket="outputs", Key=key, Body=key.encode())
+    one = jobs_of(capsys, "s3://outputs/in/a")
+    assert inputs(s3) == {"a": b"in/a"}
+    both = jobs_of(capsys, "s3://outputs/in")
+    assert both[0] == one[0]  # the same content is not uploaded twice
+    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+    jobs_of(capsys, "s3://outputs/")
+    assert sorted(inputs(s3)) == ["a", "b", "c"]
+    assert list(tmp_path.glob("orchgpu-run-*")) == []
+
+
+def test_all_files_below_a_folder_are_inputs(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("in/a", "in/deep/b", "in/.hidden", "in/.git/config"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert len(jobs_of(capsys, "in")) == 2
+    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+
+
+def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_name(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(s3, "1", suffixes=(".fa", ".fasta"))
+    for name in ("in/a.fa", "in/b.txt", "none/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+        s3.put_object(Bucket="outputs", Key=name, Body=b"")
+    for place in ("in", "s3://outputs/in/"):
+        assert _status_of(("run", "f", place)) == 0
+        assert "note: 1 files skipped: f takes only .fa or .fasta" in capsys.readouterr().err
+    for place in ("none", "s3://outputs/none/"):
+        assert _status_of(("run", "f", place)) == 3
+        assert "there is no file that ends in .fa or .fasta" in capsys.readouterr().err
+    for place in ("in/b.txt", "s3://outputs/in/b.txt"):
+        assert _status_of(("run", "f", place)) == 2
+        assert "would ignore it" in capsys.readouterr().err
+    assert sorted(inputs(s3)) == ["a.fa"]
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "said"),
+    [
+        ("s3://outputs/nothing", 3, "there is no object s3://outputs/nothing"),
+        ("s3://no-such-bucket/x", 3, "NoSuchBucket"),
+        ("s3://", 2, "s3://bucket/prefix"),
+        ("empty", 3, "below 'empty' there is no file"),
+        ("nowhere", 2, "there is no file 'nowhere'"),
+        ("twins", 2, "2 of the files are named 'x'"),
+    ],
+)
+def test_what_is_no_input_is_refused_before_anything_is_uploaded(
+    s3: Any, place: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("empty", "twins/a", "twins/b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "twins" / "a" / "x").touch()
+    (tmp_path / "twins" / "b" / "x").touch()
+    (tmp_path / "good").touch()
+    assert _status_of(("run", "f", "good", place)) == status
+    assert said in capsys.readouterr().err
+    assert inputs(s3) == {}
+
+
+def test_more_files_than_anybody_means_are_refused(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sources, "FILES_MAX", 2)
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / str(number)).touch()
+    assert _status_of(("run", "f", "in")) == 2
+    assert "more than 2 files" in capsys.readouterr().err
+    assert inputs(s3) == {}
+
+
+def test_put_says_what_to_write_for_an_object(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _status_of(("put", "s3://outputs/a", "f")) == 2
+    assert "`orchgpu run FUNCTION s3://outputs/a`" in capsys.readouterr().err
+
+
+def test_several_jobs_end_in_a_summary_that_says_where_files_went(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    for number, job_id in enumerate(jobs_of(capsys, "a", "b")):
+        finished(s3, job_id, f"{number}.out")
+    assert _status_of(("run", "f", "a", "b", "--output", "got")) == 0
+    shown = capsys.readouterr().out
+    assert "2 jobs: 2 SUCCEEDED; 2 outputs, 0 B, 2 of them fetched into got" in shown
+    assert "  outputs/0.out  0 B  -> got/j" in shown
+
+
+# ---------------------------------------------------------------------- `get` of nothing
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("f", "f has no outputs: its definition names no place for them"),
+        ("g", "g has no outputs: nothing lies below s3://outputs/g/"),
+        ("s3://outputs/none", "there is no object s3://outputs/none"),
+    ],
+)
+def test_get_of_nothing_says_what_is_not_there(
+    s3: Any, place: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(s3, "1", name="g", outputs=(Output(bucket="outputs", prefix="g"),))
+    assert _status_of(("get", place, "got")) == 3
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"orchgpu: {said}\n")
+    assert not (tmp_path / "got").exists()
+    s3.delete_object(Bucket=STATE, Key="functions/g.json")

@@ -1,0 +1,263 @@
+"""What reaches a terminal: text of others made visible, colours, tables as wide as it, times."""
+
+from __future__ import annotations
+
+import ast
+import io
+import random
+import sys
+import time
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import pytest
+
+from orchgpu.cli import config, cost, dlq, job, jobs, local, objects, revisions, screen
+from orchgpu.cli.screen import Word, folded, redraw, say, say_raw, say_table
+from orchgpu.cli.table import GAP, Column, fitted, unique_prefix
+from orchgpu.cli.text import cells, cut, printable, visible
+from orchgpu.cli.times import shown_time, utc_option
+
+CLI = Path(screen.__file__).parent
+OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
+TABLES = {
+    "jobs": jobs.JOBS, "gpus": jobs.DEVICES, "job": job.MOMENTS, "status": local.PROCESSES,
+    "dlq ls": dlq.COUNTS, "dlq ls FUNCTION": dlq.LETTERS, "ls": objects.FUNCTIONS,
+    "ls PLACE": objects.OBJECTS, "history": revisions.REVISIONS, "config show": config.SETTINGS,
+    "cost": cost.COSTS,
+}  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal_of(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Terminal:
+    """Standard output from here on; pytest sets its own before a test begins."""
+    found = Terminal()
+    monkeypatch.setattr(sys, "stdout", found)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return found
+
+
+# ---------------------------------------------------------------------- text of others
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (OSC_52, "\\x1b]52;c;ZXZpbA==\\x07"),
+        ("\x1b[2J\x1b[H", "\\x1b[2J\\x1b[H"),
+        ("\x9b31m", "\\x9b31m"),  # the same in one byte
+        ("10%\r20%\b\x7f", "10%\\r20%\\x08\\x7f"),
+        ("\u202etxt.exe\u2066", "\\u202etxt.exe\\u2066"),
+        ("\ud83d", "\\ud83d"),
+        ("ünï 日本", "ünï 日本"),
+    ],
+)
+def test_what_would_steer_the_terminal_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == printable(text) == shown
+
+
+def test_lines_keep_their_layout_and_names_are_one_line() -> None:
+    assert visible("a\n\tb\u3000c\xa0d") == "a\n\tb\u3000c\xa0d"
+    assert printable("a\n\tb") == "a\\n\\tb"
+
+
+def test_no_control_reaches_the_output_but_our_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = terminal_of(monkeypatch)
+    say(OSC_52, Word("FAILED"), Word("\x1b[2J"))
+    say(OSC_52, Word("FAILED"), err=True)
+    say_table((Column(name="KEY"),), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
+    shown = terminal.getvalue()
+    assert shown.replace("\x1b[31mFAILED\x1b[0m", "").replace("\n", "").isprintable()
+    assert "a\\x1b[31m\\nb\nünï 日本\n" in shown
+    assert capsys.readouterr().err == "\\x1b]52;c;ZXZpbA==\\x07FAILED\n"  # no terminal there
+
+
+def test_every_character_that_is_no_text_is_written_out() -> None:
+    for number in range(sys.maxunicode + 1):
+        category = unicodedata.category(chr(number))
+        if category[0] == "C" or category in ("Zl", "Zp"):
+            assert visible(chr(number)).isprintable() or chr(number) in "\n\t"
+
+
+def test_who_asks_for_raw_lines_gets_them(capsys: pytest.CaptureFixture[str]) -> None:
+    say_raw(OSC_52)
+    assert capsys.readouterr().out == OSC_52 + "\n"
+
+
+def test_the_line_that_is_drawn_again_is_made_visible_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    redraw("1/2 \x1b[2J")
+    assert capsys.readouterr().err == "\r1/2 \\x1b[2J\x1b[K"
+
+
+def test_text_is_printed_in_one_place() -> None:
+    """What prints by itself prints no text of others: a script for a shell, a definition."""
+    by_themselves = {"screen.py", "completion.py", "fdl.py", "findings.py"}
+    found = {
+        file.name
+        for file in CLI.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in ("echo", "secho"))
+        or (isinstance(node, ast.Name) and node.id == "print")
+    }
+    assert found <= by_themselves
+
+
+# ---------------------------------------------------------------------- colours, widths
+
+
+def test_colour_is_for_terminals_and_not_with_no_color(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = terminal_of(monkeypatch)
+    assert Word("FAILED").on(io.StringIO()) == "FAILED"
+    assert Word("FAILED").on(terminal) == "\x1b[31mFAILED\x1b[0m"
+    assert Word("healthy", 4, "ok").on(terminal) == "\x1b[32mok  \x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Word("FAILED").on(terminal) == "FAILED"
+
+
+def test_long_lines_break_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "j1 waits: position 1 of 2\n  in its way: j-long-name:1 (4000 MiB)\n\n日本 日本 日本 日"
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert folded(text) == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert folded(text).splitlines() == [
+        "j1 waits: position 1", "    of 2",
+        "  in its way:", "      j-long-name:1", "      (4000 MiB)", "",
+        "日本 日本 日本 日",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [("abc", 3), ("日本", 4), ("e\u0301", 1), ("ｆ", 2), ("ﾊ", 1), ("", 0), ("a日", 3)],
+)
+def test_wide_characters_take_two_columns(text: str, width: int) -> None:
+    assert cells(text) == width
+
+
+def test_a_text_is_cut_where_it_matters_least() -> None:
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdef", 4) == "abc…"
+    assert cut("abcdef", 4, "end") == "…def"
+    assert cut("abcdef", 4, "both") == "ab…f"
+    assert cut("日本語", 4) == "日…"  # three of four: half a character is none
+    assert cut("日本語", 4, "end") == "…語"
+
+
+# ---------------------------------------------------------------------- tables
+
+VALUES = (
+    "", "-", "x", "RUNNING", "HOST_UNREACHABLE", "2026-11-21 10:00:00", "x" * 300,
+    "inputs/" + "very-long-folder/" * 12 + "file.fasta", "日本語の入力" * 20, "e\u0301" * 90,
+    "j" + "0" * 25, "127.0.0.1:45055", "\x1b[31m" * 9,
+)  # fmt: skip
+
+
+def rows_of(columns: Sequence[Column], seed: int) -> list[list[str]]:
+    choose = random.Random(seed)
+    return [[choose.choice(VALUES) for _ in columns] for _ in range(6)]
+
+
+@pytest.mark.parametrize("width", [1, 20, 60, 80, 120])
+@pytest.mark.parametrize("name", TABLES)
+def test_no_table_is_wider_than_the_terminal(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = terminal_of(monkeypatch, width)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for seed in range(20):
+        say_table(TABLES[name], rows_of(TABLES[name], seed), empty="")
+    narrowest = len(TABLES[name]) * (GAP + 1)
+    assert max(map(cells, terminal.getvalue().splitlines())) <= max(width, narrowest)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_whole_at_a_pipe(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    columns = TABLES[name]
+    row = [f"{number}-" + "日本x" * 50 for number, _ in enumerate(columns)]
+    say_table(columns, [row], empty="")
+    head, line = capsys.readouterr().out.splitlines()
+    assert all(column.name in head for column in columns)
+    assert all(cell in line for cell in row)
+
+
+def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
+    columns = (
+        Column(name="A"), Column(name="B", gives=2, least=3, leaves=2),
+        Column(name="C", gives=1, least=4, keep="end", leaves=1),
+    )  # fmt: skip
+    row = ["aaaa", "bbbbbbbb", "cccccccc"]  # 24 with gaps
+
+    def shown(width: int | None) -> list[str]:
+        return fitted(columns, [row], width).line(row)
+
+    assert shown(None) == shown(24) == row
+    assert shown(22) == ["aaaa", "bbbbbbbb", "…ccccc"]
+    assert shown(20) == ["aaaa", "bbbbbbbb", "…ccc"]
+    assert shown(16) == ["aaaa", "bbb…", "…ccc"]
+    assert shown(14) == ["aaaa", "bbbbbbbb"]  # who stays gets back what it can have
+    assert shown(9) == ["aaaa", "bb…"]
+    assert shown(8) == ["aaaa"]
+    assert shown(3) == ["aa…"]
+
+
+def test_ids_are_shortened_to_what_still_tells_them_apart() -> None:
+    columns = (Column(name="JOB", ids=True, gives=1),)
+    far, near = ["j1" + "0" * 24, "j2" + "0" * 24], ["j" + "0" * 24 + n for n in "12"]
+    assert fitted(columns, [[one] for one in far], 8).line([far[0]]) == ["j1000000"]
+    assert fitted(columns, [[one] for one in near], 26).line([near[0]]) == [near[0]]
+    assert unique_prefix(["abc", "abd", "abd", "x"]) == 3
+    assert unique_prefix([]) == unique_prefix(["a"]) == 1
+
+
+# ---------------------------------------------------------------------- times
+
+
+@pytest.fixture
+def east_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "XXX-09")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("east_of_greenwich")
+def test_times_are_local_and_have_a_date_where_it_is_not_todays() -> None:
+    noon_s = 1_600_000_000.25  # 2020-09-13 12:26:40 in UTC, 21:26:40 here
+    assert shown_time(noon_s, now_s=noon_s + 3600) == "21:26:40"
+    assert shown_time(noon_s, now_s=noon_s + 3 * 3600) == "2020-09-13 21:26:40"
+    assert shown_time(noon_s) == "2020-09-13 21:26:40"
+    assert shown_time(noon_s, milliseconds=True) == "2020-09-13 21:26:40.250"
+
+
+@pytest.mark.usefixtures("east_of_greenwich")
+def test_times_are_in_utc_where_that_is_asked_for() -> None:
+    noon_s, said = 1_600_000_000.0, []
+
+    @click.command
+    @utc_option
+    def show() -> None:
+        said.append(shown_time(noon_s, now_s=noon_s + 3 * 3600))
+
+    show.main(["--utc"], standalone_mode=False)
+    show.main([], standalone_mode=False)
+    assert said == ["12:26:40Z", "2020-09-13 21:26:40"]
