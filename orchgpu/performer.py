@@ -30,7 +30,7 @@ RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 #: Values that a library cannot take. One job pays for them, not all jobs of the process.
-_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError)
+FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
 Render = Callable[[str, GrantedLease], Mapping[str, Any]]
 
@@ -89,7 +89,7 @@ class Performer:
             return on.CallFailed(
                 **self._about(action), action=action, retryable=error.retryable, message=str(error)
             )
-        except _FAULTS as error:
+        except FAULTS as error:
             logger.exception(
                 "%s", type(action).__name__, extra={"event": "fault", "job": action.job}
             )

@@ -74,6 +74,19 @@ def test_a_restarted_orchestrator_goes_on(live: Live, point: str, marker: Path) 
     assert live.terminate("orchestrator-2") == 0
 
 
+def test_an_orchestrator_that_starts_first_waits_for_the_cloud(live: Live) -> None:
+    live.terminate("cloud")
+    live._spawn("orchestrator-1", "orchestrator")
+    until("a line", lambda: "the cloud cannot be reached" in live.log("orchestrator-1"))
+    assert live.children["orchestrator-1"].poll() is None
+    live.start("cloud")
+    live._await("orchestrator-1")
+    job = live.upload("crash", "late.txt", b"data")
+    assert live.result("crash", job).state == "SUCCEEDED"
+    live.quiet("crash")
+    assert live.terminate("orchestrator-1") == 0
+
+
 def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
     live: Live, tmp_path: Path
 ) -> None:
