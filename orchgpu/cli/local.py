@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TextIO
 
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.screen import coloured, json_option, say_json, say_table
 from orchgpu.local.examples import resident_data
-from orchgpu.local.home import SystemRecord, default_home
+from orchgpu.local.home import GIVEN_UP, RUNNING, SystemRecord, default_home
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
+
+_P = ParamSpec("_P")
+
+START_ANEW = "`orchgpu down`, then `orchgpu up` starts the whole system again"
 
 cloud_option = click.option(
     "--cloud",
@@ -51,14 +58,16 @@ def up(
     offered = _named_files("--middleware", middleware)
     launch = Launch(home, cloud=cloud, data=resident, middlewares=offered, lifeline=not detach)
     try:
-        system = await_up(launch, quiet=as_json)
-        _show_system(system, as_json=as_json)
+        # what is shown ends no system: `orchgpu up | head -1` closes the pipe after a line
+        system = await_up(launch, quiet=as_json, show=heard(show_event))
         if detach:
             launch.leave_running()
+        heard(_show_system)(system, as_json=as_json)
+        if detach:
             return 0
-        click.echo("Ctrl-C stops it.", err=True)
+        heard(lambda: click.echo("Ctrl-C stops it.", err=True))()
         for event in launch.events():
-            show_event(event)
+            heard(show_event)(event)
     finally:
         if not launch.left:
             stop_launch(launch, quiet=as_json)
@@ -72,8 +81,8 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
     dead = ailing(system)
     for process in dead:
         click.echo(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
-    if dead:
-        click.echo("orchgpu: `orchgpu down`, then `orchgpu up` starts all of it anew", err=True)
+    if any(process.state == GIVEN_UP for process in dead):
+        click.echo(f"orchgpu: {START_ANEW}", err=True)
     return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
 
@@ -113,22 +122,30 @@ def status(as_json: bool) -> int:
     system = running_system(default_home())
     processes = [
         {"name": process.name, "pid": process.pid, "healthy": healthy(process),
-         "address": process.address, "log": process.log}
+         "state": process.state, "restarts": process.restarts, "address": process.address,
+         "log": process.log}
         for process in system.processes
     ]  # fmt: skip
     if as_json:
         say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
     else:
         rows = [
-            (str(p["name"]), str(p["pid"]), "healthy" if p["healthy"] else "unhealthy",
+            (str(p["name"]), str(p["pid"]), _health(p), str(p["restarts"]),
              str(p["address"] or "-"), str(p["log"]))
             for p in processes
         ]  # fmt: skip
-        say_table(("PROCESS", "PID", "HEALTH", "ADDRESS", "LOG"), rows, empty="no process")
+        columns = ("PROCESS", "PID", "HEALTH", "RESTARTS", "ADDRESS", "LOG")
+        say_table(columns, rows, empty="no process")
         for name, address in endpoints_of(system).items():
             click.echo(f"{name}: {address}")
     good = all(process["healthy"] for process in processes)
     return 0 if good else EXIT_STATUS[ErrorCode.UNAVAILABLE]
+
+
+def _health(process: Mapping[str, Any]) -> str:
+    if process["healthy"]:
+        return "healthy"
+    return "unhealthy" if process["state"] == RUNNING else str(process["state"])
 
 
 def endpoints_of(system: SystemRecord) -> dict[str, str]:
@@ -140,7 +157,33 @@ def endpoints_of(system: SystemRecord) -> dict[str, str]:
     }
 
 
-def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
+def heard(show: Callable[_P, None]) -> Callable[_P, None]:
+    """`show`, for as long as somebody reads: what is written to a closed pipe is dropped."""
+
+    def shown(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            for stream in (sys.stdout, sys.stderr):
+                _drop_if_closed(stream)
+
+    return shown
+
+
+def _drop_if_closed(stream: TextIO) -> None:
+    """What follows on a stream without a reader goes nowhere, without an error at each line."""
+    poll = select.poll()
+    poll.register(stream, select.POLLERR)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def await_up(
+    launch: Launch, *, quiet: bool, show: Callable[[Mapping[str, Any]], None] | None = None
+) -> SystemRecord:
     """Follow the start to its end. Raises what made it fail, after showing the log's tail."""
     from corekit.decode import decode
 
@@ -150,7 +193,7 @@ def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
         if event["event"] == "failed":
             raise told_failure(event)
         if not quiet:
-            show_event(event)
+            (show or show_event)(event)
     raise AppError.from_json({"code": "unavailable", "message": "the supervisor ended too early"})
 
 
@@ -162,7 +205,7 @@ def stop_launch(launch: Launch, *, quiet: bool) -> None:
     launch.ask_to_stop()
     for event in launch.events():
         if not quiet:
-            show_event(event)
+            heard(show_event)(event)
     status = launch.wait()
     if status < 0:
         raise AppError(ErrorCode.UNAVAILABLE, f"the supervisor was killed by signal {-status}")
@@ -187,6 +230,12 @@ def show_event(event: Mapping[str, Any]) -> None:
             click.echo(f"{event['program']:<13} {how}", err=True)
         case "died":
             click.echo(f"orchgpu: {told_failure(event).message}", err=True)
+        case "restarting":
+            told = f"{event['program']} is started again in {event['in_s']:.1f} s"
+            click.echo(f"orchgpu: {told}", err=True)
+        case "given_up":
+            told = f"{event['program']} died {event['restarts'] + 1} times and is given up"
+            click.echo(f"orchgpu: {told}; see {event['log']}. {START_ANEW}", err=True)
 
 
 def _show_system(system: SystemRecord, *, as_json: bool) -> None:
