@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import signal
@@ -207,6 +208,46 @@ def handle(names, context):
     assert (environment["LAMBDA_TASK_ROOT"], folder) == (str(what.code),) * 2
     assert environment["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "256"
     assert "SECRET_OF_THIS_SHELL" not in environment
+
+
+FOREIGN = ["corekit", "orchgpu", "gpu_scheduler", "numpy", "PIL", "yaml", "aiohttp", "click",
+           "pytest", "msgspec"]  # fmt: skip
+PROVIDED = ["boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six",
+            "awslambdaric"]  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_every_python_of_a_function_has_what_lambda_gives_it_and_nothing_of_ours(
+    tmp_path: Path,
+) -> None:
+    """This test's own Python can import all of them; so could scripts, once."""
+    probe = "import importlib, json, sys\nfound = []\n"
+    probe += (
+        "for name in json.loads(sys.argv[-1]):\n    try:\n        importlib.import_module(name)"
+    )
+    probe += "\n        found.append(name)\n    except ImportError:\n        pass\n"
+    probe += "print(json.dumps(found))"
+    source = f"""
+import json, os, subprocess, sys
+PROBE = {probe!r}
+def handle(names, context):
+    script = os.path.join(os.environ["TMPDIR"], "script")
+    with open(script, "w") as file:
+        file.write("#!/usr/bin/env python3\\n" + PROBE)
+    os.chmod(script, 0o755)
+    ways = [[sys.executable, "-c", PROBE], ["python3", "-c", PROBE], ["python", "-c", PROBE],
+            [script], [sys.executable, "-I", "-c", PROBE]]
+    bare = {{"PATH": os.environ["PATH"]}}
+    return [
+        json.loads(subprocess.run([*way, json.dumps(names)], env=env, check=True,
+                                  stdout=subprocess.PIPE).stdout)
+        for way in ways for env in (None, bare)
+    ]
+"""
+    async with sandbox(tmp_path) as box:
+        found = await run(box, spec(tmp_path, source), [*PROVIDED, *FOREIGN])
+    assert found == [PROVIDED] * len(found)
+    assert all(importlib.util.find_spec(name) for name in FOREIGN)
 
 
 @pytest.mark.asyncio
