@@ -56,6 +56,7 @@ class Result(_Record):
     device: dict[str, Any] = field(default_factory=dict)  #: host, kind, model of the first share
     detail: str = ""  #: one sentence for people
     ended_at_s: float = 0.0  #: wall clock
+    notes: list[str] = field(default_factory=list)  #: what people may not expect of a success
     version: int = VERSION
 
 

@@ -151,6 +151,8 @@ def _say_end(known: Known) -> None:
     for file in result.files:
         key = printable(str(file["key"]))
         click.echo(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+    for note in result.notes:
+        click.echo(folded(f"note: {printable(note)}"))
     if result.reason != "NONE":
         click.echo(folded(f"{result.reason}: {result.detail}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:

@@ -71,6 +71,7 @@ def job_json(job: Followed) -> dict[str, Any]:
         "state": job.state,
         "reason": job.reason,
         "detail": result.detail if result is not None else job.sentence,
+        "notes": list(result.notes) if result is not None else [],
         "exit_code": result.exit_code if result is not None else None,
         "log_tail": result.log_tail if result is not None else "",
         "outputs": list(result.files) if result is not None else [],
@@ -105,6 +106,8 @@ def say_outcome(job: Followed) -> None:
     for file in job.result.files:
         key = printable(str(file["key"]))
         click.echo(f"  {file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+    for note in job.result.notes:
+        click.echo(f"  note: {printable(note)}")
     if not job.succeeded:
         click.echo(f"  {job.result.detail}")
         for line in job.result.log_tail.splitlines()[-10:]:
