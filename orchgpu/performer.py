@@ -67,6 +67,7 @@ class Performer:
             do.StoreHandle: self._store_handle,
             do.RenewLease: self._renew,
             do.StageEnvelope: self._stage,
+            do.RemoveEnvelope: self._remove_envelope,
             do.RecordStaged: self._record_staged,
             do.ReleaseLease: self._release,
             do.RecordFunctionFailure: self._record_function_failure,
@@ -310,6 +311,15 @@ class Performer:
                 raise
         self.forget(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
+
+    async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
+        function = action.function
+        form = function.envelope_form
+        key = staging_key(function.name, action.job, action.attempt, action.fence, form)
+        try:
+            await self._store.delete(function.intermediate_bucket, key)
+        except AppError as error:
+            logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 
     async def _pack(self, action: do.StageEnvelope, stored: StoredObject) -> bytes:
         environment = self._render(action.function.middleware, action.granted)
