@@ -56,6 +56,9 @@ class Budget:
     program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
     program_stop_s: float = 2.0  #: a stopped program ends so long after its drain at the latest
     system_stop_s: float = 60.0  #: six programs, most of them one after the other
+    restart_base_s: float = 0.5  #: before a dead program is started again, doubling up to the next
+    restart_s_max: float = 30.0
+    restart_window_s: float = 600.0  #: `restarts_max` in this time: it is given up
     demo_jobs_s: float = 180.0  #: of a demo: two cores need a few seconds
     queues_empty_s: float = 20.0  #: after the last job its completion events are consumed
     # --- orchestrator
@@ -77,6 +80,7 @@ class Budget:
     )
     gateway_door_s: float = 130.0  #: a host starts the server of another middleware within this
     # --- counts
+    restarts_max: int = 10  #: ten pauses last 150 s: enough for a machine that was overloaded
     strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON
     max_receive_count: int = 1000  #: SQS's own backstop; the job record is the judge
     inline_input_bytes_max: int = 8 * 2**20  #: a larger input travels by reference
@@ -122,6 +126,8 @@ class Budget:
             ("gateway_dial_s", self.gateway_dial_s, "gateway_answer_s", self.gateway_answer_s),
             ("worker_take_s", self.worker_take_s, "gateway_answer_s", self.gateway_answer_s),
             ("worker_ready_s", self.worker_ready_s, "gateway_door_s", self.gateway_door_s),
+            ("restart_base_s", self.restart_base_s, "restart_s_max", self.restart_s_max),
+            ("restart_s_max", self.restart_s_max, "restart_window_s", self.restart_window_s),
             ("worker_slack_s", self.worker_slack_s, "worker_cut_s", self.worker_cut_s),
         )  # fmt: skip
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
@@ -19,6 +20,7 @@ from orchgpu.adapters.aws.clients import AwsClients, aws_clients
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.patience import Patience, Stopped
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
@@ -46,13 +48,23 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
-    async with (
-        aws_clients() as aws,
-        SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access) as scheduler,
-        Nursery("orchgpu") as nursery,
-    ):
-        shell = build(aws, scheduler, settings, budget, nursery)
-        await shell.start()
+    async with AsyncExitStack() as stack:
+        patience = Patience(stop, budget)
+
+        async def scheduler_session() -> SchedulerAdapter:
+            adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)
+            return await stack.enter_async_context(adapter)
+
+        try:
+            aws = await patience.until_done(
+                "the cloud", lambda: stack.enter_async_context(aws_clients())
+            )
+            scheduler = await patience.until_done("the scheduler", scheduler_session)
+            nursery = await stack.enter_async_context(Nursery("orchgpu"))
+            shell = build(aws, scheduler, settings, budget, nursery)
+            await patience.until_done("the list of deployed functions", shell.start)
+        except Stopped:
+            return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
         write_ready(settings.ready_file, {"replica": replica})
         await _until(stop, nursery)

@@ -30,7 +30,7 @@ RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 #: Values that a library cannot take. One job pays for them, not all jobs of the process.
-_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError)
+FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
 Render = Callable[[str, GrantedLease], Mapping[str, Any]]
 
@@ -67,6 +67,7 @@ class Performer:
             do.StoreHandle: self._store_handle,
             do.RenewLease: self._renew,
             do.StageEnvelope: self._stage,
+            do.RemoveEnvelope: self._remove_envelope,
             do.RecordStaged: self._record_staged,
             do.ReleaseLease: self._release,
             do.RecordFunctionFailure: self._record_function_failure,
@@ -90,7 +91,7 @@ class Performer:
                 **self._about(action), action=action, retryable=error.retryable,
                 message=str(error), exhausted=error.code is ErrorCode.EXHAUSTED,
             )  # fmt: skip
-        except _FAULTS as error:
+        except FAULTS as error:
             logger.exception(
                 "%s", type(action).__name__, extra={"event": "fault", "job": action.job}
             )
@@ -170,7 +171,7 @@ class Performer:
             raise
         try:
             return Result.from_json(stored.body or b""), stored.etag
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return self._no_result(job, str(error)), stored.etag
 
     def _no_result(self, job: str, detail: str) -> Result:
@@ -189,7 +190,7 @@ class Performer:
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-        except ValueError:
+        except (ValueError, RecursionError):
             report = None  # half a report explains nothing: the lease's end has to do
         return on.ReportRead(**self._about(action), attempt=action.attempt, report=report)
 
@@ -311,6 +312,15 @@ class Performer:
                 raise
         self.forget(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
+
+    async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
+        function = action.function
+        form = function.envelope_form
+        key = staging_key(function.name, action.job, action.attempt, action.fence, form)
+        try:
+            await self._store.delete(function.intermediate_bucket, key)
+        except AppError as error:
+            logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 
     async def _pack(self, action: do.StageEnvelope, stored: StoredObject) -> bytes:
         environment = self._render(action.function.middleware, action.granted)

@@ -96,6 +96,12 @@ class ObjectStore(Protocol):
         """Atomic. Raises CONFLICT when the condition does not hold."""
         ...
 
+    async def delete(self, bucket: str, key: str) -> None:
+        """Its newest version is gone for readers; an object that is not there is no error. In a
+        versioned bucket what it was stays as a hidden version until the bucket's rules remove it.
+        """
+        ...
+
     async def head(self, bucket: str, key: str) -> StoredObject:
         """Of the newest version, without its body. Raises NOT_FOUND."""
         ...

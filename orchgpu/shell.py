@@ -27,7 +27,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
-from orchgpu.performer import Performer
+from orchgpu.performer import FAULTS, Performer
 from orchgpu.ports import JobQueue, Message, Registry, Scheduler
 from orchgpu.pushes import event_of_push
 from orchgpu.story import Story
@@ -124,6 +124,8 @@ class Replica:
                 await work()
             except AppError as error:
                 logger.warning("%s", error, extra={"event": "call_failed"})
+            except FAULTS:
+                logger.exception("a regular look", extra={"event": "fault"})
             await asyncio.sleep(pause_s)
 
     # ------------------------------------------------------------------ what is deployed
@@ -185,7 +187,8 @@ class Replica:
         try:
             handles = [message.handle for message in messages]
             await self._queue.set_visibility(function.queue_url, handles, 0)
-        except AppError as error:  # the queue went with the function, or they come back later
+        # the queue went with the function, or they come back later
+        except (AppError, *FAULTS) as error:
             logger.warning("%s", error, extra={"event": "call_failed"})
 
     async def _poll(self, queue_url: str, count_max: int) -> tuple[Message, ...]:
@@ -198,8 +201,10 @@ class Replica:
             )  # fmt: skip
         except AppError as error:
             logger.warning("%s", error, extra={"event": "receive_failed"})
-            await asyncio.sleep(self._budget.reconnect_s_max / 5)
-            return ()
+        except FAULTS:  # an answer that no library can read ends one poll, not the replica
+            logger.exception("receive", extra={"event": "fault"})
+        await asyncio.sleep(self._budget.reconnect_s_max / 5)
+        return ()
 
     def _submit_message(self, function: Function, message: Message) -> None:
         self._driver.submit(
@@ -267,7 +272,7 @@ class Replica:
         handles = self._spent.pop(function.name)
         try:
             await self._queue.delete(function.completion_url, handles)
-        except AppError as error:  # they come again and say nothing new
+        except (AppError, *FAULTS) as error:  # they come again and say nothing new
             logger.warning("%s", error, extra={"event": "call_failed"})
 
     async def _pushes(self) -> None:

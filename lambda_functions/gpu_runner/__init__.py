@@ -7,6 +7,7 @@ One module per step, in the order of a job:
     envelope     what it says of the attempt
     job          one attempt: session, input, script, give back, outputs, result
     plain        one object of a function without device
+    hiding       what the script is not given stays out of its reach
     workspace    the private folder of one run, nothing of it is left
     environment  what the script finds in its environment, built from empty
     steps        what runs: one program, or the steps of a group in a row

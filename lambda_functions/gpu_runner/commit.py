@@ -31,6 +31,7 @@ def result_of(
     times: dict[str, float],
     log_tail: str,
     device: dict[str, Any],
+    notes: list[str],
 ) -> Result:
     """The result of a run that succeeded."""
     now_s = time.time()
@@ -49,6 +50,7 @@ def result_of(
         device=device,
         detail=f"{short} of {len(files)} output files are not listed" if short else "",
         ended_at_s=now_s,
+        notes=notes,
     )
 
 

@@ -40,7 +40,7 @@ class Envelope:
         try:
             self.job = Job.from_json(self._small(JOB_NAME))
             self.grant = _grant(self._small(ENV_NAME))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # JSON may nest deeper than Python reads
             self._archive.close()
             raise EnvelopeError(str(error)) from None
         except EnvelopeError:

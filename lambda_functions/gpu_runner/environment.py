@@ -28,6 +28,11 @@ _PASSED = (
     "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "TZ",
 )  # fmt: skip
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
+#: Where Lambda looks for the packages of a Python function's layers.
+_LAYERS = (
+    "/opt/python",
+    f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -79,10 +84,15 @@ def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:
-    """The layers one over the other; every PYTHONPATH is kept, with the task root last."""
+    """The layers one over the other; every PYTHONPATH is kept, before what the function's own code
+    imports from: the task root, the layers, and the runtime's packages, as in the function itself.
+    """
     result: dict[str, str] = {}
     for layer in layers:
         result.update(layer)
     paths = [layer["PYTHONPATH"] for layer in layers if layer.get("PYTHONPATH")]
-    result["PYTHONPATH"] = ":".join([*paths, str(IMPORT_ROOT)])
+    runtime = os.environ.get("LAMBDA_RUNTIME_DIR", "")
+    layers_of_lambda = [path for path in _LAYERS if Path(path).is_dir()]
+    own = [str(IMPORT_ROOT), *layers_of_lambda, *([runtime] if runtime else [])]
+    result["PYTHONPATH"] = ":".join([*paths, *own])
     return result

@@ -15,24 +15,21 @@ from typing import Any, Protocol
 from urllib.parse import unquote_plus
 
 from contract.keys import parse_staging_key
-from lambda_functions.gpu_runner import storage, workspace
+from lambda_functions.gpu_runner import hiding, storage, workspace
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.job import Answer, run_attempt
 from lambda_functions.gpu_runner.plain import run_plain
 from lambda_functions.gpu_runner.settings import Settings, Time, settings_of_process
 
-#: Where Lambda puts a function's code: only there /tmp is the sandbox's own.
-_TASK_ROOT = "/var/task"
+#: Lambda puts a function's code there, and nobody else does: its /tmp is the sandbox's own.
+_IN_LAMBDA = os.environ.get("LAMBDA_TASK_ROOT") == "/var/task"
 
 SETTINGS = settings_of_process()
 S3 = storage.make_client()
+hiding.hide()
 logging.getLogger("lambda_functions").setLevel(SETTINGS.log_level)
 workspace.sweep()
-_OWN_TMP = (
-    frozenset(Path(tempfile.gettempdir()).iterdir())
-    if os.environ.get("LAMBDA_TASK_ROOT") == _TASK_ROOT
-    else None
-)
+_OWN_TMP = workspace.own_folder(Path(tempfile.gettempdir()), in_lambda=_IN_LAMBDA)
 
 
 class Context(Protocol):
@@ -56,6 +53,7 @@ def handle(event: Any, context: Context) -> Answer:
     failures: list[Exception] = []
     for record in records:
         time = Time.left(context.get_remaining_time_in_millis() / 1000, SETTINGS.threshold_s)
+        _clean()  # what a run left whose own cleaning did not end
         try:
             answers.append(_run_record(SETTINGS, time, record))
         except Exception as error:  # the boundary: every record has its turn
@@ -92,6 +90,6 @@ def _records(event: Any) -> list[Mapping[str, Any]]:
 
 
 def _clean() -> None:
-    """In Lambda, what a script left elsewhere in /tmp goes too."""
+    """What a script left elsewhere among the sandbox's temporary files goes too."""
     if _OWN_TMP is not None:
         workspace.sweep_sandbox(Path(tempfile.gettempdir()), _OWN_TMP)

@@ -182,7 +182,10 @@ def _succeed(attempt: Attempt) -> Answer:
         times=outcome.times,
         log_tail=outcome.log_tail,
         device=_device(claim.session),
+        notes=run.notes,
     )
+    for note in run.notes:
+        LOG.warning("%s", note)
     stands = commit.commit(attempt.s3, job, result)
     claim.outcome = "DONE"
     return {"status": "succeeded" if stands else "lost", "files": len(files)}

@@ -27,6 +27,8 @@ KEY_BYTES_MAX = 1024
 PART_BYTES = 8 * 2**20
 #: A script that writes more files than this has most likely lost its way.
 FILES_MAX = 10_000
+#: Empty ones count too: they are looked into, one by one.
+FOLDERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +104,25 @@ def upload(
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> NoReturn:
-        _fail(f"folder {error.filename!r} cannot be read: {error.strerror}")
-
-    for place, folders, names in os.walk(folder, onerror=refuse):
-        links = [name for name in folders if Path(place, name).is_symlink()]
-        for name in (*names, *links):
-            yield Path(place, name)
+    """Everything that is no folder. A folder deeper than any key could name is refused: below it
+    even the system's calls take no path."""
+    waiting, count = [""], 0
+    while waiting:
+        place = waiting.pop()
+        count += 1
+        if count > FOLDERS_MAX:
+            _fail(f"more than {FOLDERS_MAX} output folders; pack them into one file")
+        if len(os.fsencode(place)) > KEY_BYTES_MAX:
+            _fail(f"output folders are nested too deeply for a key: {place[:60]!r}…")
+        try:
+            with os.scandir(folder / place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{place}{entry.name}/")
+                    else:
+                        yield Path(entry.path)
+        except OSError as error:
+            _fail(f"folder {place or '.'!r} cannot be read: {error.strerror}")
 
 
 def _check_link(path: Path, folder: Path, real_root: Path) -> None:

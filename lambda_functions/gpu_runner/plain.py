@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from lambda_functions.gpu_runner.script import Outcome
 from lambda_functions.gpu_runner.settings import Settings, Time
 from lambda_functions.gpu_runner.storage import S3
 from lambda_functions.gpu_runner.workspace import Workspace, input_name
+
+LOG = logging.getLogger(__name__)
 
 
 def run_plain(
@@ -33,7 +36,9 @@ def run_plain(
         run = steps.run_all(chain, item, lambda item: _run_step(settings, time, item))
         check_outcome(run.outcome, run.step)
         stored = list(run.stored(lambda files, places: outputs.upload(s3, files, places, {})))
-    return {"status": "succeeded", "key": key, "files": len(stored)}
+    for note in run.notes:
+        LOG.warning("%s", note)
+    return {"status": "succeeded", "key": key, "files": len(stored), "notes": run.notes}
 
 
 def _run_step(settings: Settings, time: Time, item: steps.Item) -> Outcome:

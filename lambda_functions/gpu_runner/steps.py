@@ -71,6 +71,15 @@ class Item:
     workspace: Workspace  #: its folders are this run's
 
 
+#: A note names so many files, each by so much of its name: a result is read whole.
+_NAMED_MAX = 5
+_NAME_CHARS_MAX = 80
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_CHARS_MAX else f"{name[:_NAME_CHARS_MAX]}…"
+
+
 #: Runs one step on one item.
 RunStep = Callable[[Item], Outcome]
 #: Uploads files to places, one by one.
@@ -112,7 +121,22 @@ class Run:
 
     outcome: Outcome  #: of the first that failed, else of all
     products: tuple[Product, ...]  #: complete only if it is good
+    unclaimed: tuple[str, ...]  #: names of files that pass the filters of no output
     step: str  #: the one that ended last
+
+    @property
+    def notes(self) -> list[str]:
+        """What people may not expect of a run that succeeded, a sentence each."""
+        count = len(self.unclaimed)
+        if not self.products and not count:
+            return ["no output was written"]
+        if not count:
+            return []
+        shown = [_short(name) for name in self.unclaimed[:_NAMED_MAX]]
+        rest = f" and {count - len(shown)} more" if count > len(shown) else ""
+        files = "1 file" if count == 1 else f"{count} files"
+        none = "" if self.products else "; nothing was stored"
+        return [f"{files} passed no output: {', '.join(shown)}{rest}{none}"]
 
     def stored(
         self, store: Callable[[Sequence[Found], Sequence[Destination]], Iterator[Any]]
@@ -129,6 +153,7 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
     outputs that cannot be taken.
     """
     waiting, done, products = deque([first]), list[tuple[Step, Outcome]](), list[Product]()
+    unclaimed: list[str] = []
     while waiting:
         item = waiting.popleft()
         outcome = run(item)
@@ -140,11 +165,16 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
                 places, inner = _ways(steps, item.step, file)
                 if places:
                     products.append(Product(file=file, places=places))
+                elif not inner:
+                    unclaimed.append(file.name)
                 for number, (step, place) in enumerate(inner, len(done) + len(waiting)):
                     if number >= RUNS_MAX:
                         raise AttemptFailed(Reason.OUTPUT_ERROR, f"over {RUNS_MAX} runs of steps")
                     waiting.append(_next(step, file, place, first, number))
-    return Run(outcome=_together(done), products=tuple(products), step=done[-1][0].name)
+    return Run(
+        outcome=_together(done), products=tuple(products), unclaimed=tuple(unclaimed),
+        step=done[-1][0].name,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

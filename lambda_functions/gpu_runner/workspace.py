@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import secrets
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 _PREFIX = "orchgpu-run-"
 #: A file name on Linux ends at 255 bytes, a key at 1,024; this much of its end is kept.
@@ -80,6 +81,21 @@ def sweep(parent: Path | None = None) -> int:
     return removed
 
 
+def own_folder(parent: Path, *, in_lambda: bool) -> frozenset[Path] | None:
+    """What lies in the folder for temporary files now, if all of that folder is this sandbox's:
+    whatever comes later was left by a run. None where the folder may be somebody else's, too.
+
+    Lambda's /tmp is the sandbox's. Elsewhere it is a folder that only we may enter and that was
+    empty when the process started, as the embedded cloud makes one for each of its environments.
+    """
+    here = frozenset(parent.iterdir())
+    if in_lambda:
+        return here
+    status = parent.stat()
+    private = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return here if private and not here else None
+
+
 def sweep_sandbox(parent: Path, known: frozenset[Path]) -> int:
     """Remove everything in `parent` but `known`; only where the sandbox owns the whole of it."""
     removed = 0
@@ -105,21 +121,40 @@ def input_name(key: str) -> str:
 
 
 def remove_tree(path: Path) -> None:
-    """rmtree that also removes what a script made unwritable; never follows a link."""
-    if not os.path.lexists(path):
+    """Remove a folder with all below it, also what a script made unwritable or nested deeper than
+    a path can be long; never follows a link. What cannot be removed stays, and nothing is raised.
+
+    Folders of folders are moved to the top one by one, so that neither paths nor calls nest.
+    """
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
         return
-
-    def retry(_function: Any, name: str, _info: Any) -> None:
+    waiting, folders = [path], list[Path]()
+    while waiting:
+        folder = waiting.pop()
+        folders.append(folder)
         with contextlib.suppress(OSError):
-            for place in (Path(name).parent, Path(name)):
-                if not place.is_symlink() and place.is_relative_to(path):
-                    place.chmod(stat.S_IRWXU)
-            if Path(name).is_dir() and not Path(name).is_symlink():
-                shutil.rmtree(name, ignore_errors=True)
-            else:
-                Path(name).unlink()
+            folder.chmod(stat.S_IRWXU)
+            waiting += _emptied(folder, path)
+    for folder in reversed(folders):  # the top is the first of them
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
-    shutil.rmtree(path, onerror=retry)
+
+def _emptied(folder: Path, top: Path) -> Iterator[Path]:
+    """Unlink the files of `folder`, move its folders below `top`, and give these."""
+    with os.scandir(folder) as listed:
+        entries = list(listed)
+    for entry in entries:
+        inner = Path(entry.path)
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False):
+                inner.unlink()
+                continue
+            if folder != top:
+                inner.chmod(stat.S_IRWXU)  # its parent changes: it must be writable
+                inner = inner.rename(top / f".removed-{secrets.token_hex(8)}")
+            yield inner
 
 
 def _create(parent: Path) -> tuple[Path, int]:

@@ -97,6 +97,9 @@ class Bridge:
             except AppError as error:
                 logger.warning(error.message, extra={"event": "moto_unavailable"})
                 await asyncio.sleep(_BACK_OFF_S)
+            except Exception:  # one answer that nobody foresaw ends no loop: the next may be good
+                logger.exception("rules were not read", extra={"event": "moto_fault"})
+                await asyncio.sleep(_BACK_OFF_S)
 
     async def _discover(self) -> None:
         looked_at = datetime.datetime.now(tz=datetime.UTC)
@@ -141,6 +144,9 @@ class Bridge:
                     await self._take(found)
             except AppError as error:
                 logger.warning(error.message, extra={"event": "moto_unavailable"})
+                await asyncio.sleep(_BACK_OFF_S)
+            except Exception:
+                logger.exception("events were not taken", extra={"event": "moto_fault"})
                 await asyncio.sleep(_BACK_OFF_S)
 
     async def _take(self, found: list[Delivery]) -> None:

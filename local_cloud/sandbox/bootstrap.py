@@ -1,6 +1,6 @@
 """The first code in an environment: limits, then AWS's runtime client in the same process.
 
-Run by path as `python -S bootstrap.py PARENT_PID MEMORY_BYTES HANDLER`, so it may import only the
+Run by path as `python3 bootstrap.py PARENT_PID MEMORY_BYTES HANDLER`, so it may import only the
 standard library. It dies with its parent, also while it is frozen: nothing else would ever end a
 stopped process whose server is gone.
 """

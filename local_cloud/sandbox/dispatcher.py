@@ -9,6 +9,7 @@ from typing import Protocol
 
 from corekit.aio.supervise import Nursery
 from local_cloud.model.function import DestinationRecord, Invocation, InvocationQueue, Outcome
+from local_cloud.sandbox.runtime_api import error_payload
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ Deliver = Callable[[DestinationRecord], Awaitable[None]]
 
 
 class Dispatcher:
-    """One for all functions. `run` never raises; when `deliver` does, the record is lost."""
+    """One for all functions. An error of `run` is a failed run, one of `deliver` a lost record."""
 
     def __init__(
         self, nursery: Nursery, now_s: Callable[[], float], run: Run, deliver: Deliver
@@ -61,7 +62,12 @@ class Dispatcher:
         self._timers.clear()
 
     async def _one(self, target: Target, invocation: Invocation) -> None:
-        outcome = await self._run(target, invocation)
+        try:
+            outcome = await self._run(target, invocation)
+        except Exception as error:
+            logger.exception("%s was not run", target.name, extra={"event": "run_failed"})
+            payload = error_payload("Sandbox.Failure", f"{target.name} was not run: {error}")
+            outcome = Outcome(payload=payload, error="Unhandled")
         self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
         self.pump(target)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from local_cloud.model.function import Outcome
-from local_cloud.sandbox.process_tree import kill_all, signal_all
+from local_cloud.sandbox.process_tree import kill_all, lives, signal_all
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work, error_payload
 
@@ -85,6 +85,8 @@ class ExecutionEnvironment:
     async def run(self, work: Work) -> Outcome:
         """One invocation. Raises Crashed when the process ended or ran out of time."""
         assert self._exit is not None
+        if not self._channel.waiting:
+            raise self._crash(work.request_id)  # it closed its connection since it was looked at
         self._thaw()
         outcome = self._channel.give(work)
         await asyncio.wait(
@@ -102,6 +104,11 @@ class ExecutionEnvironment:
             "Sandbox.Timedout", f"RequestId: {work.request_id} Error: {message}"
         )
         raise Crashed(Outcome(payload=payload, error="Unhandled"))
+
+    @property
+    def alive(self) -> bool:
+        """Its process lives and asks for work. Anything may have ended one that is frozen."""
+        return self._process is not None and self._channel.waiting and lives(self._process.pid)
 
     async def rest(self) -> bool:
         """After a run: wait until it asks for work again, then freeze it. False: it is gone."""

@@ -12,6 +12,8 @@ import signal
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PF_EXITING = 0x4  #: <linux/sched.h>: it handles its end, and is not a zombie yet
+_SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
 def descendants(pid: int) -> list[int]:
@@ -63,13 +65,28 @@ def _has_any(data: bytes, values: tuple[bytes, ...]) -> bool:
     return any(value in data for value in values)
 
 
+def lives(pid: int) -> bool:
+    """False also for a process whose end has begun: killed, exiting, or a zombie.
+
+    The pending signals are read first: a SIGKILL leaves them just before the exit is flagged.
+    """
+    try:
+        status = (_PROC / str(pid) / "status").read_text()
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    pending = [line.split()[1] for line in status.splitlines() if line[:6] in ("SigPnd", "ShdPnd")]
+    killed = any(int(text, 16) & _SIGKILL_BIT for text in pending)
+    return not killed and fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING
+
+
 def signal_all(pid: int, number: signal.Signals) -> None:
     """Signal the group of `pid` and everything below it; who is gone is gone."""
     below = descendants(pid)
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-    for child in below:
-        with contextlib.suppress(ProcessLookupError):
+    for child in below:  # one that runs a set-user-id program is not ours to signal
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, number)
 
 

@@ -1,8 +1,9 @@
 """What a function finds around its own code: an interpreter, the runtime client, boto3, variables.
 
-As on Lambda: the standard library, boto3 and the runtime client, and nothing else of this machine's
-Python. `-S` keeps site-packages out, and with them the packages of this project, which a function
-must bring in its own zip.
+As on Lambda: the standard library, boto3 and the runtime client with what they need, and nothing
+else of this machine's Python. That holds for every Python that a function starts, too: `python3` is
+that of a virtual environment whose site-packages are those packages alone. What else a function
+imports it must bring in its own zip.
 """
 
 from __future__ import annotations
@@ -46,21 +47,31 @@ class Runtime:
     def __init__(self, folder: Path, *, endpoint: str, region: str) -> None:
         self._endpoint = endpoint
         self._region = region
-        self._packages = folder / "python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        folder = folder.resolve()
+        self._packages = folder / "lib" / version / "site-packages"
         self._programs = folder / "bin"
         shutil.rmtree(folder, ignore_errors=True)
         self._packages.mkdir(parents=True)
         self._programs.mkdir()
         for path in _top_level(_PROVIDED):
             (self._packages / path.name).symlink_to(path)
-        interpreter = Path(sys.executable).resolve()
-        for name in ("python3", "python"):
-            (self._programs / name).symlink_to(interpreter)
+        self._interpreter = self._programs / "python3"
+        self._make_interpreter(version)
+
+    def _make_interpreter(self, version: str) -> None:
+        """What `python -m venv` makes of a folder, without its activation scripts and pip."""
+        base = Path(sys.executable).resolve()
+        for name in ("python3", "python", version):
+            (self._programs / name).symlink_to(base)
+        settings = {"home": str(base.parent), "include-system-site-packages": "false"}
+        text = "".join(f"{key} = {value}\n" for key, value in settings.items())
+        (self._programs.parent / "pyvenv.cfg").write_text(text)
 
     def command(self, spec: RunSpec) -> list[str]:
         """How an environment's process is started."""
         memory_bytes = (spec.memory_mib + _RESERVED_MIB) * 2**20
-        started = [sys.executable, "-S", str(_BOOTSTRAP), str(os.getpid()), str(memory_bytes)]
+        started = [str(self._interpreter), str(_BOOTSTRAP), str(os.getpid()), str(memory_bytes)]
         return [*started, spec.handler]
 
     def variables(

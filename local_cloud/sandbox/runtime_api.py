@@ -43,8 +43,13 @@ class Channel:
         self._outcome: asyncio.Future[Outcome] | None = None
         self._request_id = ""
 
+    @property
+    def waiting(self) -> bool:
+        """A `/next` is open; a runtime that ended closed its connection, and with it its `/next`"""
+        return self._work is not None and not self._work.done()
+
     def give(self, work: Work) -> asyncio.Future[Outcome]:
-        """Answer the waiting `/next`; the future is the outcome. Only when `ready`."""
+        """Answer the open `/next`; the future is the outcome. Only while `waiting`."""
         assert self._work is not None, "the runtime is not waiting"
         loop = asyncio.get_running_loop()
         self.ready = loop.create_future()
@@ -114,10 +119,13 @@ class RuntimeApi:
         if channel is None or not path.startswith(_PREFIX):
             return web.Response(status=404)
         what = path.removeprefix(_PREFIX)
+        parts = what.split("/")
         if what == "invocation/next" and request.method == "GET":
             return await _next(channel)
-        answer = _ANSWERS.get(what.rsplit("/", 1)[-1])
-        if request.method != "POST" or answer is None:
+        answer = _ANSWERS.get(parts[-1])
+        about_run = len(parts) == 3 and parts[0] == "invocation"
+        known = about_run or what == "init/error"
+        if request.method != "POST" or answer is None or not known:
             return web.Response(status=404)
         return await answer(channel, what, request)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 100
 _SWEEP_S = 5.0  #: how often idle environments are looked through
+
+
+class _Gone(Exception):
+    """A warm environment ended while nothing ran in it: no work was begun."""
 
 
 @dataclass(slots=True)
@@ -77,28 +81,54 @@ class Sandbox:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def invoke(self, spec: RunSpec, request_id: str, payload: str) -> tuple[Outcome, str]:
-        """Run once; the outcome and the last lines of the log. Throttled: nothing was run."""
-        slot = self.pool.acquire(spec.name, spec.revision)
-        if slot is None:
-            return Outcome(payload="", throttled=True), ""
-        environment, is_new = slot
-        keep = False
-        try:
+        """Run once; the outcome and the last lines of the log. Throttled: nothing was run.
+
+        Raises nothing: whatever goes wrong is the outcome of this invocation. An idle environment
+        that ended meanwhile is replaced by a fresh one, as on AWS.
+        """
+        while (slot := self.pool.acquire(spec.name, spec.revision)) is not None:
+            environment, is_new = slot
             live = self._make(environment, spec) if is_new else self._live[environment.id]
             live.tail.clear()
+            outcome = await self._outcome(live, is_new, spec, request_id, payload)
+            if outcome is not None:
+                return outcome, "\n".join(live.tail)
+            logger.warning(
+                "an idle environment of %s had ended; another one takes its work", spec.name,
+                extra={"event": "environment_gone"},
+            )  # fmt: skip
+        return Outcome(payload="", throttled=True), ""
+
+    async def _outcome(
+        self, live: _Live, is_new: bool, spec: RunSpec, request_id: str, payload: str
+    ) -> Outcome | None:
+        """How the run ended; None: the environment had ended before it, nothing was begun."""
+        keep, outcome = False, None
+        try:
             outcome = await self._run(live, is_new, spec, request_id, payload)
             keep = True
         except Crashed as crash:
             outcome = crash.outcome
-        except OSError as error:  # no process, port or folder is to be had
+        except _Gone:
+            self.pool.discard(live.slot.id)  # at once: it may have had the last free place
+        except Exception as error:  # no process, port or folder is to be had; or a fault of ours
             logger.exception("%s cannot be run", spec.name, extra={"event": "sandbox_failed"})
             payload = error_payload("Sandbox.Failure", f"{spec.name} could not be started: {error}")
             outcome = Outcome(payload=payload, error="Unhandled")
         finally:
             # Answering need not wait until the environment is idle again, or gone.
-            after = self._rest(environment.id) if keep else self._discard(environment.id)
-            self._nursery.start(after, f"after/{spec.name}")
-        return outcome, "\n".join(live.tail)
+            after = self._rest if keep else self._discard
+            self._nursery.start(self._contained(after, live.slot.id), f"after/{spec.name}")
+        return outcome
+
+    async def _contained(self, work: Callable[[int], Awaitable[None]], number: int) -> None:
+        """What goes wrong with one environment ends neither its neighbours nor the cloud."""
+        try:
+            await work(number)
+        except Exception:
+            logger.exception(
+                "environment %s was not put away", number, extra={"event": "sandbox_failed"}
+            )
 
     def _make(self, slot: Environment, spec: RunSpec) -> _Live:
         stream = f"{slot.id:05d}[$LATEST]{spec.revision.replace('-', '')}"
@@ -119,6 +149,8 @@ class Sandbox:
         began_s = self._clock.monotonic_s()
         if is_new:
             await live.process.start(self._api, self._runtime, live.stream)
+        if not is_new and not live.process.alive:
+            raise _Gone
         started_s = self._clock.monotonic_s()
         self._line(live, spec, f"START RequestId: {request_id} Version: $LATEST")
         work = Work(
@@ -167,5 +199,8 @@ class Sandbox:
 
     async def sweep(self) -> None:
         """End outdated environments now (after a function was changed or deleted)."""
-        for number in self.pool.outdated(self._clock.monotonic_s(), self._revisions()):
-            await self._discard(number)
+        outdated = self.pool.outdated(self._clock.monotonic_s(), self._revisions())
+        for number in outdated:
+            self.pool.discard(number)  # before the first of them is waited for: none takes work
+        for number in outdated:
+            await self._contained(self._discard, number)

@@ -203,6 +203,12 @@ class MemoryStore:
 
         await self._faults.around(call)
 
+    async def delete(self, bucket: str, key: str) -> None:
+        async def call() -> None:
+            _refusals(lambda: self._cloud.delete_object(self._clock.wall_s(), bucket, key))
+
+        await self._faults.around(call)
+
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         async def call() -> Mapping[str, str]:
             found = _refusals(lambda: self._cloud.bucket(bucket))

@@ -18,7 +18,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import Word, folded, json_option, say, say_json
-from orchgpu.local.home import SystemRecord, default_home
+from orchgpu.local.home import GIVEN_UP, SystemRecord, default_home
 from orchgpu.local.system import ailing
 
 if TYPE_CHECKING:
@@ -119,13 +119,21 @@ def checked(check: str, look: Callable[[], str]) -> Finding:
 
 
 def told_processes(system: SystemRecord) -> str:
-    """Raises UNAVAILABLE naming what died: its supervisor goes on with the rest."""
+    """Raises UNAVAILABLE naming what is down, and whether its supervisor starts it again."""
+    from orchgpu.cli.local import START_ANEW
+
     dead = ailing(system)
     if dead:
-        told = ", ".join(f"{process.name} (log: {process.log})" for process in dead)
-        message = f"not running: {told}; `orchgpu down`, then `orchgpu up` starts all of it anew"
+        told = ", ".join(
+            f"{process.name} ({process.state}, {process.restarts} restarts; log: {process.log})"
+            for process in dead
+        )
+        lost = any(process.state == GIVEN_UP for process in dead)
+        message = f"not running: {told}" + (f"; {START_ANEW}" if lost else "")
         raise AppError(ErrorCode.UNAVAILABLE, message)
-    return f"its {len(system.processes)} programs run"
+    again = [f"{p.name} {p.restarts}" for p in system.processes if p.restarts]
+    restarts = f"; restarts since it is up: {', '.join(again)}" if again else ""
+    return f"its {len(system.processes)} programs run{restarts}"
 
 
 def _cloud(cloud: JobCloud, deployed: list[str]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TextIO
 
 import click
 
@@ -12,16 +15,20 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.screen import Word, json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
 from orchgpu.local.examples import resident_data
-from orchgpu.local.home import SystemRecord, default_home
+from orchgpu.local.home import GIVEN_UP, RUNNING, SystemRecord, default_home
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
 
 #: How a program stopped, by whether it did in time.
 _ENDS = {True: "stopped", False: "killed: it did not stop"}
+_P = ParamSpec("_P")
+
+START_ANEW = "`orchgpu down`, then `orchgpu up` starts the whole system again"
 
 PROCESSES = (
-    Column(name="PROCESS"), Column(name="PID", leaves=2), Column(name="HEALTH"),
-    Column(name="ADDRESS", gives=2, least=12, keep="end", leaves=3),
+    Column(name="PROCESS"), Column(name="PID", leaves=3), Column(name="HEALTH"),
+    Column(name="RESTARTS", leaves=2),
+    Column(name="ADDRESS", gives=2, least=12, keep="end", leaves=4),
     Column(name="LOG", gives=1, least=16, keep="end", leaves=1),
 )  # fmt: skip
 
@@ -61,14 +68,16 @@ def up(
     offered = _named_files("--middleware", middleware)
     launch = Launch(home, cloud=cloud, data=resident, middlewares=offered, lifeline=not detach)
     try:
-        system = await_up(launch, quiet=as_json)
-        _show_system(system, as_json=as_json)
+        # what is shown ends no system: `orchgpu up | head -1` closes the pipe after a line
+        system = await_up(launch, quiet=as_json, show=heard(show_event))
         if detach:
             launch.leave_running()
+        heard(_show_system)(system, as_json=as_json)
+        if detach:
             return 0
-        say("Ctrl-C stops it.", err=True)
+        heard(lambda: say("Ctrl-C stops it.", err=True))()
         for event in launch.events():
-            show_event(event)
+            heard(show_event)(event)
     finally:
         if not launch.left:
             stop_launch(launch, quiet=as_json)
@@ -82,8 +91,8 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
     dead = ailing(system)
     for process in dead:
         say(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
-    if dead:
-        say("orchgpu: `orchgpu down`, then `orchgpu up` starts all of it anew", err=True)
+    if any(process.state == GIVEN_UP for process in dead):
+        say(f"orchgpu: {START_ANEW}", err=True)
     return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
 
@@ -121,14 +130,15 @@ def status(as_json: bool) -> int:
     system = running_system(default_home())
     processes = [
         {"name": process.name, "pid": process.pid, "healthy": healthy(process),
-         "address": process.address, "log": process.log}
+         "state": process.state, "restarts": process.restarts, "address": process.address,
+         "log": process.log}
         for process in system.processes
     ]  # fmt: skip
     if as_json:
         say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
     else:
         rows = [
-            (str(p["name"]), str(p["pid"]), "healthy" if p["healthy"] else "unhealthy",
+            (str(p["name"]), str(p["pid"]), _health(p), str(p["restarts"]),
              str(p["address"] or "-"), str(p["log"]))
             for p in processes
         ]  # fmt: skip
@@ -137,6 +147,12 @@ def status(as_json: bool) -> int:
             say(f"{name}: {address}")
     good = all(process["healthy"] for process in processes)
     return 0 if good else EXIT_STATUS[ErrorCode.UNAVAILABLE]
+
+
+def _health(process: Mapping[str, Any]) -> str:
+    if process["healthy"]:
+        return "healthy"
+    return "unhealthy" if process["state"] == RUNNING else str(process["state"])
 
 
 def endpoints_of(system: SystemRecord) -> dict[str, str]:
@@ -148,7 +164,33 @@ def endpoints_of(system: SystemRecord) -> dict[str, str]:
     }
 
 
-def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
+def heard(show: Callable[_P, None]) -> Callable[_P, None]:
+    """`show`, for as long as somebody reads: what is written to a closed pipe is dropped."""
+
+    def shown(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            for stream in (sys.stdout, sys.stderr):
+                _drop_if_closed(stream)
+
+    return shown
+
+
+def _drop_if_closed(stream: TextIO) -> None:
+    """What follows on a stream without a reader goes nowhere, without an error at each line."""
+    poll = select.poll()
+    poll.register(stream, select.POLLERR)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def await_up(
+    launch: Launch, *, quiet: bool, show: Callable[[Mapping[str, Any]], None] | None = None
+) -> SystemRecord:
     """Follow the start to its end. Raises what made it fail, after showing the log's tail."""
     from corekit.decode import decode
 
@@ -158,7 +200,7 @@ def await_up(launch: Launch, *, quiet: bool) -> SystemRecord:
         if event["event"] == "failed":
             raise told_failure(event)
         if not quiet:
-            show_event(event)
+            (show or show_event)(event)
     raise AppError.from_json({"code": "unavailable", "message": "the supervisor ended too early"})
 
 
@@ -170,7 +212,7 @@ def stop_launch(launch: Launch, *, quiet: bool) -> None:
     launch.ask_to_stop()
     for event in launch.events():
         if not quiet:
-            show_event(event)
+            heard(show_event)(event)
     status = launch.wait()
     if status < 0:
         raise AppError(ErrorCode.UNAVAILABLE, f"the supervisor was killed by signal {-status}")
@@ -195,6 +237,12 @@ def show_event(event: Mapping[str, Any]) -> None:
             say(f"{event['program']:<13} ", how, err=True)
         case "died":
             say(f"orchgpu: {told_failure(event).message}", err=True)
+        case "restarting":
+            told = f"{event['program']} is started again in {event['in_s']:.1f} s"
+            say(f"orchgpu: {told}", err=True)
+        case "given_up":
+            told = f"{event['program']} died {event['restarts'] + 1} times and is given up"
+            say(f"orchgpu: {told}; see {event['log']}. {START_ANEW}", err=True)
 
 
 def _show_system(system: SystemRecord, *, as_json: bool) -> None:

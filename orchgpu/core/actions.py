@@ -75,6 +75,7 @@ class AdoptRecord(Action):
 
     revision: int
     handle: str | None
+    suspect: bool = False  #: its owner ended while packing it, or others beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,18 @@ class StageEnvelope(Action):
     granted: GrantedLease
     replace_etag: str | None
     target: Target | None = None  #: noted as it is, before the envelope is stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveEnvelope(Action):
+    """Of an attempt that is over. Its expiry does the same a day later, so nothing is repeated.
+
+    → nothing
+    """
+
+    attempt: int
+    function: Function
+    fence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,10 @@ _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReas
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
 _BURIED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
+#: A queue's MaximumMessageSize unless somebody raised it (SQS quota); `json.dumps` writes ASCII.
+LETTER_BYTES_MAX = 256 * 1024
+#: Of a message that is no event, or too large a one: as JSON at most twelve times as many bytes.
+QUOTED_CHARS_MAX = 20_000
 
 _DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
 #: In these a lease is ours, or may be.
@@ -137,8 +141,18 @@ def attempt_failed(
 def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.Action]:
     if job.phase is not Phase.FAILING:
         return ()
+    leaving = _envelope_removed(job)
     job.revision, job.granted = event.record.revision, None
-    return attempt.back_off(job, event.pause_s)
+    return [*leaving, *attempt.back_off(job, event.pause_s)]
+
+
+def _envelope_removed(job: Job) -> list[do.Action]:
+    """It holds a secret and perhaps the input: nobody needs it once its lease has ended. One of an
+    attempt that another replica saw the end of is left to expiry."""
+    if job.granted is None:
+        return []
+    fence = job.granted.lease.fence
+    return [do.RemoveEnvelope(job=job.id, attempt=job.attempt, function=job.function, fence=fence)]
 
 
 def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
@@ -277,7 +291,7 @@ def finished(job: Job) -> Iterable[do.Action]:
     if job.phase is not Phase.FINISHING or job.result is None:
         return ()
     job.state = JobState(job.result.state)
-    return delete(job)
+    return [*_envelope_removed(job), *delete(job)]
 
 
 def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
@@ -307,6 +321,7 @@ def dead_letter_body(body: str, job: str | None, reason: str, detail: str, dead_
         value = json.loads(body)
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict):
-        return json.dumps({"orchgpu": note, "body": body[:200_000]})
-    return json.dumps({**value, "orchgpu": note})
+    whole = json.dumps({**value, "orchgpu": note}) if isinstance(value, dict) else ""
+    if not whole or len(whole) > LETTER_BYTES_MAX:
+        return json.dumps({"orchgpu": note, "body": body[:QUOTED_CHARS_MAX]})
+    return whole

@@ -34,6 +34,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
+from orchgpu.core.isolation import Isolation
 from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
@@ -59,6 +60,7 @@ class OrchestratorMachine:
         self._functions: dict[str, Function] = {}
         self._retrying: dict[tuple[str, str], do.Action] = {}
         self._draining = False
+        self._isolation = Isolation()
         self._handlers = self._handler_table()
         self.jobs: dict[str, Job] = {}
 
@@ -80,7 +82,8 @@ class OrchestratorMachine:
         """There are no changes to replay."""
 
     def handle(self, event: on.Event) -> Decision[None, do.Action]:
-        return Decision(actions=tuple(self._route(event)))
+        actions = tuple(self._route(event))
+        return Decision(actions=tuple(self._isolation.admitted(actions, self.jobs)))
 
     # ------------------------------------------------------------------ routing of events
 
@@ -266,7 +269,12 @@ class OrchestratorMachine:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
             return attempt.open_next(job)
         job.phase = Phase.ADOPTING
-        return [do.AdoptRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+        return [
+            do.AdoptRecord(
+                job=job.id, revision=record.revision, handle=job.newest_handle,
+                suspect=_is_suspect(record),
+            )
+        ]  # fmt: skip
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
         """Never written, or forgotten long after its end."""
@@ -301,7 +309,12 @@ class OrchestratorMachine:
         )  # fmt: skip
         self.jobs[job.id] = job
         return [
-            do.AdoptRecord(job=job.id, revision=event.record.revision, handle=None),
+            do.AdoptRecord(
+                job=job.id,
+                revision=event.record.revision,
+                handle=None,
+                suspect=_is_suspect(event.record),
+            ),
             # at once: the last owner may have died just before its beat
             do.ExtendVisibility(
                 job=job.id, queue_url=function.queue_url, handles=tuple(job.handles.values())
@@ -369,6 +382,7 @@ class OrchestratorMachine:
         return attempt.timer(job, event, self._budget)
 
     def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
+        self._isolation.survived(job.id)
         name = type(event.action).__name__
         job.failures[name] = tries = job.failures.get(name, 0) + 1
         job.looking = job.looking and not isinstance(event.action, do.ReadResult)
@@ -402,6 +416,11 @@ class OrchestratorMachine:
         for key in [k for k in self._retrying if k[0] == job.id]:
             del self._retrying[key]
         return [do.ForgetJob(job=job.id)]
+
+
+def _is_suspect(record: Record) -> bool:
+    """Its owner ended while it packed this job, or another one beside it."""
+    return record.owner is None and record.step is Step.RESERVED
 
 
 def _may_replace(job: Job, event: on.ResultRead) -> bool:

@@ -21,6 +21,9 @@ BODY_BYTES_MAX = 1024 * 1024
 KEY_BYTES_MAX = 1024  #: S3's limit of a key, in UTF-8
 VERSION_CHARS_MAX = 1024  #: S3's limit of a version id
 OBJECT_BYTES_MAX = 2**53  #: above what S3 stores (50 TiB), below what every JSON reader keeps exact
+#: S3 puts one record into an event; what gathers events before us (SNS, a script) a few. A message
+#: of thousands would hold up every other job while it is split.
+RECORDS_MAX = 100
 _WALL_S_MAX = 1e11  #: the year 5138
 
 
@@ -146,6 +149,12 @@ def _classify_value(value: Any, function: Function) -> Classified:
         return Rejected(reason=Reason.BAD_EVENT, detail="the message has no list of Records")
     if not records:
         return Ignored(why="an event without records")
+    if len(records) > RECORDS_MAX:
+        detail = (
+            f"the message has {len(records)} records; at most {RECORDS_MAX} are taken: send them"
+            " in several messages"
+        )
+        return Rejected(reason=Reason.BAD_EVENT, detail=detail)
     if len(records) > 1:
         rest = {k: v for k, v in value.items() if k != "Records"}
         return Several(bodies=tuple(json.dumps({**rest, "Records": [r]}) for r in records))

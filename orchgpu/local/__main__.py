@@ -75,8 +75,9 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
         await supervisor.start()
         record = supervisor.record(settings.cloud, os.getpid())
         home.write_system(record)
+        home.keep_addresses(supervisor.addresses())
         tell({"event": "up", "system": record.as_json()})
-        await _watch(supervisor, look)
+        await supervisor.watch(look, lambda: _rewrite(home, supervisor, settings.cloud))
     except asyncio.CancelledError:
         if not life.ended:
             raise
@@ -103,13 +104,12 @@ class _Life:
         self._task = None
 
 
-async def _watch(supervisor: Supervisor, look: asyncio.Event) -> None:
-    """Tell of every program that dies; for ever."""
-    while True:
-        look.clear()
-        for death in supervisor.deaths():
-            tell({"event": "died", **death.as_json()})
-        await look.wait()
+def _rewrite(home: Home, supervisor: Supervisor, cloud: str) -> None:
+    """What changed is shown to commands; a full disk must not end what still runs."""
+    try:
+        home.write_system(supervisor.record(cloud, os.getpid()))
+    except OSError as error:
+        sys.stderr.write(f"{home.system_file} is out of date: {error}\n")
 
 
 def _lifeline(loop: asyncio.AbstractEventLoop, life: _Life) -> None:

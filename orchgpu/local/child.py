@@ -34,6 +34,12 @@ class Program:
     environment: Mapping[str, str]
     address_key: str | None = None  #: key of the ready file with the address that must accept
 
+    def address_in(self, ready: Mapping[str, Any]) -> str | None:
+        """`address:port` of a ready file; None for a program that listens nowhere."""
+        if self.address_key is None:
+            return None
+        return str(ready[self.address_key]).removeprefix("http://").rstrip("/")
+
 
 class Died(AppError):
     """A program ended that should run; `details` name it and carry the tail of its log."""
@@ -62,8 +68,7 @@ class Child:
     @property
     def address(self) -> str | None:
         """Where it listens, once it is ready."""
-        key = self.program.address_key
-        return None if key is None else str(self.ready[key]).removeprefix("http://").rstrip("/")
+        return self.program.address_in(self.ready)
 
     def exit_status(self) -> int | None:
         """None while it runs; negative = the signal that killed it."""

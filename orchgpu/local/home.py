@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,11 @@ from corekit.errors import AppError, ErrorCode, invalid
 
 #: Names the folder of the local system; unset = `.orchgpu` in the working directory.
 HOME_VARIABLE = "ORCHGPU_HOME"
+
+#: States of a program as its supervisor knows them; a running one may still be unhealthy.
+RUNNING = "running"
+RESTARTING = "restarting"
+GIVEN_UP = "given up"  #: it died too often: `orchgpu down`, `orchgpu up`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,8 @@ class ProcessRecord:
     birth: str  #: start time from /proc: a recycled pid is another process
     address: str | None  #: "host:port" that accepts connections while it is healthy
     log: str  #: path of its log file
+    restarts: int = 0  #: how often it died and was started again
+    state: str = RUNNING  #: RUNNING, RESTARTING or GIVEN_UP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,7 @@ class Home:
         self.ready = self.path / "ready"
         self.temporary = self.path / "tmp"
         self.supervisor_log = self.logs / "supervisor.log"
+        self.addresses_file = self.path / "addresses.json"
 
     def create(self) -> None:
         """Make the folder, private to this user: it holds secrets of leases and journals."""
@@ -113,6 +122,20 @@ class Home:
         fresh = self.system_file.with_suffix(".new")
         fresh.write_text(json.dumps(system.as_json(), indent=2) + "\n")
         fresh.replace(self.system_file)
+
+    def keep_addresses(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
+        """What each program listens on, so that the next `up` can give it the same ports."""
+        fresh = self.addresses_file.with_suffix(".new")
+        fresh.write_text(json.dumps(addresses, indent=2) + "\n")
+        fresh.replace(self.addresses_file)
+
+    def last_addresses(self) -> dict[str, dict[str, str]]:
+        """Of the last system that was up here, by program; empty when that is not known."""
+        try:
+            value = json.loads(self.addresses_file.read_text())
+            return {name: dict(found) for name, found in value.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
 
     def read_system(self) -> SystemRecord | None:
         """The running system; None when none runs, whatever file a killed one left."""

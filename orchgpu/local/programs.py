@@ -50,25 +50,33 @@ class Programs:
         return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator",))
 
     def program(self, name: str, ready: Ready) -> Program:
-        """The program of that name, given the ready files of the stages before."""
+        """The program of that name, given the ready files of the stages before.
+
+        What `ready` knows of the program itself are its last addresses: it listens there again.
+        """
         if name in HOSTS:
             return self._host(name, ready)
         match name:
             case "cloud":
-                return self._cloud()
+                return self._cloud(ready)
             case "scheduler":
-                return self._scheduler()
+                return self._scheduler(ready)
             case "bridge":
                 return self._bridge(ready)
             case _:
                 return self._orchestrator(ready)
 
-    def _cloud(self) -> Program:
+    def _cloud(self, ready: Ready) -> Program:
         module = "orchgpu.local.moto" if self._settings.cloud == "moto" else "local_cloud.server"
         state = ("--state", str(self._home.state("cloud")))
         return self._built(
             "cloud",
-            (module, "--listen", LOOPBACK, *(state if self._settings.cloud == "embedded" else ())),
+            (
+                module,
+                "--listen",
+                last_address(ready, "cloud", "endpoint"),
+                *(state if self._settings.cloud == "embedded" else ()),
+            ),
             "endpoint",
             {},
         )
@@ -83,8 +91,11 @@ class Programs:
             cloud_environment(endpoint),
         )
 
-    def _scheduler(self) -> Program:
-        doors = ("--listen", LOOPBACK, "--http", LOOPBACK)
+    def _scheduler(self, ready: Ready) -> Program:
+        doors = (
+            *("--listen", last_address(ready, "scheduler", "socket")),
+            *("--http", last_address(ready, "scheduler", "http")),
+        )
         command = ("gpu_scheduler.daemon", "--state", str(self._home.state("scheduler")), *doors)
         return self._built("scheduler", command, "socket", {})
 
@@ -93,7 +104,8 @@ class Programs:
         command = (
             "remote_gpu.host",
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
-            *("--listen", LOOPBACK, "--state", str(self._home.state(name))),
+            *("--listen", last_address(ready, name, "gateway")),
+            *("--state", str(self._home.state(name))),
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
@@ -134,6 +146,11 @@ class Programs:
             environment={**self._environment, **environment},
             address_key=address_key,
         )
+
+
+def last_address(ready: Ready, name: str, key: str) -> str:
+    """`address:port` where the program listened last, else any port of this machine alone."""
+    return str(ready.get(name, {}).get(key, LOOPBACK)).removeprefix("http://").rstrip("/")
 
 
 def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:

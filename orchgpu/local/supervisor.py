@@ -1,19 +1,25 @@
-"""Starts the programs of one local system in order, watches them, stops them in reverse."""
+"""Starts the programs of one local system in order, starts dead ones again, stops in reverse."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from corekit.budget import Budget
-from orchgpu.local.child import Child, Died, Program, birth_of
-from orchgpu.local.home import Home, ProcessRecord, SystemRecord
+from corekit.errors import AppError, ErrorCode
+from orchgpu.local.child import Child, Program, birth_of
+from orchgpu.local.home import GIVEN_UP, RESTARTING, RUNNING, Home, ProcessRecord, SystemRecord
 from orchgpu.local.programs import Ready
+from orchgpu.local.restarts import Restarts
 
-#: Progress as data: {"event": "starting" | "ready" | "died" | "stopped", "program": …, …}
+#: Progress as data: {"event": "starting" | "ready" | "died" | "restarting" | "given_up" |
+#: "stopped", "program": …, …}
 Tell = Callable[[dict[str, Any]], None]
+#: Words of ready files for an address.
+_ADDRESSES = ("endpoint", "socket", "http", "gateway")
 
 
 class Plan(Protocol):
@@ -24,25 +30,29 @@ class Plan(Protocol):
         ...
 
     def program(self, name: str, ready: Ready) -> Program:
-        """The program of that name, given the ready files of the stages before."""
+        """The program of that name, given the ready files of the stages before, and its own last
+        one: it listens where it listened then."""
         ...
 
 
 class Supervisor:
-    """The processes of one system. `stop` must be awaited whatever `start` did."""
+    """The processes of one system. `stop` must be awaited whatever `start` and `watch` did."""
 
     def __init__(self, programs: Plan, home: Home, tell: Tell, budget: Budget) -> None:
         self._programs = programs
         self._budget = budget
         self._home = home
         self._tell = tell
-        self._children: list[Child] = []  # in order of start
-        self._reported: list[str] = []  # names of the dead that were told of
+        self._children: list[Child] = []  # in order of start; a restarted one keeps its place
+        self._ready: dict[str, Mapping[str, Any]] = {}  # by name: its last ready file
+        self._states: dict[str, str] = {}  # of those that do not just run
+        self._restarts = Restarts(budget)
 
     async def start(self) -> None:
         """Start every stage. Raises Died or TIMEOUT; what runs then is still ours to stop."""
+        last = _free(self._home.last_addresses())
         for stage in self._programs.stages():
-            ready = {child.program.name: child.ready for child in self._children}
+            ready = {**last, **self._ready}
             await self._start_stage([self._programs.program(name, ready) for name in stage])
 
     async def _start_stage(self, programs: list[Program]) -> None:
@@ -57,8 +67,8 @@ class Supervisor:
         self._tell({"event": "starting", "program": program.name})
         begun_s = time.monotonic()
         child = Child(program)
-        self._children.append(child)
-        await child.wait_ready(self._budget.program_ready_s)
+        self._put(child)
+        self._ready[program.name] = await child.wait_ready(self._budget.program_ready_s)
         self._tell({
             "event": "ready",
             "program": program.name,
@@ -66,36 +76,93 @@ class Supervisor:
             "took_s": round(time.monotonic() - begun_s, 3),
         })  # fmt: skip
 
+    def _put(self, fresh: Child) -> None:
+        for at, child in enumerate(self._children):
+            if child.program.name == fresh.program.name:
+                self._children[at] = fresh
+                return
+        self._children.append(fresh)
+
     def record(self, cloud: str, supervisor_pid: int) -> SystemRecord:
         """The running system for `system.json`. Call it after `start`."""
-        ready = {child.program.name: child.ready for child in self._children}
         return SystemRecord(
             supervisor_pid=supervisor_pid,
             cloud=cloud,
-            endpoint=str(ready["cloud"]["endpoint"]),
-            scheduler=str(ready["scheduler"]["socket"]),
-            scheduler_http=str(ready["scheduler"]["http"]),
-            processes=tuple(
-                ProcessRecord(
-                    name=child.program.name,
-                    pid=child.pid,
-                    birth=birth_of(child.pid),
-                    address=child.address,
-                    log=str(child.program.log),
-                )
-                for child in self._children
-            ),
+            endpoint=str(self._ready["cloud"]["endpoint"]),
+            scheduler=str(self._ready["scheduler"]["socket"]),
+            scheduler_http=str(self._ready["scheduler"]["http"]),
+            processes=tuple(self._process(child) for child in self._children),
         )
 
-    def deaths(self) -> list[Died]:
-        """Programs that ended since the last call; the rest keeps running."""
-        fresh = [
+    def _process(self, child: Child) -> ProcessRecord:
+        name = child.program.name
+        return ProcessRecord(
+            name=name,
+            pid=child.pid,
+            birth=birth_of(child.pid),
+            address=child.program.address_in(self._ready[name]),  # its last, until it is ready
+            log=str(child.program.log),
+            restarts=self._restarts.count(name),
+            state=self._states.get(name, RUNNING),
+        )
+
+    def addresses(self) -> dict[str, dict[str, str]]:
+        """Where each program listens, by the words of its ready file."""
+        return {
+            name: {key: str(value) for key, value in ready.items() if key in _ADDRESSES}
+            for name, ready in self._ready.items()
+        }
+
+    async def watch(self, look: asyncio.Event, changed: Callable[[], None]) -> None:
+        """Start again whatever dies, until cancelled. `look` is set when a child may have ended;
+        `changed` is called when `record` has news."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                look.clear()
+                for child in self._newly_dead():
+                    self._tell({"event": "died", **child.death().as_json()})
+                    group.create_task(self._revive(child.program.name, changed))
+                await look.wait()
+
+    def _newly_dead(self) -> list[Child]:
+        dead = [
             child
             for child in self._children
-            if child.program.name not in self._reported and child.exit_status() is not None
+            if child.program.name not in self._states and child.exit_status() is not None
         ]
-        self._reported.extend(child.program.name for child in fresh)
-        return [child.death() for child in fresh]
+        self._states.update((child.program.name, RESTARTING) for child in dead)
+        return dead
+
+    async def _revive(self, name: str, changed: Callable[[], None]) -> None:
+        """Start a dead program at its address until it is ready or died too often."""
+        while (pause_s := self._restarts.after_death(name, time.monotonic())) is not None:
+            self._tell({"event": "restarting", "program": name, "in_s": pause_s})
+            changed()
+            await asyncio.sleep(pause_s)
+            if await self._revived(name):
+                del self._states[name]
+                changed()
+                return
+        self._states[name] = GIVEN_UP
+        log = str(self._home.logs / f"{name}.log")
+        self._tell({
+            "event": "given_up", "program": name, "restarts": self._restarts.count(name), "log": log
+        })  # fmt: skip
+        changed()
+
+    async def _revived(self, name: str) -> bool:
+        try:
+            await self._launch(self._programs.program(name, self._ready))
+        except AppError as error:
+            self._tell({"event": "died", **error.as_json()})
+        except OSError as error:  # no process is to be had
+            text = f"{name} cannot be started: {error}"
+            self._tell({"event": "died", **AppError(ErrorCode.UNAVAILABLE, text).as_json()})
+        else:
+            return True
+        child = next(child for child in self._children if child.program.name == name)
+        await child.stop(self._budget.program_stop_s)  # one that was not ready in time still runs
+        return False
 
     async def stop(self) -> None:
         """Stop all, last started first; hosts stop together. Safe to repeat."""
@@ -121,3 +188,22 @@ class Supervisor:
             "status": child.exit_status(),
             "in_time": in_time,
         })  # fmt: skip
+
+
+def _free(addresses: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Those of the addresses that nobody listens on now."""
+    return {
+        name: {key: address for key, address in found.items() if _is_free(address)}
+        for name, found in addresses.items()
+    }
+
+
+def _is_free(address: str) -> bool:
+    host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, int(port)))
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True

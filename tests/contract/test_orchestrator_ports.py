@@ -194,6 +194,17 @@ async def a_long_poll_wakes_at_once(w: World) -> None:
     await w.queue.delete(w.url, [message.handle])
 
 
+async def what_is_deleted_is_not_there(w: World) -> None:
+    await w.store.put(w.bucket, "gone", b"secret")
+    await w.store.delete(w.bucket, "gone")
+    await w.store.delete(w.bucket, "gone")
+    with pytest.raises(AppError) as caught:
+        await w.store.get(w.bucket, "gone", bytes_max=10)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    await w.store.put(w.bucket, "gone", b"again", if_absent=True)
+    assert (await w.store.get(w.bucket, "gone", bytes_max=10)).body == b"again"
+
+
 async def an_unknown_queue_is_not_found(w: World) -> None:
     with pytest.raises(AppError) as caught:
         await w.queue.send(w.url + "-unknown", ["x"])
@@ -206,7 +217,7 @@ CASES = [
     only_the_first_conditional_write_wins, keys_are_listed_by_prefix_with_what_was_written,
     a_head_is_of_what_was_written_last, messages_travel_and_are_deleted,
     visibility_zero_gives_back, a_long_poll_wakes_at_once,
-    an_unknown_queue_is_not_found,
+    what_is_deleted_is_not_there, an_unknown_queue_is_not_found,
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 
 `before:ACTION` and `after:ACTION[:EVENT]` name actions and events of the job machine;
 `on:EVENT:WORD` an event that comes from outside. While the file
-MARKER exists, nothing crashes any more.
+MARKER exists, nothing crashes any more. At `packing:KEY`, the key of a poison job, every one dies.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class CrashingPerformer(Performer):
             crash_at(f"after:{name}:Result")
         return event
 
-    async def _pack(self, *arguments: Any) -> bytes:
-        body = await super()._pack(*arguments)
+    async def _pack(self, action: do.StageEnvelope, *arguments: Any) -> bytes:
+        if f"packing:{action.input.key}" == POINT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        body = await super()._pack(action, *arguments)
         crash_at("packed")
         return body
 

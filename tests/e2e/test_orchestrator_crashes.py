@@ -74,6 +74,19 @@ def test_a_restarted_orchestrator_goes_on(live: Live, point: str, marker: Path) 
     assert live.terminate("orchestrator-2") == 0
 
 
+def test_an_orchestrator_that_starts_first_waits_for_the_cloud(live: Live) -> None:
+    live.terminate("cloud")
+    live._spawn("orchestrator-1", "orchestrator")
+    until("a line", lambda: "the cloud cannot be reached" in live.log("orchestrator-1"))
+    assert live.children["orchestrator-1"].poll() is None
+    live.start("cloud")
+    live._await("orchestrator-1")
+    job = live.upload("crash", "late.txt", b"data")
+    assert live.result("crash", job).state == "SUCCEEDED"
+    live.quiet("crash")
+    assert live.terminate("orchestrator-1") == 0
+
+
 def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
     live: Live, tmp_path: Path
 ) -> None:
@@ -89,6 +102,33 @@ def test_a_job_that_kills_three_orchestrators_while_they_pack_is_poison(
     (survivor,) = [name for name in names if not (tmp_path / name).exists()]
     for name in names:
         assert (live.terminate(name) if name == survivor else live.wait(name)) in (0, -9)
+
+
+def test_the_neighbours_of_a_poison_job_are_not_struck_with_it(live: Live, tmp_path: Path) -> None:
+    """Eight are packed at once; each orchestrator dies of one of them, again and again."""
+    keys = [f"{number}.neighbour" for number in range(7)]
+    poison = live.upload("crash", "fatal", b"data")
+    jobs = [live.upload("crash", key, b"data") for key in keys]
+    deaths = 0
+    while deaths < 12:
+        name = f"orchestrator-{deaths}"
+        crashing(live, name, "packing:fatal", tmp_path / "none")
+        process = live.children[name]
+
+        def settled() -> bool:
+            died = process.poll() is not None  # noqa: B023 - called before the next one starts
+            return died or live.messages("crash") == 0
+
+        until("a death, or the end of all jobs", settled)
+        if live.messages("crash") == 0:
+            break
+        assert live.wait(name) == -9
+        deaths += 1
+    assert live.result("crash", poison).reason == "POISON"
+    assert [live.result("crash", job).state for job in jobs] == ["SUCCEEDED"] * len(jobs)
+    live.quiet("crash")
+    assert live.take_dead_letters("crash") == [(poison, "POISON")]
+    assert live.terminate(name) == 0
 
 
 def _crashed_within(live: Live, within_s: float) -> bool:

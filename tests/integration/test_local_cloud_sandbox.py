@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -207,6 +210,46 @@ def handle(names, context):
     assert "SECRET_OF_THIS_SHELL" not in environment
 
 
+FOREIGN = ["corekit", "orchgpu", "gpu_scheduler", "numpy", "PIL", "yaml", "aiohttp", "click",
+           "pytest", "msgspec"]  # fmt: skip
+PROVIDED = ["boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six",
+            "awslambdaric"]  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_every_python_of_a_function_has_what_lambda_gives_it_and_nothing_of_ours(
+    tmp_path: Path,
+) -> None:
+    """This test's own Python can import all of them; so could scripts, once."""
+    probe = "import importlib, json, sys\nfound = []\n"
+    probe += (
+        "for name in json.loads(sys.argv[-1]):\n    try:\n        importlib.import_module(name)"
+    )
+    probe += "\n        found.append(name)\n    except ImportError:\n        pass\n"
+    probe += "print(json.dumps(found))"
+    source = f"""
+import json, os, subprocess, sys
+PROBE = {probe!r}
+def handle(names, context):
+    script = os.path.join(os.environ["TMPDIR"], "script")
+    with open(script, "w") as file:
+        file.write("#!/usr/bin/env python3\\n" + PROBE)
+    os.chmod(script, 0o755)
+    ways = [[sys.executable, "-c", PROBE], ["python3", "-c", PROBE], ["python", "-c", PROBE],
+            [script], [sys.executable, "-I", "-c", PROBE]]
+    bare = {{"PATH": os.environ["PATH"]}}
+    return [
+        json.loads(subprocess.run([*way, json.dumps(names)], env=env, check=True,
+                                  stdout=subprocess.PIPE).stdout)
+        for way in ways for env in (None, bare)
+    ]
+"""
+    async with sandbox(tmp_path) as box:
+        found = await run(box, spec(tmp_path, source), [*PROVIDED, *FOREIGN])
+    assert found == [PROVIDED] * len(found)
+    assert all(importlib.util.find_spec(name) for name in FOREIGN)
+
+
 @pytest.mark.asyncio
 async def test_new_code_gets_a_new_environment_and_the_old_one_ends(tmp_path: Path) -> None:
     async with sandbox(tmp_path) as box:
@@ -268,3 +311,73 @@ async def test_the_context_says_how_much_time_is_left(tmp_path: Path) -> None:
         left_ms, arn = await run(box, spec(tmp_path, source))
     assert 8_000 < left_ms <= 10_000
     assert arn == ARN
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+async def test_an_environment_that_ended_while_frozen_costs_no_invocation(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with sandbox(tmp_path, concurrency_max=1) as box:
+        what = spec(tmp_path, PID)
+        for _ in range(3):
+            warm = await run(box, what)
+            await idle(box)
+            await until(lambda pid=warm: state_of(pid) == "T")
+            os.kill(warm, number)
+            os.kill(warm, signal.SIGCONT)
+            await until(lambda pid=warm: state_of(pid) in ("gone", "Z"))
+            assert await run(box, what) != warm
+            await idle(box)
+        assert await still_up(box)
+
+
+@pytest.mark.asyncio
+async def test_an_environment_that_dies_as_its_work_arrives_harms_no_other(
+    tmp_path: Path,
+) -> None:
+    """The kernel's word of a death may come before or after the one of its closed connection."""
+    async with sandbox(tmp_path) as box:
+        what = spec(tmp_path, PID)
+        for _ in range(10):
+            warm = await run(box, what)
+            await idle(box)
+            os.kill(warm, signal.SIGKILL)
+            outcome, _ = await box.invoke(what, "request", "{}")
+            assert not outcome.error, outcome.payload
+        assert await still_up(box)
+
+
+@pytest.mark.asyncio
+async def test_what_nobody_foresaw_is_a_failure_of_one_invocation(tmp_path: Path) -> None:
+    """A handler that a program's arguments cannot carry raises what no rule names."""
+    async with sandbox(tmp_path) as box:
+        error = await fail(box, spec(tmp_path, PID, handler="app\0.handle"))
+        assert error["errorType"] == "Sandbox.Failure"
+        assert await run(box, spec(tmp_path, PID))
+        assert await still_up(box)
+
+
+@pytest.mark.asyncio
+async def test_an_environment_that_is_being_ended_takes_no_work(tmp_path: Path) -> None:
+    slow = "import os, time\ndef handle(e, c):\n    time.sleep(1)\n    return os.getpid()"
+    async with sandbox(tmp_path) as box:
+        what = spec(tmp_path, slow)
+        pids = await asyncio.gather(*(run(box, what) for _ in range(3)))
+        await idle(box)
+        box.pool.idle_s_max = 0.0
+        sweep = asyncio.create_task(box.sweep())
+        await asyncio.sleep(0)
+        assert await run(box, what) not in pids
+        await sweep
+        assert await still_up(box)
+
+
+async def still_up(box: Sandbox) -> bool:
+    """No task of the sandbox failed: a failure would end the whole cloud."""
+    failing = asyncio.ensure_future(box._nursery.failed())
+    await asyncio.sleep(0)
+    failed = failing.done()
+    failing.cancel()
+    await asyncio.wait([failing])
+    return not failed

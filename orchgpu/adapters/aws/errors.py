@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiohttp import ClientError as BrokenConnectionError
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectTimeoutError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     ReadTimeoutError,
 )
@@ -56,7 +58,10 @@ def translated(call: str) -> Iterator[None]:
         raise AppError(_code_of(error), f"{call}: {_message(error)}") from error
     except (ReadTimeoutError, ConnectTimeoutError) as error:
         raise AppError(ErrorCode.TIMEOUT, f"{call}: {error}") from error
-    except (BotoConnectionError, HTTPClientError) as error:
+    # A body that breaks off is aiohttp's error, or one of its length: both pass by themselves.
+    except (
+        BotoConnectionError, HTTPClientError, IncompleteReadError, BrokenConnectionError, OSError,
+    ) as error:  # fmt: skip
         raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {error}") from error
     except NoCredentialsError as error:
         raise AppError(ErrorCode.DENIED, f"{call}: no AWS credentials found") from error

@@ -60,6 +60,10 @@ class S3Store:
         with translated(f"s3:PutObject {bucket}/{key}"):
             await self._client.put_object(Bucket=bucket, Key=key, Body=body, **conditions)
 
+    async def delete(self, bucket: str, key: str) -> None:
+        with translated(f"s3:DeleteObject {bucket}/{key}"):
+            await self._client.delete_object(Bucket=bucket, Key=key)
+
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         found: dict[str, str] = {}
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):

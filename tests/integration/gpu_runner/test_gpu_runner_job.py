@@ -390,3 +390,39 @@ def test_whatever_the_script_makes_of_its_folder_is_removed(bench: Any) -> None:
         'cd "$HOME"; mkdir -p a/b; touch a/b/c; chmod 000 a/b a; mkfifo "$TMP_OUTPUT_DIR/pipe"'
     )
     assert bench.run()["files"] == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        ("true", "no output was written"),
+        ("touch $TMP_OUTPUT_DIR/a.txt", "1 file passed no output: a.txt; nothing was stored"),
+        ("cd $TMP_OUTPUT_DIR; touch a.csv 1 2 3 4 5 6 7",
+         "7 files passed no output: 1, 2, 3, 4, 5 and 2 more"),
+        ("touch $TMP_OUTPUT_DIR/a.csv", None),
+    ],
+)  # fmt: skip
+def test_a_success_says_what_of_its_files_was_not_stored(
+    bench: Any, script: str, note: str | None
+) -> None:
+    bench.change(outputs=[{**bench.job.outputs[0], "suffix": [".csv"]}])
+    bench.write(f"#!/bin/sh\n{script}\n")
+    assert bench.run()["status"] == "succeeded"
+    assert bench.result.notes == ([] if note is None else [note])
+
+
+def test_a_result_of_an_older_runner_has_no_notes(bench: Any) -> None:
+    bench.write("true")
+    bench.run()
+    value = json.loads(bench.result.to_json())
+    del value["notes"]
+    assert Result.from_json(json.dumps(value).encode()).notes == []
+
+
+def test_folders_too_deep_for_a_key_are_an_output_error_and_go(bench: Any) -> None:
+    bench.write(
+        "python3 - <<'END'\nimport os\nos.chdir(os.environ['TMP_OUTPUT_DIR'])\n"
+        "for _ in range(2000):\n    os.mkdir('deep')\n    os.chdir('deep')\nEND"
+    )
+    assert bench.run()["reason"] == "OUTPUT_ERROR"
+    assert "nested too deeply" in bench.report.detail

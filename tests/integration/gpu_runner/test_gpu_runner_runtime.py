@@ -215,6 +215,25 @@ def test_a_plain_function_that_fails_says_so_after_the_last_record(
     assert list(bench.outputs) == ["half"]
 
 
+def test_what_one_run_leaves_beside_its_folder_is_not_there_for_the_next(
+    bench: Any, function: Function
+) -> None:
+    function.tmp.chmod(0o700)  # as the embedded cloud gives it to an environment
+    out = bench.job.outputs[0]["bucket"]
+    function.start(
+        'ls -A "$TMPDIR/.." > "$TMP_OUTPUT_DIR/$STORAGE_OBJECT_KEY"\n'
+        'mkdir "$TMPDIR/../left"; echo secret > "$TMPDIR/../left/secret"',
+        ORCHGPU_OUTPUTS=json.dumps([{"bucket": out, "prefix": ""}]),
+    )
+    for name in ("first", "second"):
+        bench.s3.put_object(Bucket=bench.job.input_bucket, Key=name, Body=b"")
+        kind, answer = function.invoke(event(bench.job.input_bucket, name))
+        assert kind == "response", answer
+        assert list(function.tmp.iterdir()) == []
+    seen = {name: text.decode().split() for name, text in bench.outputs.items()}
+    assert all(len(names) == 1 and "left" not in names for names in seen.values()), seen
+
+
 def test_what_is_no_work_and_what_is_no_event(function: Function) -> None:
     function.start("true", ORCHGPU_MODE="job")
     test_event = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}

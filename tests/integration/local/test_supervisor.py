@@ -6,10 +6,12 @@ import asyncio
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,10 @@ open(ready + ".new", "w").write(json.dumps({"pid": os.getpid(), "endpoint": "htt
 os.replace(ready + ".new", ready)
 signal.sigwait({signal.SIGTERM})
 """
+#: What `system.json` tells of.
+SYSTEM = {"cloud": SERVES, "scheduler": SERVES.replace(
+    '"endpoint": "http://127.0.0.1:9"', '"socket": "127.0.0.1:7", "http": "127.0.0.1:8"'
+)}  # fmt: skip
 CRASHES = "import sys; print('no such device', file=sys.stderr); sys.exit(3)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVES.replace(
     "signal.sigwait({signal.SIGTERM})", "time.sleep(600)"
@@ -53,12 +59,14 @@ class Plan:
         home.create()
         self._home = home
         self._stages = stages
+        self.asked: list[Mapping[str, Any]] = []  #: what each program was told of all others
 
     def stages(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(stage) for stage in self._stages)
 
     def program(self, name: str, ready: Mapping[str, Any]) -> Program:
         assert set(ready) >= {n for s in self._before(name) for n in s}
+        self.asked.append(dict(ready))
         source = next(stage[name] for stage in self._stages if name in stage)
         ready_file = self._home.ready / f"{name}.json"
         # signals are blocked before Python starts, so that none comes too early for sigwait
@@ -88,9 +96,17 @@ class System:
     ) -> None:
         self.home = Home(folder / "home")
         self.told: list[dict[str, Any]] = []
+        self.changes: list[dict[str, tuple[str, int]]] = []  #: state and restarts by name
+        self.all_pids: set[int] = set()
+        self.plan = Plan(self.home, *stages)
         self.supervisor = Supervisor(
-            Plan(self.home, *stages), self.home, self.told.append, budget or Budget()
+            self.plan, self.home, self.told.append, budget or Budget().scaled(0.05)
         )
+
+    def changed(self) -> None:
+        record = self.supervisor.record("embedded", os.getpid())
+        self.changes.append({p.name: (p.state, p.restarts) for p in record.processes})
+        self.all_pids.update(p.pid for p in record.processes)
 
     def names(self, event: str) -> list[str]:
         return [told["program"] for told in self.told if told["event"] == event]
@@ -130,22 +146,105 @@ async def test_a_crash_at_start_is_told_with_the_end_of_its_log(tmp_path: Path) 
     assert not any(birth_of(pid) for pid in pids)
 
 
-@pytest.mark.asyncio
-async def test_a_death_later_is_told_once_and_the_rest_goes_on(tmp_path: Path) -> None:
-    system = System(tmp_path, {"cloud": SERVES}, {"a": SERVES, "b": SERVES})
-    await system.supervisor.start()
+@asynccontextmanager
+async def watched(system: System) -> AsyncIterator[None]:
+    """The system is up and watched, as `python -m orchgpu.local` does it."""
+    look = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGCHLD, look.set)
     try:
-        assert system.supervisor.deaths() == []
-        victim = system.pids()[1]
-        os.kill(victim, signal.SIGKILL)
-        wait_gone(victim)
-        deaths = system.supervisor.deaths()
-        assert ["a ended by signal SIGKILL" in death.message for death in deaths] == [True]
-        assert deaths[0].details["log_tail"] == [f"hello from {system.home.ready / 'a.json'}"]
-        assert system.supervisor.deaths() == []
-        assert birth_of(system.pids()[2])
+        await system.supervisor.start()
+        watching = asyncio.create_task(system.supervisor.watch(look, system.changed))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+            assert watching.cancelled()
     finally:
+        loop.remove_signal_handler(signal.SIGCHLD)
         await system.supervisor.stop()
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not come to that"
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_dead_program_is_started_again_and_the_rest_goes_on(tmp_path: Path) -> None:
+    system = System(tmp_path, SYSTEM, {"a": SERVES, "b": SERVES})
+    async with watched(system):
+        first = system.pids()
+        for victim in (first[2], first[0]):  # both are down at once: one is told of, then both
+            os.kill(victim, signal.SIGKILL)
+        await until(lambda: len(system.names("ready")) == 6)
+        death = next(told for told in system.told if "a ended" in str(told.get("message")))
+        assert "a ended by signal SIGKILL" in death["message"]
+        assert death["details"]["log_tail"] == [f"hello from {system.home.ready / 'a.json'}"]
+        assert sorted(system.names("restarting")) == ["a", "cloud"]
+        assert [one == other for one, other in zip(first, system.pids(), strict=True)] == [
+            False, True, False, True,
+        ]  # fmt: skip
+        await until(lambda: set(system.changes[-1].values()) == {("running", 1), ("running", 0)})
+        assert {state for state, _ in system.changes[-1].values()} == {"running"}
+        assert system.changes[0]["a"][0] == "restarting"
+    assert not any(birth_of(pid) for pid in (*first, *system.all_pids))
+
+
+@pytest.mark.asyncio
+async def test_a_program_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
+    once = f"import pathlib\nmark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+    once += "if mark.exists():\n    raise SystemExit(7)\nmark.touch()\n" + SERVES
+    budget = dataclasses.replace(Budget().scaled(0.01), restarts_max=3)
+    system = System(tmp_path, SYSTEM, {"a": once, "b": SERVES}, budget=budget)
+    async with watched(system):
+        os.kill(system.pids()[2], signal.SIGKILL)
+        await until(lambda: system.names("given_up"))
+        pauses = [told["in_s"] for told in system.told if told["event"] == "restarting"]
+        assert pauses == pytest.approx([0.005, 0.01, 0.02])
+        assert sum("status 7" in told["message"] for told in system.told
+                   if told["event"] == "died") == 3  # fmt: skip
+        assert system.changes[-1]["a"] == ("given up", 3)
+        assert birth_of(system.pids()[3])
+        await asyncio.sleep(0)
+        assert len(system.names("given_up")) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_stop_in_the_middle_of_a_restart_leaves_nothing(tmp_path: Path) -> None:
+    slow = f"import pathlib\nmark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+    slow += "if mark.exists():\n    import time; time.sleep(600)\nmark.touch()\n" + SERVES
+    system = System(tmp_path, SYSTEM, {"a": slow})
+    async with watched(system):
+        dead = system.pids()[2]
+        os.kill(dead, signal.SIGKILL)
+        await until(lambda: system.pids()[2] != dead)
+        pids = system.pids()
+    assert not any(birth_of(pid) for pid in pids)
+
+
+@pytest.mark.asyncio
+async def test_what_starts_again_listens_where_it_did(tmp_path: Path) -> None:
+    system = System(tmp_path, SYSTEM)
+    async with watched(system):
+        system.home.keep_addresses(system.supervisor.addresses())
+        os.kill(system.pids()[0], signal.SIGKILL)
+        await until(lambda: len(system.names("ready")) == 3)
+        assert system.plan.asked[-1]["cloud"]["endpoint"] == "http://127.0.0.1:9"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        free = system.home.last_addresses()
+        busy = {"scheduler": {"socket": f"127.0.0.1:{taken.getsockname()[1]}"}}
+        system.home.keep_addresses({**free, **busy})
+        again = System(tmp_path, SYSTEM)
+        async with watched(again):
+            first = again.plan.asked[0]
+    assert first["cloud"] == {"endpoint": "http://127.0.0.1:9"}
+    assert first["scheduler"] == {}  # somebody else listens there now
 
 
 @pytest.mark.asyncio

@@ -176,6 +176,8 @@ def test_a_wrong_checksum(tmp_path: Path) -> None:
         ("job.json", b"nonsense", "Expecting"),
         ("job.json", b'{"version": 1}', "missing"),
         ("job.json", b"\xff", "codec"),
+        ("job.json", b"[" * 100_000, "recursion"),
+        ("env.json", b'{"connection": ' * 50_000, "recursion"),
         ("env.json", b"[]", "no connection"),
         ("env.json", b'{"connection": 1}', "no connection"),
         ("env.json", b'{"connection": {}, "variables": {"A": 1}}', "variables"),

@@ -14,6 +14,7 @@ from contract.states import Reason
 from lambda_functions.gpu_runner import outputs
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.outputs import Destination, find
+from lambda_functions.gpu_runner.workspace import remove_tree
 
 PARTS = st.sampled_from(["a", "b", "sub/", ".txt", ".t", "", "res-"])
 NAMES = st.lists(PARTS, min_size=1, max_size=4).map("".join)
@@ -104,3 +105,36 @@ def test_more_files_than_anybody_wants(folder: Path, monkeypatch: pytest.MonkeyP
     for i in range(4):
         (folder / str(i)).write_text("")
     failed(folder, "more than 3")
+
+
+def nested(folder: Path, depth: int) -> None:
+    """So many folders in one another: no single path names the innermost."""
+    here = os.open(folder, os.O_RDONLY)
+    try:
+        for _ in range(depth):
+            os.mkdir("deeper", dir_fd=here)
+            inner = os.open("deeper", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = inner
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    finally:
+        os.close(here)
+
+
+def test_folders_too_deep_for_a_key_are_refused_with_the_reason(folder: Path) -> None:
+    nested(folder, 3000)
+    failed(folder, "nested too deeply")
+    remove_tree(folder)
+    assert not folder.exists()
+
+
+def test_folders_as_deep_as_a_key_may_be_are_stored(folder: Path) -> None:
+    nested(folder, 140)
+    assert names(folder) == ["deeper/" * 140 + "file"]
+
+
+def test_too_many_folders_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "FOLDERS_MAX", 3)
+    for number in range(3):
+        (folder / str(number)).mkdir()
+    failed(folder, "more than 3 output folders")

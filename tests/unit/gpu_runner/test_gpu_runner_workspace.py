@@ -16,6 +16,7 @@ from lambda_functions.gpu_runner.workspace import (
     NAME_BYTES_MAX,
     Workspace,
     input_name,
+    own_folder,
     sweep,
     sweep_sandbox,
 )
@@ -69,6 +70,17 @@ def test_a_sweep_removes_what_the_dead_left_and_spares_the_living(tmp_path: Path
     assert [p.name for p in tmp_path.iterdir()] == ["other"]
 
 
+def test_a_folder_that_others_may_use_is_not_the_sandboxs_own(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert own_folder(tmp_path, in_lambda=False) == frozenset()
+    tmp_path.chmod(0o755)
+    assert own_folder(tmp_path, in_lambda=False) is None
+    tmp_path.chmod(0o700)
+    (tmp_path / "before").write_text("")
+    assert own_folder(tmp_path, in_lambda=False) is None
+    assert own_folder(tmp_path, in_lambda=True) == {tmp_path / "before"}
+
+
 def test_a_sandbox_that_owns_its_tmp_is_emptied(tmp_path: Path) -> None:
     (tmp_path / "before").write_text("")
     known = frozenset(tmp_path.iterdir())
@@ -101,3 +113,28 @@ def test_every_key_gives_a_name_that_a_file_can_have(key: str) -> None:
 
 def test_the_end_of_a_long_name_is_kept() -> None:
     assert input_name("é" * 600 + ".png").endswith("é.png")
+
+
+def test_folders_deeper_than_any_path_go_too(tmp_path: Path) -> None:
+    with Workspace(tmp_path) as workspace:
+        here = os.open(workspace.output, os.O_RDONLY)
+        for number in range(3000):
+            os.mkdir("deep", dir_fd=here)
+            inner = os.open("deep", os.O_RDONLY, dir_fd=here)
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
+            os.fchmod(here, 0o500 if number % 2 else 0o700)
+            os.close(here)
+            here = inner
+        os.close(here)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_that_became_a_link_costs_its_target_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("x")
+    workspace = Workspace(tmp_path)
+    workspace.root.rename(tmp_path / "moved")
+    workspace.root.symlink_to(tmp_path / "mine")
+    workspace.remove()
+    assert not workspace.root.is_symlink()
+    assert (tmp_path / "mine/file").read_text() == "x"

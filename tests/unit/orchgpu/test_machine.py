@@ -232,7 +232,20 @@ def test_three_attempts_then_a_failed_result_a_dead_letter_and_the_end(bench: Be
     assert json.loads(bench.one(do.SendDeadLetter).body)["orchgpu"]["dead_at"] == NOW["wall_s"]
     bench.tell(on.DeadLetterSent(**NOW, job=JOB))
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.kinds() == ["DeleteMessages"]
+    assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
+
+
+def test_an_envelope_goes_when_its_attempt_is_over(bench: Bench) -> None:
+    bench.running()
+    _fail(bench, 1)
+    failed = record(Step.RECEIVED, revision=9)
+    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
+    gone = bench.one(do.RemoveEnvelope)
+    assert (gone.attempt, gone.fence) == (1, 7)
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.tell(on.Finished(**NOW, job=JOB))
+    assert bench.kinds() == ["DeleteMessages"]  # that of attempt 1 is gone, there is no other
 
 
 def test_a_commit_that_came_first_wins_over_our_failure(bench: Bench) -> None:

@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.keys import job_id
+from contract.states import Reason
 from corekit.decode import encode_json
-from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
+from orchgpu.core.ending import LETTER_BYTES_MAX, dead_letter_body
+from orchgpu.core.routing import (
+    RECORDS_MAX,
+    Ignored,
+    InputEvent,
+    Rejected,
+    Several,
+    classify,
+)
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 TEST_EVENT = {
@@ -81,6 +90,26 @@ def test_several_records_become_several_messages() -> None:
     assert isinstance(verdict, Several)
     parts = [classify(text, FUNCTION) for text in verdict.bodies]
     assert [part.key for part in parts if isinstance(part, InputEvent)] == ["a", "b"]
+
+
+def test_a_message_of_thousands_is_one_dead_letter_with_the_reason() -> None:
+    records = [s3_record(str(number)) for number in range(RECORDS_MAX + 1)]
+    assert isinstance(classify(body(*records[1:]), FUNCTION), Several)
+    verdict = classify(body(*records), FUNCTION)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason is Reason.BAD_EVENT
+    assert "101 records" in verdict.detail
+    assert "at most 100" in verdict.detail
+
+
+@pytest.mark.parametrize("text", [
+    body(*[s3_record("k" * 900 + str(number)) for number in range(300)]),
+    "\U0001f600" * 300_000, "[" * 400_000,
+])  # fmt: skip
+def test_a_dead_letter_fits_into_its_queue(text: str) -> None:
+    letter = dead_letter_body(text, None, "BAD_EVENT", "d" * 5000, 1.0)
+    assert len(letter.encode()) <= LETTER_BYTES_MAX
+    assert json.loads(letter)["orchgpu"]["reason"] == "BAD_EVENT"
 
 
 @pytest.mark.parametrize("version", [None, "", "null"])
