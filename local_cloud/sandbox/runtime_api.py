@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from corekit.browsers import foreign_part
 from local_cloud.model.function import Outcome
 
 RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
@@ -113,6 +114,8 @@ class RuntimeApi:
         path = request.path
         if channel is None or not path.startswith(_PREFIX):
             return web.Response(status=404)
+        if _is_browser(request):
+            return web.json_response({"errorType": "Forbidden"}, status=403)
         what = path.removeprefix(_PREFIX)
         if what == "invocation/next" and request.method == "GET":
             return await _next(channel)
@@ -120,6 +123,13 @@ class RuntimeApi:
         if request.method != "POST" or answer is None:
             return web.Response(status=404)
         return await answer(channel, what, request)
+
+
+def _is_browser(request: web.BaseRequest) -> bool:
+    """A page shown on this machine could take an invocation away, or answer it."""
+    headers = request.headers
+    sent_by_a_page = "Origin" in headers or "Sec-Fetch-Site" in headers
+    return sent_by_a_page or foreign_part(request.method, headers, "") is not None
 
 
 async def _next(channel: Channel) -> web.Response:

@@ -45,6 +45,7 @@ class Options:
     region: str = "us-east-1"
     account: str = "000000000000"
     concurrency_max: int = 64  #: environments that run at once, of all functions
+    allowed_hosts: tuple[str, ...] = ()  #: names by which clients reach us, beside loopback ones
 
 
 @asynccontextmanager
@@ -56,7 +57,11 @@ async def running(options: Options) -> AsyncIterator[Context]:
         context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
         front = Front(context)
         server = web.Server(
-            front, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEPALIVE_S
+            front,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=_KEEPALIVE_S,
+            auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
@@ -94,6 +99,7 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         pollers=pollers,
         logs=LogStore(),
         nursery=nursery,
+        allowed_hosts=tuple(name.lower().rstrip(".") for name in options.allowed_hosts),
     )
 
 

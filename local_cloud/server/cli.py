@@ -20,13 +20,27 @@ from local_cloud.server.application import Options, running
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it serves.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
-def main(listen: str, state: Path, ready_file: Path | None, region: str, concurrency: int) -> None:
+@click.option("--allow-host", multiple=True, metavar="NAME",
+              help="Host name besides localhost for clients and pages (repeatable).")  # fmt: skip
+def main(
+    listen: str,
+    state: Path,
+    ready_file: Path | None,
+    region: str,
+    concurrency: int,
+    allow_host: tuple[str, ...],
+) -> None:
     """S3, SQS and Lambda on this machine, under the AWS protocols."""
     log_as_json()
     try:
         host, port = parse_address(listen)
         options = Options(
-            host=host, port=port, state=state, region=region, concurrency_max=concurrency
+            host=host,
+            port=port,
+            state=state,
+            region=region,
+            concurrency_max=concurrency,
+            allowed_hosts=allow_host,
         )
         asyncio.run(_serve(options, ready_file))
     except AppError as error:

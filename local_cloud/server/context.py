@@ -26,6 +26,7 @@ class Context:
     logs: LogStore
     nursery: Nursery
     endpoint: str = ""
+    allowed_hosts: tuple[str, ...] = ()  #: host names beside loopback that clients may use
     runner: Runner = field(init=False)  #: set once, before the first request
 
     def now_s(self) -> float:

@@ -125,7 +125,7 @@ async def get(context: Context, target: Target, request: web.BaseRequest) -> web
     segments = cut(version.segments, start, stop)
     if stop - start <= _SMALL_BYTES:
         return web.Response(status=status, headers=headers, body=context.bodies.read(segments))
-    response = web.StreamResponse(status=status, headers=headers)
+    response = web.StreamResponse(status=status, headers=headers | target.always)
     context.bodies.retain(segments)  # a delete meanwhile must not cut this answer off
     try:
         await response.prepare(request)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3 import documents, listing, notification, objects, uploads, xml
+from local_cloud.server.s3 import cors, documents, listing, notification, objects, uploads, xml
 from local_cloud.server.s3.payload import read_small
 from local_cloud.server.s3.target import Target, target_of
 
@@ -21,12 +24,49 @@ _UNKNOWN = frozenset(
 )  # fmt: skip
 
 
-async def handle(context: Context, request: web.BaseRequest) -> web.StreamResponse:
-    """Answer one S3 call; a refusal is raised as CloudError."""
-    target = target_of(request)
+async def handle(
+    context: Context, request: web.BaseRequest, host_bucket: str = ""
+) -> web.StreamResponse:
+    """Answer one S3 call.
+
+    `host_bucket` is the bucket that the host name holds, empty for path-style addressing.
+    """
+    request_id, host_id = secrets.token_hex(8).upper(), secrets.token_urlsafe(48)
+    always = {"x-amz-request-id": request_id, "x-amz-id-2": host_id}
+    always |= cors_headers(context, request, host_bucket)
+    try:
+        answer = await _routed(context, request, target_of(request, host_bucket, always))
+    except web.HTTPNotModified as unchanged:
+        answer = web.Response(status=304, headers=unchanged.headers)
+    except CloudError as error:
+        answer = _error_response(request, error, request_id, host_id)
+    if not answer.prepared:
+        answer.headers.update(always)
+    return answer
+
+
+def _error_response(
+    request: web.BaseRequest, error: CloudError, request_id: str, host_id: str
+) -> web.Response:
+    """S3's error document; HEAD has no body."""
+    body, content_type = None, None
+    if request.method != "HEAD":
+        body = xml.error_body(error, request.path, request_id, host_id)
+        content_type = "application/xml"
+    answer = web.Response(
+        status=error.status, headers=error.headers, body=body, content_type=content_type
+    )
+    if not request.content.at_eof() and request.body_exists:
+        answer.force_close()  # the rest of the body is not worth reading
+    return answer
+
+
+async def _routed(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
+    if request.method == "OPTIONS" and target.bucket:
+        return cors.preflight(request, allowed="Access-Control-Allow-Origin" in target.always)
     if target.key:
         return await _object(context, target, request)
     if target.bucket:
@@ -36,12 +76,14 @@ async def handle(context: Context, request: web.BaseRequest) -> web.StreamRespon
     raise _wrong_method()
 
 
-def error_response(request: web.BaseRequest, error: CloudError, request_id: str) -> web.Response:
-    """S3's error document; HEAD has no body."""
-    if request.method == "HEAD":
-        return web.Response(status=error.status)
-    body = xml.error_body(error, request.path, request_id)
-    return web.Response(status=error.status, body=body, content_type="application/xml")
+def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -> dict[str, str]:
+    """What the bucket's CORS rules say to the page that asks; empty without such a rule."""
+    if "Origin" not in request.headers:
+        return {}
+    with contextlib.suppress(CloudError):
+        bucket = context.cloud.bucket(target_of(request, host_bucket).bucket)
+        return cors.answer_headers(bucket, request)
+    return {}
 
 
 async def _object(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import urllib.parse
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -17,23 +18,46 @@ class Target:
     bucket: str  #: empty for the service itself
     key: str  #: empty for the bucket itself
     query: dict[str, str]
+    always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
 
 
-def target_of(request: web.BaseRequest) -> Target:
+def target_of(
+    request: web.BaseRequest, bucket: str = "", always: dict[str, str] | None = None
+) -> Target:
     """Take the path apart as it was sent: keys may hold `..`, `//` and any character.
 
-    Raises InvalidURI for a path that is not UTF-8.
+    `bucket` is the one that the host names, empty when the path holds it. Raises InvalidURI for a
+    path that is not UTF-8.
     """
     path, _, query = request.raw_path.partition("?")
-    bucket, _, key = path.lstrip("/").partition("/") if path.strip("/") else ("", "", "")
+    if bucket:
+        key = path.removeprefix("/")
+    else:
+        bucket, _, key = path.lstrip("/").partition("/") if path.strip("/") else ("", "", "")
     try:
         return Target(
             bucket=urllib.parse.unquote(bucket, errors="strict"),
             key=urllib.parse.unquote(key, errors="strict"),
             query=dict(urllib.parse.parse_qsl(query, keep_blank_values=True)),
+            always=always or {},
         )
     except UnicodeDecodeError:
         raise refused("InvalidURI", "Couldn't parse the specified URI.") from None
+
+
+def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]) -> str:
+    """The bucket of virtual-hosted addressing, `BUCKET.localhost` or `BUCKET.s3.localhost`.
+
+    `names` are the server's own host names beside localhost. Empty for path-style addressing.
+    """
+    host = request.headers.get("Host", "").rpartition("]")[2].partition(":")[0].lower()
+    for name in ("localhost", *names):
+        for service in (f"s3.{region}.{name}", f"s3.{name}", name):
+            if host == service:
+                return ""
+            if host.endswith(f".{service}"):
+                return host.removesuffix(f".{service}")
+    return ""
 
 
 def number(query: dict[str, str], name: str, default: int) -> int:
