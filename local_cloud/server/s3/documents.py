@@ -13,6 +13,7 @@ from aiohttp import web
 from local_cloud.model.bucket import Bucket
 from local_cloud.model.errors import CloudError
 from local_cloud.server.s3 import cors, xml
+from local_cloud.server.s3.attributes import BUCKET_TAGS_MAX, read_tags
 from local_cloud.server.s3.payload import read_small
 
 
@@ -57,6 +58,8 @@ async def handle(bucket: Bucket, kind: str, request: web.BaseRequest) -> web.Res
     body = await read_small(request)
     if kind == "cors":
         cors.read_rules(body)
+    elif kind == "tagging":
+        read_tags(body, BUCKET_TAGS_MAX)
     elif known.root:
         xml.parse(body, known.root)
     bucket.set_document(kind, body.decode("utf-8", "strict"))

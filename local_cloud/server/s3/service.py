@@ -7,17 +7,27 @@ import secrets
 
 from aiohttp import web
 
+from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.model.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3 import cors, documents, listing, notification, objects, uploads, xml
+from local_cloud.server.s3 import (
+    acl,
+    cors,
+    documents,
+    listing,
+    notification,
+    objects,
+    parts,
+    uploads,
+    xml,
+)
 from local_cloud.server.s3.payload import read_small
 from local_cloud.server.s3.target import Target, target_of
 
 #: query names that choose an operation which this cloud does not have
 _UNKNOWN = frozenset(
     {
-        "analytics", "attributes", "intelligent-tiering", "inventory", "legal-hold", "metrics",
+        "analytics", "intelligent-tiering", "inventory", "legal-hold", "metrics",
         "object-lock", "policyStatus", "replication", "restore", "retention", "select", "torrent",
         "metadataTable", "session", "renameObject",
     }
@@ -62,6 +72,9 @@ def _error_response(
 
 
 async def _routed(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
+    if owner != context.cloud.place.account:
+        raise CloudError("AccessDenied", 403, "Access Denied")
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
@@ -72,7 +85,7 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
     if target.bucket:
         return await _bucket(context, target, request)
     if request.method == "GET":
-        return _list_buckets(context)
+        return listing.buckets(context, target)
     raise _wrong_method()
 
 
@@ -89,9 +102,11 @@ def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -
 async def _object(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
     query, method = target.query, request.method
     if "acl" in query:
-        return await _acl(request)
+        return await acl.handle(request)
     if "tagging" in query:
         return await objects.tagging(context, target, request)
+    if "attributes" in query and method == "GET":
+        return parts.attributes(context, target, request)
     if "uploadId" in query or "uploads" in query:
         return await _upload(context, target, request)
     if method == "PUT":
@@ -137,13 +152,14 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if "versioning" in query:
         return await _versioning(context, target, request)
     if "acl" in query:
-        return await _acl(request)
+        return await acl.handle(request)
     if "delete" in query and method == "POST":
         return await objects.delete_many(context, target, request)
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
-        return web.Response(headers={"x-amz-bucket-region": context.cloud.place.region})
+        region = bucket.location or context.cloud.place.region
+        return web.Response(headers={"x-amz-bucket-region": region})
     if method == "DELETE":
         context.cloud.delete_bucket(target.bucket)
         return web.Response(status=204)
@@ -153,8 +169,8 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
 def _get_bucket(context: Context, target: Target) -> web.Response:
     bucket = context.cloud.bucket(target.bucket)
     if "location" in target.query:
-        region = context.cloud.place.region
-        inner = "" if region == "us-east-1" else region  # as AWS says it for its first region
+        region = bucket.location or context.cloud.place.region
+        inner = "" if region == FIRST_REGION else region
         body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
         return web.Response(body=body.encode(), content_type="application/xml")
     if "versions" in target.query:
@@ -167,10 +183,12 @@ def _get_bucket(context: Context, target: Target) -> web.Response:
 async def _create_bucket(
     context: Context, target: Target, request: web.BaseRequest
 ) -> web.Response:
+    acl.check_canned(request)
     body = await read_small(request)
+    location = ""
     if body:
-        xml.parse(body, "CreateBucketConfiguration")
-    context.cloud.create_bucket(context.now_s(), target.bucket)
+        location = xml.value(xml.parse(body, "CreateBucketConfiguration"), "LocationConstraint")
+    context.cloud.create_bucket(context.now_s(), target.bucket, location)
     return web.Response(headers={"Location": f"/{target.bucket}"})
 
 
@@ -182,35 +200,6 @@ async def _versioning(context: Context, target: Target, request: web.BaseRequest
         return web.Response(status=200)
     status = xml.text("Status", bucket.versioning) if bucket.versioning else ""
     return xml.document("VersioningConfiguration", status)
-
-
-async def _acl(request: web.BaseRequest) -> web.Response:
-    """Everything here belongs to the one account; setting an ACL is taken and changes nothing."""
-    if request.method == "PUT":
-        await read_small(request)
-        return web.Response(status=200)
-    owner = xml.text("ID", "0" * 64)
-    schema = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
-    grantee = f"<Grantee {schema}>{owner}</Grantee>"
-    grant = xml.element("Grant", grantee, xml.text("Permission", "FULL_CONTROL"))
-    return xml.document(
-        "AccessControlPolicy",
-        xml.element("Owner", owner),
-        xml.element("AccessControlList", grant),
-    )
-
-
-def _list_buckets(context: Context) -> web.Response:
-    found = [
-        xml.element(
-            "Bucket",
-            xml.text("Name", bucket.name),
-            xml.text("CreationDate", iso_time(bucket.created_at_s)),
-        )
-        for bucket in context.cloud.buckets()
-    ]
-    owner = xml.element("Owner", xml.text("ID", "0" * 64))
-    return xml.document("ListAllMyBucketsResult", owner, xml.element("Buckets", *found))
 
 
 def _wrong_method() -> CloudError:
