@@ -18,7 +18,7 @@ from local_cloud.server import logs, management, sqs
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
 from local_cloud.server.guard import foreign, refusal
-from local_cloud.server.reading import read_whole
+from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
 
@@ -148,7 +148,8 @@ class Front:
     async def _query(self, request: web.BaseRequest) -> web.Response:
         """IAM and STS speak the form-encoded query protocol."""
         try:
-            text = (await read_whole(request)).decode("utf-8", "replace")
+            data = await read_signed(self._context, request, "iam", "sts")
+            text = data.decode("utf-8", "replace")
             form = {name: values[-1] for name, values in parse_qs(text).items()}
             if "Action" not in form:
                 raise not_implemented(f"{request.headers.get('X-Amz-Target', 'this POST')}")

@@ -37,7 +37,7 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
     """PutObject. The condition is checked when the body is complete, as S3 does."""
     context.cloud.bucket(target.bucket)
     condition = condition_of(request)
-    stored = await receive(request, context.bodies)
+    stored = await receive(request, context.bodies, signer=target.chunks)
     attributes = attributes_of(request, stored.checksums)
     made = keep(context, target, stored.content, attributes, condition)
     headers = {"ETag": f'"{made.etag}"', **_version_header(made)}

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from local_cloud.model import checksums
 from local_cloud.model.body import Content
-from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.server.bodies import FileBodies
-from local_cloud.server.s3.chunked import ChunkDecoder
+from local_cloud.server.s3.chunked import ChunkDecoder, Signer
 from local_cloud.server.s3.xml import BODY_BYTES_MAX
 
 _CHECKSUM = "x-amz-checksum-"
@@ -54,6 +54,8 @@ async def read_small(request: web.BaseRequest, *, of_object: bool = False) -> by
 
     With `of_object` the checksum headers are about an object, not about these bytes.
     """
+    if request.headers.get("x-amz-content-sha256", "").startswith("STREAMING-AWS4-"):
+        raise not_implemented("a document that is signed in chunks")
     expected = _expected(request, checked=not of_object)
     await continue_if_expected(request)
     body = _Body(expected)
@@ -69,8 +71,12 @@ async def read_small(request: web.BaseRequest, *, of_object: bool = False) -> by
     return data
 
 
-async def receive(request: web.BaseRequest, bodies: FileBodies, extra: str = "") -> Stored:
+async def receive(
+    request: web.BaseRequest, bodies: FileBodies, extra: str = "", signer: Signer | None = None
+) -> Stored:
     """Stream the body into a file; `extra` is an algorithm to compute beside the client's own.
+
+    Chunks must be signed by `signer` if there is one.
 
     Raises BadDigest, InvalidDigest, IncompleteBody, InvalidRequest, MalformedTrailerError,
     MissingContentLength, XAmzContentSHA256Mismatch.
@@ -80,7 +86,8 @@ async def receive(request: web.BaseRequest, bodies: FileBodies, extra: str = "")
         raise CloudError("MissingContentLength", 411, message)
     expected = _expected(request)
     await continue_if_expected(request)
-    body = _Body(expected, extra or ("" if expected.algorithm else checksums.DEFAULT))
+    also = extra or ("" if expected.algorithm else checksums.DEFAULT)
+    body = _Body(expected, also, signer)
     with bodies.new() as writer:
         async for piece in body.pieces(request):
             writer.write(piece)
@@ -104,6 +111,7 @@ class _Body:
 
     expected: _Expected
     extra: str = ""
+    signer: Signer | None = None
     digests: dict[str, checksums.Digest] = field(init=False)
     trailers: dict[str, str] = field(default_factory=dict)
     sent: hashlib._Hash = field(default_factory=hashlib.sha256)
@@ -117,7 +125,7 @@ class _Body:
 
     async def pieces(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
         """The decoded body, counted and hashed."""
-        async for piece in _decoded(request, self.trailers):
+        async for piece in _decoded(request, self.trailers, self.signer):
             for digest in self.digests.values():
                 digest.update(piece)
             if self.expected.sha256:
@@ -216,17 +224,18 @@ def _is_md5(text: str) -> bool:
         return False
 
 
-async def _decoded(request: web.BaseRequest, trailers: dict[str, str]) -> AsyncIterator[bytes]:
+async def _decoded(
+    request: web.BaseRequest, trailers: dict[str, str], signer: Signer | None
+) -> AsyncIterator[bytes]:
     if not _is_chunked(request):
         async for piece in request.content.iter_any():
             yield piece
         return
-    decoder = ChunkDecoder()
+    decoder = ChunkDecoder(signer)
     async for data in request.content.iter_any():
         for piece in decoder.feed(data):
             yield piece
-    if not decoder.complete:
-        raise refused("IncompleteBody", "The request body terminated unexpectedly")
+    decoder.end()
     trailers.update(decoder.trailers)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -45,7 +46,11 @@ async def handle(
     always = {"x-amz-request-id": request_id, "x-amz-id-2": host_id}
     always |= cors_headers(context, request, host_bucket)
     try:
-        answer = await _routed(context, request, target_of(request, host_bucket, always))
+        target = replace(target_of(request, host_bucket), always=always)
+        if request.method != "OPTIONS":  # browsers cannot sign what they ask before a request
+            signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
+            target = replace(target, chunks=signer)
+        answer = await _routed(context, request, target)
     except web.HTTPNotModified as unchanged:
         answer = web.Response(status=304, headers=unchanged.headers)
     except CloudError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from local_cloud.model.errors import refused
+from local_cloud.server.s3.chunked import Signer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,10 @@ class Target:
     key: str  #: empty for the bucket itself
     query: dict[str, str]
     always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
+    chunks: Signer | None = None  #: what the chunks of the body must be signed by
 
 
-def target_of(
-    request: web.BaseRequest, bucket: str = "", always: dict[str, str] | None = None
-) -> Target:
+def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
     """Take the path apart as it was sent: keys may hold `..`, `//` and any character.
 
     `bucket` is the one that the host names, empty when the path holds it. Raises InvalidURI for a
@@ -39,7 +39,6 @@ def target_of(
             bucket=urllib.parse.unquote(bucket, errors="strict"),
             key=urllib.parse.unquote(key, errors="strict"),
             query=dict(urllib.parse.parse_qsl(query, keep_blank_values=True)),
-            always=always or {},
         )
     except UnicodeDecodeError:
         raise refused("InvalidURI", "Couldn't parse the specified URI.") from None

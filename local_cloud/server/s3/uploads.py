@@ -65,7 +65,7 @@ async def put_part(context: Context, target: Target, request: web.BaseRequest) -
             xml.text("ETag", f'"{content.md5}"'),
             xml.text(f"Checksum{upload.algorithm.upper()}", checksum),
         )
-    stored = await receive(request, context.bodies, upload.algorithm)
+    stored = await receive(request, context.bodies, upload.algorithm, target.chunks)
     try:
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we received
         _check_algorithm(upload, stored.checksums)
