@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
@@ -37,7 +36,6 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.names import NAME_CHARS_MAX
-from gpu_scheduler.protocol.address import is_loopback
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
 from gpu_scheduler.protocol.requester import OPS
@@ -203,23 +201,11 @@ async def _written(response: web.StreamResponse, subscriber: Subscriber, form: b
 
 
 def _of_this_machine(request: web.Request) -> None:
-    """Without keys this machine is trusted, but not the web pages that its browsers show.
-
-    They send where they come from, and a foreign name that was made to lead here stays in `Host`.
-    """
-    origin = request.headers.get("Origin", "")
-    for url in (f"//{request.host}", origin):
-        if url and not _is_here(url):
-            text = f"{url.lstrip('/')!r:.80} is not this machine; from elsewhere a key is needed"
-            raise AppError(ErrorCode.DENIED, text, needs="key")
-
-
-@functools.lru_cache(maxsize=256)  # every request asks, most of them the same
-def _is_here(url: str) -> bool:
-    try:
-        return is_loopback(urlsplit(url).hostname or "")
-    except ValueError:
-        return False
+    """Without keys this machine is trusted, but not the web pages that its browsers show."""
+    found = foreign_part(request.method, request.headers, "")
+    if found is not None:
+        text = f"{found.header} {found.value!r} is not this machine; from elsewhere a key is needed"
+        raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
 def _body(fields: Mapping[str, Any]) -> Body:

@@ -6,6 +6,7 @@ Sources: S3 user guide, "How S3 Versioning works" and "conditional writes"; stro
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,7 @@ class Bucket:
     bodies: BodyStore
     recorder: Recorder
     versioning: str = ""  #: empty, Enabled or Suspended
+    location: str = ""  #: the LocationConstraint it was made with; empty = none
     documents: dict[str, str] = field(default_factory=dict)  #: `policy`, `lifecycle`, … as sent
     uploads: Uploads = field(init=False)
     _versions: dict[str, list[ObjectVersion]] = field(default_factory=dict)  #: oldest first
@@ -101,9 +103,17 @@ class Bucket:
             sequencer=sequencer,
             segments=made.segments,
             part_sizes=made.part_sizes,
+            part_numbers=made.part_numbers,
+            part_checksums=made.part_checksums,
             attributes=made.attributes,
         )
         return self._store(version, condition)
+
+    def completed(self, upload: str, key: str) -> ObjectVersion | None:
+        """The version that an upload became, while it is there and this process remembers it."""
+        wanted = self.uploads.completed.get(upload)
+        versions = self._versions.get(key, ())
+        return next((v for v in versions if (v.key, v.sequencer) == wanted), None)
 
     def _store(self, version: ObjectVersion, condition: Condition) -> ObjectVersion:
         check_key(version.key)
@@ -195,7 +205,7 @@ class Bucket:
         if not version_id:
             found = self.current(key)
             if found is None:
-                raise no_such_key()
+                raise no_such_key(_marker_headers(self._versions.get(key, ())))
             return found
         for version in self._versions.get(key, ()):
             if version.version_id == version_id:
@@ -204,6 +214,7 @@ class Bucket:
                         "MethodNotAllowed",
                         405,
                         "The specified method is not allowed against this resource.",
+                        headers={**_marker_headers((version,)), "Allow": "DELETE"},
                     )
                 return version
         raise CloudError("NoSuchVersion", 404, "The specified version does not exist.")
@@ -281,6 +292,7 @@ class Bucket:
             {
                 "created_at_s": self.created_at_s,
                 "versioning": self.versioning,
+                "location": self.location,
                 "documents": self.documents,
             },
         )
@@ -293,6 +305,13 @@ class Bucket:
 
     def _path(self, key: str, version_id: str) -> str:
         return f"object/{part(self.name)}/{part(key)}/{version_id}"
+
+
+def _marker_headers(versions: Sequence[ObjectVersion]) -> dict[str, str]:
+    """What an answer says of a delete marker that is the newest version."""
+    if not versions or not versions[-1].marker:
+        return {}
+    return {"x-amz-delete-marker": "true", "x-amz-version-id": versions[-1].version_id}
 
 
 def check_key(key: str) -> None:

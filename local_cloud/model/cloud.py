@@ -15,10 +15,11 @@ from corekit.ids import IdSource
 from local_cloud.model.arns import Place, arn_name, arn_service
 from local_cloud.model.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.bucket import Bucket, Deleted
+from local_cloud.model.bucket_name import check_bucket_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.function import DestinationRecord
 from local_cloud.model.functions import Functions, LambdaFunction
-from local_cloud.model.multipart import Upload
+from local_cloud.model.multipart import Upload, WantedPart
 from local_cloud.model.notifications import (
     Happened,
     Rule,
@@ -34,7 +35,8 @@ from local_cloud.model.queue import Queue
 from local_cloud.model.queues import Queues
 from local_cloud.model.recorder import Forgetful, Recorder, part
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+FIRST_REGION = "us-east-1"  #: where S3 keeps its oldest rules
+_LOCATION = re.compile(r"EU|[a-z]{2,}(-[a-z0-9]+)+")
 _S3 = "s3.amazonaws.com"
 
 
@@ -62,11 +64,21 @@ class Cloud:
 
     # --- buckets
 
-    def create_bucket(self, now_s: float, name: str) -> Bucket:
-        """Raises InvalidBucketName and BucketAlreadyOwnedByYou (in us-east-1 too, unlike AWS)."""
-        if not _BUCKET_NAME.fullmatch(name) or ".." in name:
-            raise refused("InvalidBucketName", "The specified bucket is not valid.")
-        if name in self._buckets:
+    def create_bucket(self, now_s: float, name: str, location: str = "") -> Bucket:
+        """Make a bucket; in us-east-1 making one's own again succeeds and changes nothing.
+
+        `location` is the LocationConstraint. Raises InvalidBucketName, InvalidLocationConstraint,
+        BucketAlreadyOwnedByYou (elsewhere).
+        """
+        check_bucket_name(name)
+        if location and (location == FIRST_REGION or not _LOCATION.fullmatch(location)):
+            raise refused(
+                "InvalidLocationConstraint", "The specified location-constraint is not valid"
+            )
+        found = self._buckets.get(name)
+        if found is not None:
+            if self.place.region == FIRST_REGION and not location and not found.location:
+                return found
             raise CloudError(
                 "BucketAlreadyOwnedByYou",
                 409,
@@ -74,6 +86,7 @@ class Cloud:
                 " it.",
             )
         bucket = self.adopt_bucket(name, now_s)
+        bucket.location = location
         bucket.save()
         return bucket
 
@@ -147,7 +160,7 @@ class Cloud:
         now_s: float,
         bucket: str,
         upload: Upload,
-        parts: Sequence[tuple[int, str]],
+        parts: Sequence[WantedPart],
         condition: Condition | None = None,
     ) -> ObjectVersion:
         """Make one object of an upload's parts: one event, as on AWS."""
@@ -159,6 +172,7 @@ class Cloud:
             condition or Condition(),
         )
         uploads.end(upload)
+        uploads.remember(upload, made.sequencer)
         self._notify(now_s, bucket, "ObjectCreated:CompleteMultipartUpload", made)
         return made
 

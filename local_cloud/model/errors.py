@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 
 class CloudError(Exception):
-    """A refused call: the modelled error code, the HTTP status and AWS's message."""
+    """A refused call: the modelled error code, the HTTP status and AWS's message.
 
-    def __init__(self, code: str, status: int, message: str) -> None:
+    `headers` go with the answer; `details` are further fields of the error document.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        status: int,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.status = status
         self.message = message
+        self.headers = dict(headers or {})
+        self.details = dict(details or {})
 
-    def __reduce__(self) -> tuple[type[CloudError], tuple[str, int, str]]:
-        return (CloudError, (self.code, self.status, self.message))
+    def __reduce__(self) -> tuple[Callable[..., CloudError], tuple[Any, ...]]:
+        return (_again, (self.code, self.status, self.message, self.headers, self.details))
+
+
+def _again(
+    code: str, status: int, message: str, headers: dict[str, str], details: dict[str, str]
+) -> CloudError:
+    return CloudError(code, status, message, headers=headers, details=details)
 
 
 def refused(code: str, message: str, status: int = 400) -> CloudError:

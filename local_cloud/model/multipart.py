@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from local_cloud.model import checksums
 from local_cloud.model.body import BodyStore, Content, Segment
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.object_version import Attributes
 from local_cloud.model.recorder import Recorder, part
 
 PARTS_MAX = 10_000
+COMPLETED_MAX = 1000  #: finished uploads that are remembered, for clients that repeat the call
 PART_BYTES_MIN = 5 * 2**20  #: every part but the last
 
 
@@ -26,6 +28,16 @@ class Part:
     number: int
     content: Content
     modified_at_s: float
+    checksum: str = ""  #: base64, by the upload's algorithm; empty when nobody computed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPart:
+    """What the end of an upload names."""
+
+    number: int
+    etag: str = ""  #: with or without quotes; empty = whatever it is
+    checksum: str = ""  #: base64, by the upload's algorithm; empty = whatever it is
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +48,9 @@ class Upload:
     key: str
     attributes: Attributes
     started_at_s: float
+    algorithm: str = checksums.DEFAULT  #: of the parts' checksums and the object's
+    checksum_type: str = checksums.FULL_OBJECT
+    algorithm_given: bool = False  #: the client chose it; parts with another one are refused
     parts: dict[int, Part] = field(default_factory=dict)
 
 
@@ -48,6 +63,8 @@ class Assembled:
     size: int
     segments: tuple[Segment, ...]
     part_sizes: tuple[int, ...]
+    part_numbers: tuple[int, ...]
+    part_checksums: tuple[str, ...]  #: empty when one is unknown
     attributes: Attributes
 
 
@@ -59,16 +76,50 @@ class Uploads:
     ids: IdSource
     bodies: BodyStore
     recorder: Recorder
+    #: upload → key and sequencer of what it became, so that completing it again succeeds
+    completed: dict[str, tuple[str, str]] = field(default_factory=dict)
     _uploads: dict[str, Upload] = field(default_factory=dict)
 
-    def start(self, now_s: float, key: str, attributes: Attributes) -> Upload:
-        """Begin an upload; nothing is visible until it is complete."""
-        name = f"{self.ids.stream('upload').getrandbits(160):040x}"
-        upload = Upload(id=name, key=key, attributes=attributes, started_at_s=now_s)
-        self._uploads[name] = upload
+    def remember(self, upload: Upload, sequencer: str) -> None:
+        """The upload became the version with this sequencer; the oldest memory goes first."""
+        self.completed[upload.id] = (upload.key, sequencer)
+        if len(self.completed) > COMPLETED_MAX:
+            del self.completed[next(iter(self.completed))]
+
+    def start(
+        self,
+        now_s: float,
+        key: str,
+        attributes: Attributes,
+        *,
+        algorithm: str = "",
+        checksum_type: str = "",
+    ) -> Upload:
+        """Begin an upload; nothing is visible until it is complete.
+
+        Raises InvalidRequest for a checksum type that the algorithm does not have.
+        """
+        used = algorithm or checksums.DEFAULT
+        upload = Upload(
+            id=f"{self.ids.stream('upload').getrandbits(160):040x}",
+            key=key,
+            attributes=attributes,
+            started_at_s=now_s,
+            algorithm=used,
+            checksum_type=checksums.type_of_upload(used, checksum_type),
+            algorithm_given=bool(algorithm),
+        )
+        self._uploads[upload.id] = upload
         self.recorder.put(
-            self._path(name),
-            {"key": key, "started_at_s": now_s, "attributes": encode(attributes)},
+            self._path(upload.id),
+            {
+                "key": key,
+                "started_at_s": now_s,
+                "attributes": encode(attributes),
+                "algorithm": upload.algorithm,
+                "checksum_type": upload.checksum_type,
+                "algorithm_given": upload.algorithm_given,
+            },
         )
         return upload
 
@@ -84,11 +135,13 @@ class Uploads:
             )
         return upload
 
-    def put_part(self, now_s: float, upload: Upload, number: int, content: Content) -> Part:
+    def put_part(
+        self, now_s: float, upload: Upload, number: int, content: Content, checksum: str = ""
+    ) -> Part:
         """Keep a part; raises InvalidArgument for a number outside 1…10,000."""
         if not 1 <= number <= PARTS_MAX:
             raise refused("InvalidArgument", "Part number must be an integer between 1 and 10000")
-        made = Part(number=number, content=content, modified_at_s=now_s)
+        made = Part(number=number, content=content, modified_at_s=now_s, checksum=checksum)
         self.bodies.retain(content.segments)
         replaced = upload.parts.get(number)
         upload.parts[number] = made
@@ -97,38 +150,32 @@ class Uploads:
         self.recorder.put(f"{self._path(upload.id)}/{number}", encode(made))
         return made
 
-    def assemble(self, upload: Upload, wanted: Sequence[tuple[int, str]]) -> Assembled:
-        """What completing with these (number, etag) pairs makes; changes nothing yet.
+    def assemble(self, upload: Upload, wanted: Sequence[WantedPart]) -> Assembled:
+        """What completing with these parts makes; changes nothing yet.
 
         Raises MalformedXML (none), InvalidPartOrder, InvalidPart, EntityTooSmall.
         """
         if not wanted:
             raise refused("MalformedXML", "You must specify at least one part")
-        numbers = [number for number, _ in wanted]
-        if any(a >= b for a, b in itertools.pairwise(numbers)):
+        if any(a.number >= b.number for a, b in itertools.pairwise(wanted)):
             raise refused("InvalidPartOrder", "The list of parts was not in ascending order.")
-        chosen: list[Part] = []
-        for number, etag in wanted:
-            made = upload.parts.get(number)
-            if made is None or (etag and etag.strip('"') != made.content.md5):
-                raise refused(
-                    "InvalidPart",
-                    f"Part {number} could not be found, or its entity tag does not match.",
-                )
-            chosen.append(made)
+        chosen = [_chosen(upload, part) for part in wanted]
         if any(p.content.size < PART_BYTES_MIN for p in chosen[:-1]):
             raise refused(
                 "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"
             )
         digests = b"".join(bytes.fromhex(p.content.md5) for p in chosen)
         digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
+        known = all(p.checksum for p in chosen)
         return Assembled(
             key=upload.key,
             etag=f"{digest}-{len(chosen)}",
             size=sum(p.content.size for p in chosen),
             segments=tuple(s for p in chosen for s in p.content.segments),
             part_sizes=tuple(p.content.size for p in chosen),
-            attributes=upload.attributes,
+            part_numbers=tuple(p.number for p in chosen),
+            part_checksums=tuple(p.checksum for p in chosen) if known else (),
+            attributes=_with_checksum(upload, chosen) if known else upload.attributes,
         )
 
     def end(self, upload: Upload) -> None:
@@ -145,11 +192,13 @@ class Uploads:
 
     def restore(self, name: str, value: dict[str, Any]) -> None:
         """Take back a recorded upload, without its parts."""
+        given = ("algorithm", "checksum_type", "algorithm_given")
         self._uploads[name] = Upload(
             id=name,
             key=value["key"],
             started_at_s=value["started_at_s"],
             attributes=decode(Attributes, value["attributes"]),
+            **{field: value[field] for field in given if field in value},
         )
 
     def restore_part(self, name: str, value: dict[str, Any]) -> None:
@@ -160,3 +209,28 @@ class Uploads:
 
     def _path(self, name: str) -> str:
         return f"upload/{part(self.bucket)}/{name}"
+
+
+def _chosen(upload: Upload, wanted: WantedPart) -> Part:
+    made = upload.parts.get(wanted.number)
+    if (
+        made is None
+        or wanted.etag.strip('"') not in ("", made.content.md5)
+        or wanted.checksum not in ("", made.checksum)
+    ):
+        raise refused(
+            "InvalidPart",
+            f"Part {wanted.number} could not be found, or its entity tag or checksum does not"
+            " match.",
+        )
+    return made
+
+
+def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
+    pairs = [(p.checksum, p.content.size) for p in parts]
+    value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
+    return replace(
+        upload.attributes,
+        checksums={upload.algorithm: value},
+        checksum_type=upload.checksum_type,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from local_cloud.model.body import Segment
@@ -20,6 +20,7 @@ class Attributes:
     headers: Mapping[str, str] = field(default_factory=dict)  #: Cache-Control and the like
     tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)  #: `crc32` → base64
+    checksum_type: str = ""  #: FULL_OBJECT or COMPOSITE; empty = FULL_OBJECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,27 @@ class ObjectVersion:
     marker: bool = False
     segments: tuple[Segment, ...] = ()
     part_sizes: tuple[int, ...] = ()  #: of a multipart upload
+    part_numbers: tuple[int, ...] = ()  #: as they were uploaded; empty = 1, 2, 3, …
+    part_checksums: tuple[str, ...] = ()  #: by the one algorithm of the object's checksum
     attributes: Attributes = field(default_factory=Attributes)
+
+    def parts(self) -> Iterator[ObjectPart]:
+        """The parts of a multipart upload, in order; nothing for an object sent whole."""
+        for at, size in enumerate(self.part_sizes):
+            yield ObjectPart(
+                number=self.part_numbers[at] if self.part_numbers else at + 1,
+                size=size,
+                checksum=self.part_checksums[at] if self.part_checksums else "",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPart:
+    """One part of a finished multipart upload."""
+
+    number: int
+    size: int
+    checksum: str  #: empty when none was kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,5 +91,5 @@ def precondition_failed(which: str) -> CloudError:
     )
 
 
-def no_such_key() -> CloudError:
-    return CloudError("NoSuchKey", 404, "The specified key does not exist.")
+def no_such_key(headers: Mapping[str, str] | None = None) -> CloudError:
+    return CloudError("NoSuchKey", 404, "The specified key does not exist.", headers=headers)

@@ -44,7 +44,11 @@ class RunSpec:
 class Runtime:
     """The shared, read-only part of every environment, in a folder of links."""
 
-    def __init__(self, folder: Path, *, endpoint: str, region: str) -> None:
+    def __init__(
+        self, folder: Path, *, endpoint: str, region: str, keys: tuple[str, str] | None = None
+    ) -> None:
+        """`keys` are the access key and secret of functions; None where nobody verifies them."""
+        self._access_key, self._secret_key = keys or ("test", "test")
         self._endpoint = endpoint
         self._region = region
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -81,8 +85,8 @@ class Runtime:
         return {
             **spec.variables,
             "_HANDLER": spec.handler,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_ACCESS_KEY_ID": self._access_key,
+            "AWS_SECRET_ACCESS_KEY": self._secret_key,
             "AWS_SESSION_TOKEN": "test",
             "AWS_DEFAULT_REGION": self._region,
             "AWS_REGION": self._region,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from corekit.browsers import foreign_part
 from local_cloud.model.function import Outcome
 
 RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
@@ -118,6 +119,8 @@ class RuntimeApi:
         path = request.path
         if channel is None or not path.startswith(_PREFIX):
             return web.Response(status=404)
+        if _is_browser(request):
+            return web.json_response({"errorType": "Forbidden"}, status=403)
         what = path.removeprefix(_PREFIX)
         parts = what.split("/")
         if what == "invocation/next" and request.method == "GET":
@@ -128,6 +131,13 @@ class RuntimeApi:
         if request.method != "POST" or answer is None or not known:
             return web.Response(status=404)
         return await answer(channel, what, request)
+
+
+def _is_browser(request: web.BaseRequest) -> bool:
+    """A page shown on this machine could take an invocation away, or answer it."""
+    headers = request.headers
+    sent_by_a_page = "Origin" in headers or "Sec-Fetch-Site" in headers
+    return sent_by_a_page or foreign_part(request.method, headers, "") is not None
 
 
 async def _next(channel: Channel) -> web.Response:

@@ -29,6 +29,8 @@ from local_cloud.server.functions.runner import Runner
 from local_cloud.server.http import Front
 from local_cloud.server.polling import Pollers
 from local_cloud.server.restore import restore
+from local_cloud.server.signatures.keys import KeyPair
+from local_cloud.server.signatures.verifier import Verifier
 from local_cloud.server.state import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
@@ -45,6 +47,8 @@ class Options:
     region: str = "us-east-1"
     account: str = "000000000000"
     concurrency_max: int = 64  #: environments that run at once, of all functions
+    allowed_hosts: tuple[str, ...] = ()  #: names by which clients reach us, beside loopback ones
+    keys: KeyPair | None = None  #: requests must be signed by it; None = signatures do not matter
 
 
 @asynccontextmanager
@@ -56,7 +60,11 @@ async def running(options: Options) -> AsyncIterator[Context]:
         context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
         front = Front(context)
         server = web.Server(
-            front, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEPALIVE_S
+            front,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=_KEEPALIVE_S,
+            auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
@@ -94,7 +102,13 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         pollers=pollers,
         logs=LogStore(),
         nursery=nursery,
+        verifier=Verifier(_secrets(options.keys), clock.now_s),
+        allowed_hosts=tuple(name.lower().rstrip(".") for name in options.allowed_hosts),
     )
+
+
+def _secrets(keys: KeyPair | None) -> dict[str, str] | None:
+    return None if keys is None else {keys.access_key: keys.secret_key}
 
 
 def _sandbox(options: Options, context: Context) -> Sandbox:
@@ -104,7 +118,12 @@ def _sandbox(options: Options, context: Context) -> Sandbox:
     folder = options.state / "sandbox"
     return Sandbox(
         folder / "environments",
-        runtime=Runtime(folder / "runtime", endpoint=context.endpoint, region=options.region),
+        runtime=Runtime(
+            folder / "runtime",
+            endpoint=context.endpoint,
+            region=options.region,
+            keys=(options.keys.access_key, options.keys.secret_key) if options.keys else None,
+        ),
         pool=EnvironmentPool(concurrency_max=options.concurrency_max),
         logs=context.logs,
         clock=SystemClock(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -12,6 +14,12 @@ from corekit.aio.process import log_as_json, write_ready
 from corekit.errors import EXIT_STATUS, AppError
 from local_cloud.process import parse_address, stop_signal, until_stopped
 from local_cloud.server.application import Options, running
+from local_cloud.server.signatures.keys import (
+    ACCESS_KEY_VARIABLE,
+    FILE_NAME,
+    SECRET_KEY_VARIABLE,
+    key_pair,
+)
 
 
 @click.command()
@@ -20,13 +28,33 @@ from local_cloud.server.application import Options, running
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it serves.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
-def main(listen: str, state: Path, ready_file: Path | None, region: str, concurrency: int) -> None:
+@click.option("--allow-host", multiple=True, metavar="NAME",
+              help="Host name besides localhost for clients and pages (repeatable).")  # fmt: skip
+@click.option("--verify-signatures", is_flag=True,
+              help="Refuse requests that the cloud's key pair did not sign; it is in"
+                   f" {FILE_NAME} of the state directory, or in {ACCESS_KEY_VARIABLE} and"
+                   f" {SECRET_KEY_VARIABLE}.")  # fmt: skip
+def main(
+    listen: str,
+    state: Path,
+    ready_file: Path | None,
+    region: str,
+    concurrency: int,
+    allow_host: tuple[str, ...],
+    verify_signatures: bool,
+) -> None:
     """S3, SQS and Lambda on this machine, under the AWS protocols."""
     log_as_json()
     try:
         host, port = parse_address(listen)
         options = Options(
-            host=host, port=port, state=state, region=region, concurrency_max=concurrency
+            host=host,
+            port=port,
+            state=state,
+            region=region,
+            concurrency_max=concurrency,
+            allowed_hosts=allow_host,
+            keys=key_pair(state, os.environ) if verify_signatures else None,
         )
         asyncio.run(_serve(options, ready_file))
     except AppError as error:
@@ -37,5 +65,6 @@ def main(listen: str, state: Path, ready_file: Path | None, region: str, concurr
 async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = stop_signal()
     async with running(options) as context:
-        write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region})
+        keys = {} if options.keys is None else {"credentials": asdict(options.keys)}
+        write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region, **keys})
         await until_stopped(stop, context.nursery)

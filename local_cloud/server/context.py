@@ -11,6 +11,7 @@ from local_cloud.sandbox.log_store import LogStore
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.functions.runner import Runner
 from local_cloud.server.polling import Pollers
+from local_cloud.server.signatures.verifier import Verifier
 from local_cloud.server.state import StateLog
 
 
@@ -25,7 +26,9 @@ class Context:
     pollers: Pollers
     logs: LogStore
     nursery: Nursery
+    verifier: Verifier
     endpoint: str = ""
+    allowed_hosts: tuple[str, ...] = ()  #: host names beside loopback that clients may use
     runner: Runner = field(init=False)  #: set once, before the first request
 
     def now_s(self) -> float:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import logging
 import re
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from corekit.browsers import Foreign
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server import logs, management, sqs
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
-from local_cloud.server.reading import read_whole
+from local_cloud.server.guard import foreign, refusal
+from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
+from local_cloud.server.s3.target import bucket_of_host
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +28,37 @@ _SQS = "AmazonSQS."
 _LOGS = "Logs_20140328."
 _CODE = "/_local_cloud/code/"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Service(enum.Enum):
+    """What answers on the one port."""
+
+    SQS = "sqs"
+    LOGS = "logs"
+    LAMBDA = "lambda"
+    QUERY = "query"  #: IAM and STS
+    S3 = "s3"
+    HEALTH = "health"
+    CODE = "code"
+
+
+def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
+    target, path = request.headers.get("X-Amz-Target", ""), request.path
+    if target.startswith(_SQS):
+        return Service.SQS
+    if target.startswith(_LOGS):
+        return Service.LOGS
+    if host_bucket:
+        return Service.S3
+    if functions.is_for_lambda(request):
+        return Service.LAMBDA
+    if path == "/" and request.method == "POST":
+        return Service.QUERY
+    if path == "/_local_cloud/health":
+        return Service.HEALTH
+    return Service.CODE if path.startswith(_CODE) else Service.S3
 
 
 class Front:
@@ -32,6 +68,14 @@ class Front:
         self._context = context
         self._state = context.state
         self._opened = asyncio.Event()
+        self._answers: dict[Service, Answer] = {
+            Service.SQS: self._sqs,
+            Service.LOGS: self._logs,
+            Service.LAMBDA: self._functions,
+            Service.QUERY: self._query,
+            Service.HEALTH: self._health,
+            Service.CODE: self._code,
+        }
 
     def open(self) -> None:
         """Begin to answer: the port is bound before everything behind it is there."""
@@ -42,8 +86,6 @@ class Front:
         await self._opened.wait()
         try:
             return await self._dispatch(request)
-        except web.HTTPNotModified as answer:
-            return web.Response(status=304, headers=answer.headers)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise  # the client left; there is nobody to answer
         except Exception as error:
@@ -52,41 +94,41 @@ class Front:
             self._state.flush()
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
-        target = request.headers.get("X-Amz-Target", "")
-        if target.startswith(_SQS):
-            try:
-                return await sqs.handle(self._context, request, target.removeprefix(_SQS))
-            except CloudError as error:
-                return sqs.error_response(error)
-        if target.startswith(_LOGS):
-            return await self._logs(request, target.removeprefix(_LOGS))
-        if functions.is_for_lambda(request):
-            return await self._functions(request)
-        path = request.path
-        if path == "/" and request.method == "POST":
-            return await self._query(request)
-        if path == "/_local_cloud/health":
-            return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})
-        if path.startswith(_CODE):
-            return self._code(path.removeprefix(_CODE))
-        return await self._s3(request)
+        allowed, region = self._context.allowed_hosts, self._context.cloud.place.region
+        host_bucket = bucket_of_host(request, region, allowed)
+        service = _service_of(request, host_bucket)
+        found = foreign(request, allowed)
+        if service is Service.S3 and (found is None or found.header == "Origin"):
+            return await self._s3(request, host_bucket, found)
+        if found is not None:
+            return refusal(found)
+        return await self._answers[service](request)
 
-    def _code(self, name: str) -> web.StreamResponse:
+    async def _sqs(self, request: web.BaseRequest) -> web.Response:
+        operation = request.headers["X-Amz-Target"].removeprefix(_SQS)
+        try:
+            return await sqs.handle(self._context, request, operation)
+        except CloudError as error:
+            return sqs.error_response(error)
+
+    async def _health(self, _: web.BaseRequest) -> web.Response:
+        return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})
+
+    async def _code(self, request: web.BaseRequest) -> web.StreamResponse:
         """What GetFunction's Code.Location points to."""
+        name = request.path.removeprefix(_CODE)
         path = self._context.runner.code.zip_path(name.removesuffix(".zip"))
         if not _DIGEST.fullmatch(path.stem) or not path.is_file():
             return web.Response(status=404)
         return web.FileResponse(path)
 
-    async def _s3(self, request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            return await s3.handle(self._context, request)
-        except CloudError as error:
-            request_id = self._context.cloud.new_request_id()
-            answer = s3.error_response(request, error, request_id)
-            if not request.content.at_eof() and request.body_exists:
-                answer.force_close()  # the rest of the body is not worth reading
-            return answer
+    async def _s3(
+        self, request: web.BaseRequest, host_bucket: str, found: Foreign | None
+    ) -> web.StreamResponse:
+        """A page of another site passes where a rule of the bucket names it."""
+        if found is not None and not s3.cors_headers(self._context, request, host_bucket):
+            return refusal(found)
+        return await s3.handle(self._context, request, host_bucket)
 
     async def _functions(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -94,7 +136,8 @@ class Front:
         except CloudError as error:
             return functions.error_response(error)
 
-    async def _logs(self, request: web.BaseRequest, operation: str) -> web.Response:
+    async def _logs(self, request: web.BaseRequest) -> web.Response:
+        operation = request.headers["X-Amz-Target"].removeprefix(_LOGS)
         try:
             return await logs.handle(self._context, request, operation)
         except CloudError as error:
@@ -105,7 +148,8 @@ class Front:
     async def _query(self, request: web.BaseRequest) -> web.Response:
         """IAM and STS speak the form-encoded query protocol."""
         try:
-            text = (await read_whole(request)).decode("utf-8", "replace")
+            data = await read_signed(self._context, request, "iam", "sts")
+            text = data.decode("utf-8", "replace")
             form = {name: values[-1] for name, values in parse_qs(text).items()}
             if "Action" not in form:
                 raise not_implemented(f"{request.headers.get('X-Amz-Target', 'this POST')}")

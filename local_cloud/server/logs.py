@@ -12,7 +12,7 @@ from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
 from local_cloud.sandbox.log_store import LogEvent, LogStore
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_whole
+from local_cloud.server.reading import read_signed
 from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
@@ -25,7 +25,8 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
     if run is None:
         raise not_implemented(f"CloudWatch Logs {operation}")
     try:
-        answer = run(context.logs, _body(await read_whole(request)))
+        data = await read_signed(context, request, "logs")
+        answer = run(context.logs, _body(data))
     except KeyError as error:
         raise refused("InvalidParameterException", f"{error.args[0]} is required") from None
     text = json.dumps(answer or {})

@@ -5,12 +5,24 @@ from __future__ import annotations
 from aiohttp import web
 
 from local_cloud.model.errors import refused
+from local_cloud.server.context import Context
 
 JSON_BYTES_MAX = 8 * 2**20  #: a batch of 1 MiB, escaped
 
 
-async def read_whole(request: web.BaseRequest, bytes_max: int = JSON_BYTES_MAX) -> bytes:
-    """The body. Raises RequestEntityTooLargeException (413) above `bytes_max`."""
+async def read_signed(
+    context: Context, request: web.BaseRequest, *services: str, bytes_max: int = JSON_BYTES_MAX
+) -> bytes:
+    """The body of a request whose signature, for one of `services`, may pass.
+
+    Raises RequestEntityTooLargeException (413) above `bytes_max`, and as `Verifier.check`.
+    """
+    data = await _whole(request, bytes_max)
+    context.verifier.check(request, services, data)
+    return data
+
+
+async def _whole(request: web.BaseRequest, bytes_max: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in request.content.iter_any():

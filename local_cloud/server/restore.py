@@ -29,6 +29,7 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
     for (name,), value in state.items("bucket"):
         bucket = cloud.adopt_bucket(name, value["created_at_s"])
         bucket.versioning = value["versioning"]
+        bucket.location = value.get("location", "")
         bucket.documents = dict(value["documents"])
     _restore_objects(cloud, state)
     for (name,), rules in state.items("notification"):

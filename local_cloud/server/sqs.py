@@ -17,7 +17,7 @@ from local_cloud.model.json_text import read_json
 from local_cloud.model.queue import BATCH_MAX, Queue, Received
 from local_cloud.model.queue_settings import QueueSettings
 from local_cloud.server.context import Context
-from local_cloud.server.reading import read_whole
+from local_cloud.server.reading import read_signed
 from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
@@ -38,7 +38,8 @@ _QUERY_CODES = {
 async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
     """Answer one SQS call; a refusal is raised as CloudError."""
     try:
-        body = fitted(read_json(await read_whole(request) or b"{}"), _SHAPE)
+        data = await read_signed(context, request, "sqs")
+        body = fitted(read_json(data or b"{}"), _SHAPE)
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
     except WrongShape as error:

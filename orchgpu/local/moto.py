@@ -1,40 +1,87 @@
 """`python -m orchgpu.local.moto`: moto in server mode as a program with a ready file.
 
 moto is an optional part (`pip install orchgpu[moto]`); its own command can neither take an
-ephemeral port nor tell which one it got. Functions are not run by it: the bridge does that.
+ephemeral port nor tell which one it got, and answers every web page that asks (CORS `*`). Functions
+are not run by it: the bridge does that.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from corekit.aio.process import write_ready
+from corekit.browsers import foreign_part
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def main() -> None:
-    """Serve until SIGTERM. Exit status 2 when moto is not installed."""
-    parser = argparse.ArgumentParser(prog="orchgpu.local.moto", description=__doc__)
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDR:PORT")
-    parser.add_argument("--ready-file", type=Path, required=True)
-    arguments = parser.parse_args()
+    """Serve until SIGTERM. Exit status 1 when moto is not installed."""
+    arguments = _parser().parse_args()
     address, _, port = arguments.listen.rpartition(":")
     signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's thread inherits it
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's threads inherit it
     try:
         from moto.core.config import default_user_config
-        from moto.server import ThreadedMotoServer
+        from moto.moto_server.werkzeug_app import (
+            DomainDispatcherApplication,
+            MotoRequestHandler,
+            create_backend_app,
+        )
+        from werkzeug.serving import make_server
     except ImportError as error:
         sys.exit(f"moto is not installed ({error}); pip install 'orchgpu[moto]'")
     default_user_config["lambda"] = {"use_docker": False}
-    server = ThreadedMotoServer(address, int(port), verbose=False)
-    server.start()
-    host, bound = server.get_host_and_port()
-    write_ready(arguments.ready_file, {"endpoint": f"http://{host}:{bound}"})
+    application = guarded(DomainDispatcherApplication(create_backend_app), arguments.allow_host)
+    server = make_server(
+        address, int(port), application, threaded=True, request_handler=MotoRequestHandler
+    )
+    thread = threading.Thread(target=server.serve_forever, name="moto")
+    thread.start()
+    write_ready(arguments.ready_file, {"endpoint": f"http://{address}:{server.server_port}"})
     signal.sigwait(signals)
-    server.stop()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="orchgpu.local.moto", description=__doc__)
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDR:PORT")
+    parser.add_argument("--ready-file", type=Path, required=True)
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    return parser
+
+
+def guarded(application: Wsgi, allowed: Iterable[str]) -> Wsgi:
+    """The application behind a refusal of what web pages of other sites send."""
+    names = tuple(name.lower() for name in allowed)
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        found = foreign_part(environ["REQUEST_METHOD"], _headers(environ), "", names)
+        if found is None:
+            return application(environ, start)
+        message = f"{found.header} {found.value!r} names another site than this machine"
+        body = json.dumps({"__type": "AccessDenied", "message": message}).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start("403 Forbidden", headers)
+        return [body]
+
+    return answer
+
+
+def _headers(environ: Mapping[str, Any]) -> Mapping[str, str]:
+    """The headers of a WSGI request that tell where it comes from."""
+    names = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+    found = {name: environ.get("HTTP_" + name.upper().replace("-", "_")) for name in names}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 if __name__ == "__main__":

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from local_cloud.server.application import Options, running
+from tests.embedded_cloud import cloud_in
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server in a thread of this process: thousands of requests, no process to start."""
-    folder: Path = tmp_path_factory.mktemp("fuzz")
-    found: list[str] = []
-    started, stop = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with running(Options(state=folder / "state")) as context:
-            found.append(urlsplit(context.endpoint).netloc)
-            started.set()
-            await asyncio.to_thread(stop.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert started.wait(30)
-    with closing(http.client.HTTPConnection(found[0])) as connection:
+    with cloud_in(tmp_path_factory.mktemp("fuzz")) as found:
         for path in ("/bucket", "/bucket/key"):
-            connection.request("PUT", path, b"")
-            connection.getresponse().read()
-    yield found[0]
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
+            found.ask("PUT", path)
+        yield found.netloc
 
 
 def answer(address: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:

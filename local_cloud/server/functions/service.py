@@ -22,7 +22,7 @@ from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
 from local_cloud.server.functions.settings import SHAPE, bad, configuration
-from local_cloud.server.reading import read_whole
+from local_cloud.server.reading import read_signed
 from local_cloud.server.shapes import WrongShape, fitted
 
 Body = Mapping[str, Any]
@@ -77,7 +77,7 @@ async def handle(context: Context, request: web.BaseRequest) -> web.Response:
     operation = _OPERATIONS.get((request.method, kind, "name" if name else "", word))
     if operation is None:
         raise not_implemented(f"Lambda {request.method} {path}")
-    data = await read_whole(request, _REQUEST_BYTES_MAX)
+    data = await read_signed(context, request, "lambda", bytes_max=_REQUEST_BYTES_MAX)
     call = Call(context=context, request=request, name=name, rest=rest, data=data)
     try:
         answer = operation(call)

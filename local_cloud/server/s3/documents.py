@@ -12,7 +12,8 @@ from aiohttp import web
 
 from local_cloud.model.bucket import Bucket
 from local_cloud.model.errors import CloudError
-from local_cloud.server.s3 import xml
+from local_cloud.server.s3 import cors, xml
+from local_cloud.server.s3.attributes import BUCKET_TAGS_MAX, read_tags
 from local_cloud.server.s3.payload import read_small
 
 
@@ -55,7 +56,11 @@ async def handle(bucket: Bucket, kind: str, request: web.BaseRequest) -> web.Res
             "MethodNotAllowed", 405, "The specified method is not allowed against this resource."
         )
     body = await read_small(request)
-    if known.root:
+    if kind == "cors":
+        cors.read_rules(body)
+    elif kind == "tagging":
+        read_tags(body, BUCKET_TAGS_MAX)
+    elif known.root:
         xml.parse(body, known.root)
     bucket.set_document(kind, body.decode("utf-8", "strict"))
     return web.Response(status=200 if known.root else 204)

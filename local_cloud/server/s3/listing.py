@@ -14,10 +14,36 @@ from local_cloud.model.errors import refused
 from local_cloud.model.listing import PAGE_MAX
 from local_cloud.model.notifications import iso_time
 from local_cloud.model.object_version import ObjectVersion
+from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
+from local_cloud.server.s3.acl import OWNER
 from local_cloud.server.s3.target import Target, number
 
-_OWNER = xml.element("Owner", xml.text("ID", "0" * 64), xml.text("DisplayName", "embedded-cloud"))
+_OWNER = xml.element("Owner", OWNER)
+_INITIATOR = xml.element("Initiator", OWNER)
+_BUCKETS_MAX = 10_000  #: of one page of ListBuckets
+
+
+def buckets(context: Context, target: Target) -> web.Response:
+    """ListBuckets, in pages where the client asks for them."""
+    query = target.query
+    limit = min(number(query, "max-buckets", _BUCKETS_MAX), _BUCKETS_MAX)
+    prefix, after = query.get("prefix", ""), _after(query)
+    rest = [b for b in context.cloud.buckets() if b.name.startswith(prefix) and b.name > after]
+    page = rest[:limit]
+    found = [
+        xml.element(
+            "Bucket",
+            xml.text("Name", bucket.name),
+            xml.text("CreationDate", iso_time(bucket.created_at_s)),
+            xml.text("BucketRegion", bucket.location or context.cloud.place.region),
+        )
+        for bucket in page
+    ]
+    ends = [xml.text("ContinuationToken", _token(page[-1].name))] if len(rest) > limit > 0 else []
+    if prefix:
+        ends.append(xml.text("Prefix", prefix))
+    return xml.document("ListAllMyBucketsResult", _OWNER, xml.element("Buckets", *found), *ends)
 
 
 def objects(bucket: Bucket, target: Target) -> web.Response:
@@ -38,7 +64,10 @@ def objects(bucket: Bucket, target: Target) -> web.Response:
         xml.text("Delimiter", encode(delimiter)) if delimiter else "",
         xml.text("EncodingType", "url") if "encoding-type" in query else "",
         xml.text("IsTruncated", truncated),
-        *(_contents(v, encode, owner=not newer or "fetch-owner" in query) for v in found),
+        *(
+            _contents(v, encode, owner=not newer or query.get("fetch-owner") == "true")
+            for v in found
+        ),
         *_common(page.prefixes, encode),
     ]
     if newer:
@@ -105,6 +134,7 @@ def uploads(bucket: Bucket, target: Target) -> web.Response:
                 "Upload",
                 xml.text("Key", encode(upload.key)),
                 xml.text("UploadId", upload.id),
+                _INITIATOR,
                 _OWNER,
                 xml.text("StorageClass", "STANDARD"),
                 xml.text("Initiated", iso_time(upload.started_at_s)),
@@ -125,6 +155,7 @@ def _fields(version: ObjectVersion, encode: Callable[[str], str]) -> list[str]:
         xml.text("ETag", f'"{version.etag}"'),
         xml.text("Size", version.size),
         xml.text("StorageClass", "STANDARD"),
+        *(xml.text("ChecksumAlgorithm", name.upper()) for name in version.attributes.checksums),
     ]
 
 

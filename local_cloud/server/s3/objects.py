@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import email.utils
+import asyncio
 import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
-from local_cloud.model.body import Content, cut
+from local_cloud.model import checksums
+from local_cloud.model.body import Content, Segment, cut
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.notifications import iso_time
 from local_cloud.model.object_version import (
@@ -21,15 +23,12 @@ from local_cloud.model.object_version import (
 )
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
+from local_cloud.server.s3.attributes import META, attributes_of, read_tags
+from local_cloud.server.s3.dates import header_time_s, http_time
+from local_cloud.server.s3.parts import checksum_xml
 from local_cloud.server.s3.payload import read_small, receive
 from local_cloud.server.s3.target import Target, number
 
-_META = "x-amz-meta-"
-#: kept with an object and given back by GET and HEAD
-_KEPT = (
-    "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires",
-    "x-amz-storage-class", "x-amz-website-redirect-location",
-)  # fmt: skip
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _SMALL_BYTES = 256 * 1024  #: objects up to here are sent by one write
 
@@ -38,12 +37,11 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
     """PutObject. The condition is checked when the body is complete, as S3 does."""
     context.cloud.bucket(target.bucket)
     condition = condition_of(request)
-    stored = await receive(request, context.bodies)
+    stored = await receive(request, context.bodies, signer=target.chunks)
     attributes = attributes_of(request, stored.checksums)
     made = keep(context, target, stored.content, attributes, condition)
     headers = {"ETag": f'"{made.etag}"', **_version_header(made)}
-    headers |= {f"x-amz-checksum-{name}": text for name, text in stored.checksums.items()}
-    return web.Response(headers=headers)
+    return web.Response(headers=headers | checksums.headers(stored.checksums, ""))
 
 
 def keep(
@@ -67,10 +65,15 @@ def keep(
 
 async def copy(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
     """CopyObject: the new version shares the old one's bytes."""
-    source = source_of(context, request)
-    attributes = source.attributes
-    if request.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE":
-        attributes = attributes_of(request, source.attributes.checksums)
+    source, location = source_of(context, request)
+    if location == (target.bucket, target.key, "") and not _changes(request):
+        raise refused(
+            "InvalidRequest",
+            "This copy request is illegal because it is trying to copy an object to itself without"
+            " changing the object's metadata, storage class, website redirect location or"
+            " encryption attributes.",
+        )
+    attributes = await _copied_attributes(context, source, request)
     content = Content(segments=source.segments, size=source.size, md5=source.etag)
     made = context.cloud.put_object(
         context.now_s(),
@@ -85,14 +88,60 @@ async def copy(context: Context, target: Target, request: web.BaseRequest) -> we
         "CopyObjectResult",
         xml.text("LastModified", iso_time(made.modified_at_s)),
         xml.text("ETag", f'"{made.etag}"'),
+        *checksum_xml(made),
     )
     answer.headers.update(_version_header(made))
     answer.headers["x-amz-copy-source-version-id"] = source.version_id
     return answer
 
 
-def source_of(context: Context, request: web.BaseRequest) -> ObjectVersion:
-    """The version that `x-amz-copy-source` names, under its conditions."""
+def _changes(request: web.BaseRequest) -> bool:
+    """Whether a copy asks for anything but the same object again."""
+    if request.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE":
+        return True
+    names = ("x-amz-storage-class", "x-amz-website-redirect-location", "x-amz-checksum-algorithm")
+    encrypts = any(n.lower().startswith("x-amz-server-side-encryption") for n in request.headers)
+    return encrypts or any(name in request.headers for name in names)
+
+
+async def _copied_attributes(
+    context: Context, source: ObjectVersion, request: web.BaseRequest
+) -> Attributes:
+    """The source's or the request's; a copy is one piece, so its checksum is of all its bytes."""
+    old = source.attributes
+    given = request.headers.get("x-amz-checksum-algorithm", "")
+    algorithm = checksums.known(given) if given else next(iter(old.checksums), checksums.DEFAULT)
+    found = dict(old.checksums)
+    if found.keys() != {algorithm} or old.checksum_type == checksums.COMPOSITE:
+        found = {algorithm: await checksum_of(context, source.segments, algorithm)}
+    fresh = attributes_of(request, found)
+    if request.headers.get("x-amz-metadata-directive", "COPY").upper() != "REPLACE":
+        fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags)
+    if request.headers.get("x-amz-tagging-directive", "COPY").upper() != "REPLACE":
+        fresh = replace(fresh, tags=old.tags)
+    return fresh
+
+
+async def checksum_of(context: Context, segments: Sequence[Segment], algorithm: str) -> str:
+    """The checksum of stored bytes, base64; computed in a thread."""
+
+    def run() -> str:
+        digest = checksums.new_digest(algorithm)
+        for chunk in context.bodies.chunks(segments):
+            digest.update(chunk)
+        return checksums.encoded(digest)
+
+    context.bodies.retain(segments)  # a delete meanwhile must not take them away
+    try:
+        return await asyncio.to_thread(run)
+    finally:
+        context.bodies.release(segments)
+
+
+def source_of(
+    context: Context, request: web.BaseRequest
+) -> tuple[ObjectVersion, tuple[str, str, str]]:
+    """The version that `x-amz-copy-source` names, under its conditions; and the names in it."""
     path, _, query = request.headers["x-amz-copy-source"].partition("?")
     bucket, _, key = urllib.parse.unquote(path).lstrip("/").partition("/")
     if not bucket or not key:
@@ -105,7 +154,7 @@ def source_of(context: Context, request: web.BaseRequest) -> ObjectVersion:
     unwanted = request.headers.get("x-amz-copy-source-if-none-match")
     if unwanted is not None and etag_matches(unwanted, source.etag):
         raise precondition_failed("x-amz-copy-source-If-None-Match")
-    return source
+    return source, (bucket, key, version_id)
 
 
 async def get(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
@@ -125,7 +174,7 @@ async def get(context: Context, target: Target, request: web.BaseRequest) -> web
     segments = cut(version.segments, start, stop)
     if stop - start <= _SMALL_BYTES:
         return web.Response(status=status, headers=headers, body=context.bodies.read(segments))
-    response = web.StreamResponse(status=status, headers=headers)
+    response = web.StreamResponse(status=status, headers=headers | target.always)
     context.bodies.retain(segments)  # a delete meanwhile must not cut this answer off
     try:
         await response.prepare(request)
@@ -196,9 +245,7 @@ async def tagging(context: Context, target: Target, request: web.BaseRequest) ->
         return web.Response(status=204)
     if request.method != "PUT":
         raise not_implemented(f"{request.method} of an object's tags")
-    root = xml.parse(await read_small(request), "Tagging")
-    tags_given = {xml.value(t, "Key"): xml.value(t, "Value") for t in root.iterfind("TagSet/Tag")}
-    bucket.tag(version, tags_given)
+    bucket.tag(version, read_tags(await read_small(request)))
     return web.Response(status=200)
 
 
@@ -215,28 +262,6 @@ def condition_of(request: web.BaseRequest) -> Condition:
     )
 
 
-def attributes_of(request: web.BaseRequest, checksums: Mapping[str, str]) -> Attributes:
-    """What the request's headers say about the object."""
-    headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
-    encodings = [e.strip() for e in headers.pop("Content-Encoding", "").split(",")]
-    encoding = ",".join(e for e in encodings if e and e != "aws-chunked")
-    if encoding:
-        headers["Content-Encoding"] = encoding
-    return Attributes(
-        content_type=request.headers.get("Content-Type") or "binary/octet-stream",
-        metadata={
-            name.lower().removeprefix(_META): value
-            for name, value in request.headers.items()
-            if name.lower().startswith(_META)
-        },
-        headers=headers,
-        tags=dict(
-            urllib.parse.parse_qsl(request.headers.get("x-amz-tagging", ""), keep_blank_values=True)
-        ),
-        checksums=checksums,
-    )
-
-
 def _headers(
     version: ObjectVersion, request: web.BaseRequest, query: Mapping[str, str]
 ) -> dict[str, str]:
@@ -249,20 +274,36 @@ def _headers(
         **_version_header(version),
         **attributes.headers,
     }
-    headers |= {_META + name: text for name, text in attributes.metadata.items()}
+    headers |= {META + name: text for name, text in attributes.metadata.items()}
     if attributes.tags:
         headers["x-amz-tagging-count"] = str(len(attributes.tags))
     if version.part_sizes and "partNumber" in query:
         headers["x-amz-mp-parts-count"] = str(len(version.part_sizes))
-    asked = request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
-    if asked and "Range" not in request.headers and "partNumber" not in query:
-        headers |= {f"x-amz-checksum-{n}": text for n, text in attributes.checksums.items()}
+    if request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED":
+        headers |= _checksum_headers(version, request, query)
     for name, value in query.items():
         if name.startswith("response-"):
             if not value.isprintable():
                 raise refused("InvalidArgument", f"{name} is not a header's value")
             headers[name.removeprefix("response-").title()] = value
     return headers
+
+
+def _checksum_headers(
+    version: ObjectVersion, request: web.BaseRequest, query: Mapping[str, str]
+) -> dict[str, str]:
+    """Of the whole object, or of the one part that is asked for; a range has none."""
+    attributes = version.attributes
+    if "partNumber" in query and version.part_checksums:
+        part = number(dict(query), "partNumber", 1)
+        algorithm = next(iter(attributes.checksums))
+        if 1 <= part <= len(version.part_checksums):
+            value = version.part_checksums[part - 1]
+            return checksums.headers({algorithm: value}, attributes.checksum_type)
+        return {}
+    if "Range" in request.headers or ("partNumber" in query and version.part_sizes):
+        return {}
+    return checksums.headers(attributes.checksums, attributes.checksum_type)
 
 
 def _version_header(version: ObjectVersion) -> dict[str, str]:
@@ -276,21 +317,14 @@ def _check_read(
     if wanted is not None and not etag_matches(wanted, version.etag):
         raise precondition_failed("If-Match")
     not_modified = unwanted is not None and etag_matches(unwanted, version.etag)
-    since = _time_of(request, "If-Modified-Since")
+    since = header_time_s(request, "If-Modified-Since")
     if unwanted is None and since is not None and int(version.modified_at_s) <= since:
         not_modified = True
     if not_modified:
         raise web.HTTPNotModified(headers={"ETag": headers["ETag"]})
-    until = _time_of(request, "If-Unmodified-Since")
+    until = header_time_s(request, "If-Unmodified-Since")
     if wanted is None and until is not None and int(version.modified_at_s) > until:
         raise precondition_failed("If-Unmodified-Since")
-
-
-def _time_of(request: web.BaseRequest, name: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(request.headers[name]).timestamp()
-    except (KeyError, ValueError):
-        return None
 
 
 def _range(
@@ -318,8 +352,3 @@ def _part_range(version: ObjectVersion, part: int) -> tuple[int, int]:
         raise CloudError("InvalidPartNumber", 416, "The requested partnumber is not satisfiable")
     start = sum(sizes[: part - 1])
     return start, start + sizes[part - 1]
-
-
-def http_time(at_s: float) -> str:
-    """`Sat, 31 Jan 2026 12:00:00 GMT`."""
-    return email.utils.formatdate(at_s, usegmt=True)

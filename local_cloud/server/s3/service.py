@@ -2,54 +2,116 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+from dataclasses import replace
+
 from aiohttp import web
 
+from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.model.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3 import documents, listing, notification, objects, uploads, xml
+from local_cloud.server.s3 import (
+    acl,
+    cors,
+    documents,
+    listing,
+    notification,
+    objects,
+    parts,
+    uploads,
+    xml,
+)
 from local_cloud.server.s3.payload import read_small
 from local_cloud.server.s3.target import Target, target_of
 
 #: query names that choose an operation which this cloud does not have
 _UNKNOWN = frozenset(
     {
-        "analytics", "attributes", "intelligent-tiering", "inventory", "legal-hold", "metrics",
+        "analytics", "intelligent-tiering", "inventory", "legal-hold", "metrics",
         "object-lock", "policyStatus", "replication", "restore", "retention", "select", "torrent",
         "metadataTable", "session", "renameObject",
     }
 )  # fmt: skip
 
 
-async def handle(context: Context, request: web.BaseRequest) -> web.StreamResponse:
-    """Answer one S3 call; a refusal is raised as CloudError."""
-    target = target_of(request)
+async def handle(
+    context: Context, request: web.BaseRequest, host_bucket: str = ""
+) -> web.StreamResponse:
+    """Answer one S3 call.
+
+    `host_bucket` is the bucket that the host name holds, empty for path-style addressing.
+    """
+    request_id, host_id = secrets.token_hex(8).upper(), secrets.token_urlsafe(48)
+    always = {"x-amz-request-id": request_id, "x-amz-id-2": host_id}
+    always |= cors_headers(context, request, host_bucket)
+    try:
+        target = replace(target_of(request, host_bucket), always=always)
+        if request.method != "OPTIONS":  # browsers cannot sign what they ask before a request
+            signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
+            target = replace(target, chunks=signer)
+        answer = await _routed(context, request, target)
+    except web.HTTPNotModified as unchanged:
+        answer = web.Response(status=304, headers=unchanged.headers)
+    except CloudError as error:
+        answer = _error_response(request, error, request_id, host_id)
+    if not answer.prepared:
+        answer.headers.update(always)
+    return answer
+
+
+def _error_response(
+    request: web.BaseRequest, error: CloudError, request_id: str, host_id: str
+) -> web.Response:
+    """S3's error document; HEAD has no body."""
+    body, content_type = None, None
+    if request.method != "HEAD":
+        body = xml.error_body(error, request.path, request_id, host_id)
+        content_type = "application/xml"
+    answer = web.Response(
+        status=error.status, headers=error.headers, body=body, content_type=content_type
+    )
+    if not request.content.at_eof() and request.body_exists:
+        answer.force_close()  # the rest of the body is not worth reading
+    return answer
+
+
+async def _routed(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
+    if owner != context.cloud.place.account:
+        raise CloudError("AccessDenied", 403, "Access Denied")
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
+    if request.method == "OPTIONS" and target.bucket:
+        return cors.preflight(request, allowed="Access-Control-Allow-Origin" in target.always)
     if target.key:
         return await _object(context, target, request)
     if target.bucket:
         return await _bucket(context, target, request)
     if request.method == "GET":
-        return _list_buckets(context)
+        return listing.buckets(context, target)
     raise _wrong_method()
 
 
-def error_response(request: web.BaseRequest, error: CloudError, request_id: str) -> web.Response:
-    """S3's error document; HEAD has no body."""
-    if request.method == "HEAD":
-        return web.Response(status=error.status)
-    body = xml.error_body(error, request.path, request_id)
-    return web.Response(status=error.status, body=body, content_type="application/xml")
+def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -> dict[str, str]:
+    """What the bucket's CORS rules say to the page that asks; empty without such a rule."""
+    if "Origin" not in request.headers:
+        return {}
+    with contextlib.suppress(CloudError):
+        bucket = context.cloud.bucket(target_of(request, host_bucket).bucket)
+        return cors.answer_headers(bucket, request)
+    return {}
 
 
 async def _object(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
     query, method = target.query, request.method
     if "acl" in query:
-        return await _acl(request)
+        return await acl.handle(request)
     if "tagging" in query:
         return await objects.tagging(context, target, request)
+    if "attributes" in query and method == "GET":
+        return parts.attributes(context, target, request)
     if "uploadId" in query or "uploads" in query:
         return await _upload(context, target, request)
     if method == "PUT":
@@ -95,13 +157,14 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if "versioning" in query:
         return await _versioning(context, target, request)
     if "acl" in query:
-        return await _acl(request)
+        return await acl.handle(request)
     if "delete" in query and method == "POST":
         return await objects.delete_many(context, target, request)
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
-        return web.Response(headers={"x-amz-bucket-region": context.cloud.place.region})
+        region = bucket.location or context.cloud.place.region
+        return web.Response(headers={"x-amz-bucket-region": region})
     if method == "DELETE":
         context.cloud.delete_bucket(target.bucket)
         return web.Response(status=204)
@@ -111,8 +174,8 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
 def _get_bucket(context: Context, target: Target) -> web.Response:
     bucket = context.cloud.bucket(target.bucket)
     if "location" in target.query:
-        region = context.cloud.place.region
-        inner = "" if region == "us-east-1" else region  # as AWS says it for its first region
+        region = bucket.location or context.cloud.place.region
+        inner = "" if region == FIRST_REGION else region
         body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
         return web.Response(body=body.encode(), content_type="application/xml")
     if "versions" in target.query:
@@ -125,10 +188,12 @@ def _get_bucket(context: Context, target: Target) -> web.Response:
 async def _create_bucket(
     context: Context, target: Target, request: web.BaseRequest
 ) -> web.Response:
+    acl.check_canned(request)
     body = await read_small(request)
+    location = ""
     if body:
-        xml.parse(body, "CreateBucketConfiguration")
-    context.cloud.create_bucket(context.now_s(), target.bucket)
+        location = xml.value(xml.parse(body, "CreateBucketConfiguration"), "LocationConstraint")
+    context.cloud.create_bucket(context.now_s(), target.bucket, location)
     return web.Response(headers={"Location": f"/{target.bucket}"})
 
 
@@ -140,35 +205,6 @@ async def _versioning(context: Context, target: Target, request: web.BaseRequest
         return web.Response(status=200)
     status = xml.text("Status", bucket.versioning) if bucket.versioning else ""
     return xml.document("VersioningConfiguration", status)
-
-
-async def _acl(request: web.BaseRequest) -> web.Response:
-    """Everything here belongs to the one account; setting an ACL is taken and changes nothing."""
-    if request.method == "PUT":
-        await read_small(request)
-        return web.Response(status=200)
-    owner = xml.text("ID", "0" * 64)
-    schema = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
-    grantee = f"<Grantee {schema}>{owner}</Grantee>"
-    grant = xml.element("Grant", grantee, xml.text("Permission", "FULL_CONTROL"))
-    return xml.document(
-        "AccessControlPolicy",
-        xml.element("Owner", owner),
-        xml.element("AccessControlList", grant),
-    )
-
-
-def _list_buckets(context: Context) -> web.Response:
-    found = [
-        xml.element(
-            "Bucket",
-            xml.text("Name", bucket.name),
-            xml.text("CreationDate", iso_time(bucket.created_at_s)),
-        )
-        for bucket in context.cloud.buckets()
-    ]
-    owner = xml.element("Owner", xml.text("ID", "0" * 64))
-    return xml.document("ListAllMyBucketsResult", owner, xml.element("Buckets", *found))
 
 
 def _wrong_method() -> CloudError:

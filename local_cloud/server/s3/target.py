@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import urllib.parse
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from local_cloud.model.errors import refused
+from local_cloud.server.s3.chunked import Signer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,15 +19,21 @@ class Target:
     bucket: str  #: empty for the service itself
     key: str  #: empty for the bucket itself
     query: dict[str, str]
+    always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
+    chunks: Signer | None = None  #: what the chunks of the body must be signed by
 
 
-def target_of(request: web.BaseRequest) -> Target:
+def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
     """Take the path apart as it was sent: keys may hold `..`, `//` and any character.
 
-    Raises InvalidURI for a path that is not UTF-8.
+    `bucket` is the one that the host names, empty when the path holds it. Raises InvalidURI for a
+    path that is not UTF-8.
     """
     path, _, query = request.raw_path.partition("?")
-    bucket, _, key = path.lstrip("/").partition("/") if path.strip("/") else ("", "", "")
+    if bucket:
+        key = path.removeprefix("/")
+    else:
+        bucket, _, key = path.lstrip("/").partition("/") if path.strip("/") else ("", "", "")
     try:
         return Target(
             bucket=urllib.parse.unquote(bucket, errors="strict"),
@@ -34,6 +42,21 @@ def target_of(request: web.BaseRequest) -> Target:
         )
     except UnicodeDecodeError:
         raise refused("InvalidURI", "Couldn't parse the specified URI.") from None
+
+
+def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]) -> str:
+    """The bucket of virtual-hosted addressing, `BUCKET.localhost` or `BUCKET.s3.localhost`.
+
+    `names` are the server's own host names beside localhost. Empty for path-style addressing.
+    """
+    host = request.headers.get("Host", "").rpartition("]")[2].partition(":")[0].lower()
+    for name in ("localhost", *names):
+        for service in (f"s3.{region}.{name}", f"s3.{name}", name):
+            if host == service:
+                return ""
+            if host.endswith(f".{service}"):
+                return host.removesuffix(f".{service}")
+    return ""
 
 
 def number(query: dict[str, str], name: str, default: int) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
+from local_cloud.model import checksums
 from local_cloud.model.body import Content, Segment, cut
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.listing import PAGE_MAX
+from local_cloud.model.multipart import Assembled, Upload, WantedPart
 from local_cloud.model.notifications import iso_time
 from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
-from local_cloud.server.s3.objects import attributes_of, condition_of, source_of
+from local_cloud.server.s3.attributes import attributes_of
+from local_cloud.server.s3.objects import checksum_of, condition_of, source_of
+from local_cloud.server.s3.parts import checksum_xml
 from local_cloud.server.s3.payload import read_small, receive
 from local_cloud.server.s3.target import Target, number
 
@@ -24,15 +28,26 @@ _COPY_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 def start(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """CreateMultipartUpload."""
+    """CreateMultipartUpload. Raises InvalidRequest for an algorithm or type that S3 has not."""
+    given = request.headers.get("x-amz-checksum-algorithm", "")
     uploads = context.cloud.bucket(target.bucket).uploads
-    upload = uploads.start(context.now_s(), target.key, attributes_of(request, {}))
-    return xml.document(
+    upload = uploads.start(
+        context.now_s(),
+        target.key,
+        attributes_of(request, {}),
+        algorithm=checksums.known(given) if given else "",
+        checksum_type=request.headers.get("x-amz-checksum-type", ""),
+    )
+    answer = xml.document(
         "InitiateMultipartUploadResult",
         xml.text("Bucket", target.bucket),
         xml.text("Key", target.key),
         xml.text("UploadId", upload.id),
     )
+    if upload.algorithm_given:
+        answer.headers["x-amz-checksum-algorithm"] = upload.algorithm.upper()
+        answer.headers["x-amz-checksum-type"] = upload.checksum_type
+    return answer
 
 
 async def put_part(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -42,26 +57,40 @@ async def put_part(context: Context, target: Target, request: web.BaseRequest) -
     part_number = number(target.query, "partNumber", 0)
     if "x-amz-copy-source" in request.headers:
         content = await _copied(context, request)
-        made = uploads.put_part(context.now_s(), upload, part_number, content)
+        checksum = await checksum_of(context, content.segments, upload.algorithm)
+        made = uploads.put_part(context.now_s(), upload, part_number, content, checksum)
         return xml.document(
             "CopyPartResult",
             xml.text("LastModified", iso_time(made.modified_at_s)),
             xml.text("ETag", f'"{content.md5}"'),
+            xml.text(f"Checksum{upload.algorithm.upper()}", checksum),
         )
-    stored = await receive(request, context.bodies)
+    stored = await receive(request, context.bodies, upload.algorithm, target.chunks)
     try:
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we received
-        uploads.put_part(context.now_s(), upload, part_number, stored.content)
+        _check_algorithm(upload, stored.checksums)
+        uploads.put_part(context.now_s(), upload, part_number, stored.content, stored.extra)
     except CloudError:
         context.bodies.release(stored.content.segments)
         raise
     headers = {"ETag": f'"{stored.content.md5}"'}
-    headers |= {f"x-amz-checksum-{name}": text for name, text in stored.checksums.items()}
+    shown = stored.checksums or {upload.algorithm: stored.extra}
+    headers |= {f"x-amz-checksum-{name}": text for name, text in shown.items()}
     return web.Response(headers=headers)
 
 
+def _check_algorithm(upload: Upload, given: Mapping[str, str]) -> None:
+    """Parts of an upload with an algorithm of its own are sent with this one, or with none."""
+    if upload.algorithm_given and not given.keys() <= {upload.algorithm}:
+        raise refused(
+            "InvalidRequest",
+            "Checksum Type mismatch occurred, expected checksum Type:"
+            f" {upload.algorithm}, actual checksum Type: {min(given)}",
+        )
+
+
 async def _copied(context: Context, request: web.BaseRequest) -> Content:
-    source = source_of(context, request)
+    source, _ = source_of(context, request)
     first, stop = 0, source.size
     wanted = request.headers.get("x-amz-copy-source-range")
     if wanted is not None:
@@ -86,30 +115,64 @@ def _md5_of(bodies: FileBodies, segments: Sequence[Segment]) -> str:
 
 
 async def complete(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """CompleteMultipartUpload."""
+    """CompleteMultipartUpload; repeating it gives the same answer while the object is there."""
     bucket = context.cloud.bucket(target.bucket)
-    root = xml.parse(await read_small(request), "CompleteMultipartUpload")
-    upload = bucket.uploads.get(target.query["uploadId"], target.key)
-    try:
-        parts = [
-            (int(xml.value(node, "PartNumber")), xml.value(node, "ETag"))
-            for node in root.findall("Part")
-        ]
-    except ValueError:
-        raise xml.malformed() from None
-    made = context.cloud.complete_upload(
-        context.now_s(), target.bucket, upload, parts, condition_of(request)
-    )
+    root = xml.parse(await read_small(request, of_object=True), "CompleteMultipartUpload")
+    made = bucket.completed(target.query["uploadId"], target.key)
+    if made is None:
+        upload = bucket.uploads.get(target.query["uploadId"], target.key)
+        parts = _wanted(root, upload.algorithm)
+        _check_whole(bucket.uploads.assemble(upload, parts), upload, request)
+        made = context.cloud.complete_upload(
+            context.now_s(), target.bucket, upload, parts, condition_of(request)
+        )
     answer = xml.document(
         "CompleteMultipartUploadResult",
         xml.text("Location", f"{context.endpoint}/{target.bucket}/{target.key}"),
         xml.text("Bucket", target.bucket),
         xml.text("Key", target.key),
         xml.text("ETag", f'"{made.etag}"'),
+        *checksum_xml(made),
     )
     if made.version_id != "null":
         answer.headers["x-amz-version-id"] = made.version_id
     return answer
+
+
+def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
+    try:
+        return [
+            WantedPart(
+                number=int(xml.value(node, "PartNumber")),
+                etag=xml.value(node, "ETag"),
+                checksum=xml.value(node, f"Checksum{algorithm.upper()}"),
+            )
+            for node in root.findall("Part")
+        ]
+    except ValueError:
+        raise xml.malformed() from None
+
+
+def _check_whole(made: Assembled, upload: Upload, request: web.BaseRequest) -> None:
+    """Compare with what the request says about the whole object. Raises BadDigest, …"""
+    headers = request.headers
+    kind = headers.get("x-amz-checksum-type", upload.checksum_type)
+    if upload.algorithm_given and kind != upload.checksum_type:
+        raise refused(
+            "InvalidRequest",
+            f"The upload was created using the {upload.checksum_type} checksum mode. The complete"
+            " request must use the same checksum mode.",
+        )
+    size = headers.get("x-amz-mp-object-size", str(made.size))
+    if size != str(made.size):
+        message = f"The provided 'x-amz-mp-object-size' header value {size} does not match what was"
+        raise refused("InvalidRequest", f"{message} computed: {made.size}")
+    for algorithm, value in made.attributes.checksums.items():
+        given = headers.get(f"x-amz-checksum-{algorithm}", value)
+        # of a composite checksum the number of parts may be left out
+        if given not in (value, value.partition("-")[0]):
+            message = f"The {algorithm} you specified did not match the calculated checksum."
+            raise refused("BadDigest", message)
 
 
 def abort(context: Context, target: Target) -> web.Response:
@@ -136,6 +199,7 @@ def list_parts(context: Context, target: Target) -> web.Response:
         xml.text("NextPartNumberMarker", page[-1] if page else 0),
         xml.text("MaxParts", limit),
         xml.text("IsTruncated", len(numbers) > len(page)),
+        *_algorithm(upload),
         *(
             xml.element(
                 "Part",
@@ -143,7 +207,20 @@ def list_parts(context: Context, target: Target) -> web.Response:
                 xml.text("LastModified", iso_time(upload.parts[n].modified_at_s)),
                 xml.text("ETag", f'"{upload.parts[n].content.md5}"'),
                 xml.text("Size", upload.parts[n].content.size),
+                _part_checksum(upload, n),
             )
             for n in page
         ),
     )
+
+
+def _algorithm(upload: Upload) -> list[str]:
+    if not upload.algorithm_given:
+        return []
+    name = xml.text("ChecksumAlgorithm", upload.algorithm.upper())
+    return [name, xml.text("ChecksumType", upload.checksum_type)]
+
+
+def _part_checksum(upload: Upload, part: int) -> str:
+    value = upload.parts[part].checksum
+    return xml.text(f"Checksum{upload.algorithm.upper()}", value) if value else ""

@@ -35,14 +35,16 @@ def document(name: str, *children: str, status: int = 200) -> web.Response:
     return web.Response(status=status, body=body.encode(), content_type="application/xml")
 
 
-def error_body(error: CloudError, resource: str, request_id: str) -> bytes:
+def error_body(error: CloudError, resource: str, request_id: str, host_id: str) -> bytes:
     """S3's error document."""
     inner = element(
         "Error",
         text("Code", error.code),
         text("Message", error.message),
+        *(text(name, value) for name, value in error.details.items()),
         text("Resource", resource),
         text("RequestId", request_id),
+        text("HostId", host_id),
     )
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{inner}'.encode()
 

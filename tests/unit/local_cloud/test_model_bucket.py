@@ -13,6 +13,7 @@ from local_cloud.model.bucket import Bucket
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.listing import page_of_keys
+from local_cloud.model.multipart import WantedPart
 from local_cloud.model.object_version import Attributes, Condition, ObjectVersion
 
 
@@ -99,7 +100,9 @@ def test_multipart_makes_one_object_of_the_parts_without_copying() -> None:
     pieces = [b"a" * 5 * 2**20, b"b" * 5 * 2**20, b"tail"]
     for number, piece in enumerate(pieces, 1):
         world.bucket.uploads.put_part(1.0, upload, number, world.bodies.add(piece))
-    wanted = [(n, hashlib.md5(p).hexdigest()) for n, p in enumerate(pieces, 1)]
+    wanted = [
+        WantedPart(number=n, etag=hashlib.md5(p).hexdigest()) for n, p in enumerate(pieces, 1)
+    ]
     made = world.cloud.complete_upload(2.0, "bucket", upload, wanted)
     digests = b"".join(hashlib.md5(p).digest() for p in pieces)
     assert made.etag == hashlib.md5(digests).hexdigest() + "-3"
@@ -127,8 +130,9 @@ def test_a_wrong_list_of_parts_is_refused(wanted: list[tuple[int, str]], code: s
     upload = world.bucket.uploads.start(1.0, "k", Attributes())
     for number in (1, 2):
         world.bucket.uploads.put_part(1.0, upload, number, world.bodies.add(b"small"))
+    listed = [WantedPart(number=n, etag=etag) for n, etag in wanted]
     with pytest.raises(CloudError) as error:
-        world.cloud.complete_upload(2.0, "bucket", upload, wanted)
+        world.cloud.complete_upload(2.0, "bucket", upload, listed)
     assert error.value.code == code
     world.bucket.uploads.end(upload)
     assert world.stored() == 0

@@ -14,6 +14,7 @@ from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.functions import FunctionSettings
+from local_cloud.model.multipart import WantedPart
 from local_cloud.model.notifications import Rule, quoted_key
 from local_cloud.model.object_version import Attributes
 
@@ -103,7 +104,7 @@ def test_copies_multipart_and_deletes_have_their_own_names() -> None:
     cloud.put_object(2.0, "bucket", "copy", content, event="ObjectCreated:Copy")
     upload = cloud.bucket("bucket").uploads.start(2.0, "parts", Attributes())
     cloud.bucket("bucket").uploads.put_part(2.0, upload, 1, world.bodies.add(b"y"))
-    cloud.complete_upload(2.0, "bucket", upload, [(1, "")])
+    cloud.complete_upload(2.0, "bucket", upload, [WantedPart(number=1)])
     marker = cloud.delete_object(2.0, "bucket", "copy")
     cloud.delete_object(2.0, "bucket", "copy", marker.version_id)
     cloud.delete_object(2.0, "bucket", "never was", "some-version")

@@ -1,0 +1,78 @@
+"""Whether an HTTP request can come from a web page of another site. Pure.
+
+A program that listens on loopback without keys trusts its machine, but not the web pages that the
+machine's browsers show. A browser sends three things that a page cannot change: `Origin` (Fetch
+standard §3.2; with every POST, and with every read that the page may look into), `Sec-Fetch-Site`
+(Fetch Metadata) and the `Host` of the address it believes to talk to, which is a foreign name
+after DNS rebinding. Clients that are not browsers send only `Host`.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """What makes a request foreign."""
+
+    header: str  #: `Host`, `Origin` or `Sec-Fetch-Site`
+    value: str  #: as it was sent, at most 80 characters
+    host: str  #: the host name in it; empty when it holds none
+
+
+def foreign_part(
+    method: str, headers: Mapping[str, str], reached: str, allowed: Collection[str] = ()
+) -> Foreign | None:
+    """The first header that names another site, or None for a request of this machine.
+
+    `headers` must be case-insensitive. `reached` is the local IP address of the connection: an
+    address in `Host` cannot be rebound, so the one that was reached is right. `allowed` holds
+    further host names in lower case, without ports; names below them are allowed too. A request
+    without `Host` is not a browser's.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin", "")
+    for header, value, url in (("Host", host, f"//{host}"), ("Origin", origin, origin)):
+        name = _host_of(url) if value else "localhost"
+        known = name == reached or _is_here(name) or _is_below(name, allowed)
+        if not (name and known):  # what holds no name at all (`null`) is foreign too
+            return Foreign(header=header, value=value[:80], host=name)
+    site = headers.get("Sec-Fetch-Site", "")
+    if site == "cross-site" and not origin and not _is_followed_link(method, headers):
+        return Foreign(header="Sec-Fetch-Site", value=site, host="")
+    return None
+
+
+def _is_followed_link(method: str, headers: Mapping[str, str]) -> bool:
+    """The user went to our address, from a page that sees nothing of the answer."""
+    return (
+        method in ("GET", "HEAD")
+        and headers.get("Sec-Fetch-Mode") == "navigate"
+        and headers.get("Sec-Fetch-Dest") == "document"
+    )
+
+
+@functools.lru_cache(maxsize=256)  # every request asks, most of them the same
+def _host_of(url: str) -> str:
+    """The host of a URL in lower case, without port; empty when the URL holds none."""
+    try:
+        return (urlsplit(url).hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def _is_below(host: str, allowed: Collection[str]) -> bool:
+    return any(host == name or host.endswith(f".{name}") for name in allowed)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_here(host: str) -> bool:
+    """A name or address that always means this machine (RFC 6761 §6.3 for localhost)."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,44 @@
+"""Refusing what web pages of other sites send: this port runs code, and signatures are optional.
+
+A bucket whose CORS rules name a page lets that page reach its objects, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from aiohttp import web
+
+from corekit.browsers import Foreign, foreign_part
+
+
+def foreign(request: web.BaseRequest, allowed: Collection[str]) -> Foreign | None:
+    """What names another site in a request, or None."""
+    return foreign_part(request.method, request.headers, _reached(request), allowed)
+
+
+def refusal(found: Foreign) -> web.Response:
+    """The answer to a foreign request, as plain JSON: no service is asked."""
+    answer = web.Response(
+        status=403,
+        text=json.dumps({"__type": "AccessDenied", "message": _advice(found)}),
+        content_type="application/json",
+        headers={"x-amzn-ErrorType": "AccessDenied"},
+    )
+    answer.force_close()  # its body is not worth reading
+    return answer
+
+
+def _advice(found: Foreign) -> str:
+    said = f"{found.header} {found.value!r} names another site than this machine"
+    if not found.host:
+        return f"{said}; web pages of other sites are refused"
+    return f"{said}; start the cloud with --allow-host {found.host} if it is to be trusted"
+
+
+def _reached(request: web.BaseRequest) -> str:
+    """The local IP address of the connection; empty once it is closed."""
+    transport = request.transport
+    name = transport.get_extra_info("sockname") if transport is not None else None
+    return str(name[0]) if name else ""

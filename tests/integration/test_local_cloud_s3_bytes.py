@@ -1,0 +1,322 @@
+"""Bytes come back as they were sent: encodings, checksums, parts, and what is refused of them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anycrc
+import boto3
+import pytest
+from botocore.config import Config
+
+from tests.embedded_cloud import Address, Answer, cloud_in
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    with cloud_in(tmp_path_factory.mktemp("bytes")) as address:
+        assert address.ask("PUT", "/bucket").status == 200
+        yield address
+
+
+@pytest.fixture(scope="module")
+def s3(cloud: Address) -> Iterator[Any]:
+    client = boto3.client(
+        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
+        aws_access_key_id="test", aws_secret_access_key="test",
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
+    )  # fmt: skip
+    yield client
+    client.close()
+
+
+def code(answer: Answer) -> str:
+    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+
+
+def crc(name: str, data: bytes) -> str:
+    value = int(anycrc.Model(name).calc(data))
+    return base64.b64encode(value.to_bytes(8 if "64" in name else 4, "big")).decode()
+
+
+def sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+# --- content encodings
+
+PLAIN = b"some text " * 1000
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(PLAIN)), ("deflate", zlib.compress(PLAIN)), ("gzip", PLAIN),
+        ("br", b"\x1b\x00not brotli at all"), ("zstd", b"\x28\xb5\x2f\xfdnot zstandard"),
+        ("deflate, gzip", PLAIN), ("anything", PLAIN), ("gzip", b""),
+    ],
+)  # fmt: skip
+def test_an_encoded_body_is_kept_as_it_was_sent(cloud: Address, encoding: str, body: bytes) -> None:
+    digest = {"x-amz-checksum-sha256": sha256(body), "x-amz-sdk-checksum-algorithm": "SHA256"}
+    headers = {"Content-Encoding": encoding, **digest}
+    assert cloud.ask("PUT", "/bucket/encoded", body, headers).status == 200
+    answer = cloud.ask("GET", "/bucket/encoded")
+    assert (answer.body, answer.headers["Content-Encoding"]) == (body, encoding)
+    if body:
+        part = cloud.ask("GET", "/bucket/encoded", headers={"Range": "bytes=0-4"})
+        assert part.body == body[:5]
+
+
+def test_clients_store_compressed_files(s3: Any) -> None:
+    body = gzip.compress(PLAIN)
+    s3.put_object(Bucket="bucket", Key="gz", Body=body, ContentEncoding="gzip")
+    got = s3.get_object(Bucket="bucket", Key="gz")
+    with got["Body"] as stream:
+        assert stream.read() == body
+    assert got["ContentEncoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("aws-chunked", None), ("gzip, aws-chunked", "gzip"), ("aws-chunked,gzip", "gzip"),
+        ("aws-chunked, aws-chunked", None),
+    ],
+)  # fmt: skip
+def test_aws_chunked_is_how_it_travels_and_not_kept(
+    cloud: Address, sent: str, kept: str | None
+) -> None:
+    body = gzip.compress(PLAIN)
+    wire = b"%x\r\n%b\r\n0\r\nx-amz-checksum-crc32:%b\r\n\r\n" % (
+        len(body), body, crc("CRC32", body).encode(),
+    )  # fmt: skip
+    headers = {
+        "Content-Encoding": sent, "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "x-amz-decoded-content-length": str(len(body)), "x-amz-trailer": "x-amz-checksum-crc32",
+    }  # fmt: skip
+    assert cloud.ask("PUT", "/bucket/chunked", wire, headers).status == 200
+    answer = cloud.ask("GET", "/bucket/chunked")
+    assert (answer.body, answer.headers["Content-Encoding"]) == (body, kept)
+
+
+def test_other_services_inflate_nothing(cloud: Address) -> None:
+    bomb = gzip.compress(b" " * 64 * MIB)
+    headers = {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Encoding": "gzip"}
+    answer = cloud.ask("POST", "/", bomb, headers)
+    assert (answer.status, json.loads(answer.body)["message"]) == (400, "The body is not JSON")
+
+
+# --- what is sent and what is told about it
+
+
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ({"Content-MD5": "rubbish"}, "InvalidDigest"), ({"Content-MD5": ""}, "InvalidDigest"),
+        ({"Content-MD5": base64.b64encode(b"short").decode()}, "InvalidDigest"),
+        ({"Content-MD5": base64.b64encode(b"x" * 16).decode()}, "BadDigest"),
+        ({"x-amz-content-sha256": "0" * 64}, "XAmzContentSHA256Mismatch"),
+        ({"x-amz-content-sha256": "nonsense"}, "InvalidArgument"),
+        ({"x-amz-checksum-crc32": "AAAAAA=="}, "BadDigest"),
+        ({"x-amz-checksum-crc32c": "AAAAAA=="}, "BadDigest"),
+        ({"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}, "BadDigest"),
+        ({"x-amz-checksum-md4": "AAAAAA=="}, "InvalidRequest"),
+        ({"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AA=="}, "InvalidRequest"),
+        ({"x-amz-sdk-checksum-algorithm": "CRC32"}, "InvalidRequest"),
+    ],
+)  # fmt: skip
+def test_a_body_that_is_not_what_was_told_is_refused(
+    cloud: Address, headers: dict[str, str], wanted: str
+) -> None:
+    assert cloud.ask("PUT", "/bucket/untouched", b"old").status == 200
+    answer = cloud.ask("PUT", "/bucket/untouched", b"data", headers)
+    assert (answer.status, code(answer)) == (400, wanted)
+    assert cloud.ask("GET", "/bucket/untouched").body == b"old"
+    document = cloud.ask("PUT", "/bucket?versioning", b"data", headers)
+    assert (document.status, code(document)) == (400, wanted)
+
+
+def test_a_missing_trailer_is_refused(cloud: Address) -> None:
+    headers = {
+        "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "x-amz-decoded-content-length": "4", "x-amz-trailer": "x-amz-checksum-crc32",
+    }  # fmt: skip
+    answer = cloud.ask("PUT", "/bucket/trailer", b"4\r\ndata\r\n0\r\n\r\n", headers)
+    assert (answer.status, code(answer)) == (400, "MalformedTrailerError")
+    assert cloud.ask("GET", "/bucket/trailer").status == 404
+
+
+# --- checksums
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "value"),
+    [
+        ("crc32", crc("CRC32", PLAIN)), ("crc32c", crc("CRC32C", PLAIN)), ("sha256", sha256(PLAIN)),
+        ("crc64nvme", crc("CRC64-NVME", PLAIN)),
+        ("sha1", base64.b64encode(hashlib.sha1(PLAIN).digest()).decode()),
+    ],
+)  # fmt: skip
+def test_a_checksum_is_verified_kept_and_shown_on_demand(
+    cloud: Address, algorithm: str, value: str
+) -> None:
+    header = f"x-amz-checksum-{algorithm}"
+    put = cloud.ask("PUT", "/bucket/sum", PLAIN, {header: value})
+    assert (put.headers[header], put.headers["x-amz-checksum-type"]) == (value, "FULL_OBJECT")
+    for method in ("GET", "HEAD"):
+        assert header not in cloud.ask(method, "/bucket/sum").headers
+        shown = cloud.ask(method, "/bucket/sum", headers={"x-amz-checksum-mode": "ENABLED"}).headers
+        assert (shown[header], shown["x-amz-checksum-type"]) == (value, "FULL_OBJECT")
+    cut = {"x-amz-checksum-mode": "ENABLED", "Range": "bytes=0-3"}
+    assert header not in cloud.ask("GET", "/bucket/sum", headers=cut).headers
+
+
+def test_without_a_checksum_s3_computes_its_own(s3: Any, cloud: Address) -> None:
+    cloud.ask("PUT", "/bucket/default", PLAIN)
+    head = s3.head_object(Bucket="bucket", Key="default", ChecksumMode="ENABLED")
+    assert head["ChecksumCRC64NVME"] == crc("CRC64-NVME", PLAIN)
+
+
+PIECES = (b"a" * 5 * MIB, b"b" * 5 * MIB, b"tail")
+
+
+def uploaded(cloud: Address, key: str, algorithm: str, kind: str, numbers: Any) -> Answer:
+    """A finished upload of PIECES with part checksums by the algorithm."""
+    wanted = {"x-amz-checksum-algorithm": algorithm, "x-amz-checksum-type": kind}
+    started = cloud.ask("POST", f"/bucket/{key}?uploads", headers=wanted if algorithm else {})
+    assert started.status == 200, started.body
+    upload = started.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+    listed = []
+    for number, piece in zip(numbers, PIECES, strict=True):
+        path = f"/bucket/{key}?uploadId={upload}&partNumber={number}"
+        headers = {"x-amz-checksum-crc32c": crc("CRC32C", piece)} if algorithm == "CRC32C" else {}
+        part = cloud.ask("PUT", path, piece, headers)
+        assert part.status == 200, part.body
+        listed.append(f"<Part><PartNumber>{number}</PartNumber>"
+                      f"<ETag>{part.headers['ETag']}</ETag></Part>")  # fmt: skip
+    document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>".encode()
+    done = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
+    again = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
+    assert (again.status, again.body) == (done.status, done.body)  # repeating it is no error
+    return done
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "element", "value"),
+    [
+        ("CRC32", "FULL_OBJECT", "ChecksumCRC32", crc("CRC32", b"".join(PIECES))),
+        ("CRC32C", "FULL_OBJECT", "ChecksumCRC32C", crc("CRC32C", b"".join(PIECES))),
+        ("CRC64NVME", "", "ChecksumCRC64NVME", crc("CRC64-NVME", b"".join(PIECES))),
+        ("", "", "ChecksumCRC64NVME", crc("CRC64-NVME", b"".join(PIECES))),
+        ("SHA256", "", "ChecksumSHA256",
+         sha256(b"".join(hashlib.sha256(p).digest() for p in PIECES)) + "-3"),
+        ("CRC32C", "COMPOSITE", "ChecksumCRC32C",
+         crc("CRC32C", b"".join(base64.b64decode(crc("CRC32C", p)) for p in PIECES)) + "-3"),
+    ],
+)  # fmt: skip
+def test_checksums_of_parts_are_combined(
+    cloud: Address, s3: Any, algorithm: str, kind: str, element: str, value: str
+) -> None:
+    done = uploaded(cloud, "joined", algorithm, kind, (1, 5, 9))
+    assert f"<{element}>{value}</{element}>".encode() in done.body
+    wanted = "COMPOSITE" if value.endswith("-3") else "FULL_OBJECT"
+    head = s3.head_object(Bucket="bucket", Key="joined", ChecksumMode="ENABLED")
+    assert (head[element], head["ChecksumType"]) == (value, wanted)
+    names = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"]
+    ask = {"Bucket": "bucket", "Key": "joined", "ObjectAttributes": names}
+    found = s3.get_object_attributes(**ask, MaxParts=2)
+    assert (found["Checksum"][element], found["Checksum"]["ChecksumType"]) == (value, wanted)
+    assert (found["ObjectSize"], found["ETag"]) == (10 * MIB + 4, head["ETag"].strip('"'))
+    parts = found["ObjectParts"]
+    assert (parts["TotalPartsCount"], parts["IsTruncated"], parts["MaxParts"]) == (3, True, 2)
+    assert [(p["PartNumber"], p["Size"]) for p in parts["Parts"]] == [(1, 5 * MIB), (5, 5 * MIB)]
+    rest = s3.get_object_attributes(**ask, PartNumberMarker=parts["NextPartNumberMarker"])
+    (last,) = rest["ObjectParts"]["Parts"]
+    assert (last["PartNumber"], last["Size"]) == (9, 4)
+    header = "x-amz-checksum-" + element.removeprefix("Checksum").lower()
+    one = cloud.ask(
+        "GET", "/bucket/joined?partNumber=3", headers={"x-amz-checksum-mode": "ENABLED"}
+    )
+    assert (one.body, one.headers[header]) == (b"tail", last[element])
+
+
+def test_an_object_sent_whole_has_attributes_without_parts(s3: Any) -> None:
+    s3.put_object(Bucket="bucket", Key="whole", Body=b"abc", ChecksumAlgorithm="SHA256")
+    found = s3.get_object_attributes(
+        Bucket="bucket", Key="whole", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"]
+    )
+    assert found["Checksum"]["ChecksumSHA256"] == sha256(b"abc")
+    assert ("ObjectParts" in found, found["ObjectSize"]) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("SHA256", "FULL_OBJECT"), ("CRC64NVME", "COMPOSITE"), ("CRC32", "HALF"), ("MD4", "")],
+)
+def test_a_checksum_type_that_s3_has_not_is_refused(
+    cloud: Address, algorithm: str, kind: str
+) -> None:
+    headers = {"x-amz-checksum-algorithm": algorithm, "x-amz-checksum-type": kind}
+    answer = cloud.ask("POST", "/bucket/k?uploads", headers=headers)
+    assert (answer.status, code(answer)) == (400, "InvalidRequest")
+
+
+def test_a_wrong_checksum_of_the_whole_ends_no_upload(cloud: Address, s3: Any) -> None:
+    where = {"Bucket": "bucket", "Key": "wrong"}
+    upload = s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"]
+    part = s3.upload_part(
+        **where, UploadId=upload, PartNumber=1, Body=b"x", ChecksumAlgorithm="SHA256"
+    )
+    document = (
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>%s</ETag>%s</Part>"
+        "</CompleteMultipartUpload>"
+    )
+    plain = (document % (part["ETag"], "")).encode()
+    other = (document % (part["ETag"], f"<ChecksumSHA256>{sha256(b'y')}</ChecksumSHA256>")).encode()
+    path = f"/bucket/wrong?uploadId={upload}"
+    for body, headers, wanted in (
+        (plain, {"x-amz-checksum-sha256": sha256(b"y")}, "BadDigest"),
+        (plain, {"x-amz-mp-object-size": "2"}, "InvalidRequest"),
+        (plain, {"x-amz-checksum-type": "FULL_OBJECT"}, "InvalidRequest"),
+        (other, {}, "InvalidPart"),
+    ):
+        answer = cloud.ask("POST", path, body, headers)
+        assert (answer.status, code(answer)) == (400, wanted)
+    mismatch = cloud.ask(
+        "PUT", f"{path}&partNumber=2", b"x", {"x-amz-checksum-crc32": crc("CRC32", b"x")}
+    )
+    assert (mismatch.status, code(mismatch)) == (400, "InvalidRequest")
+    assert cloud.ask("POST", path, plain, {"x-amz-mp-object-size": "1"}).status == 200
+
+
+def test_a_copy_has_a_checksum_of_its_own(s3: Any, cloud: Address) -> None:
+    uploaded(cloud, "source", "SHA256", "", (1, 2, 3))
+    made = s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/source")
+    assert made["CopyObjectResult"]["ChecksumSHA256"] == sha256(b"".join(PIECES))
+    again = s3.copy_object(
+        Bucket="bucket", Key="copy", CopySource="bucket/source", ChecksumAlgorithm="CRC32"
+    )
+    assert again["CopyObjectResult"]["ChecksumCRC32"] == crc("CRC32", b"".join(PIECES))
+
+
+def test_checksums_of_an_upload_last_over_a_restart(tmp_path: Path) -> None:
+    with cloud_in(tmp_path) as first:
+        first.ask("PUT", "/bucket")
+        headers = {"x-amz-checksum-algorithm": "SHA1"}
+        started = first.ask("POST", "/bucket/k?uploads", headers=headers)
+        upload = started.body.partition(b"<UploadId>")[2].partition(b"<")[0].decode()
+        first.ask("PUT", f"/bucket/k?uploadId={upload}&partNumber=1", b"x")
+    with cloud_in(tmp_path) as second:
+        listed = second.ask("GET", f"/bucket/k?uploadId={upload}")
+        value = base64.b64encode(hashlib.sha1(b"x").digest())
+        assert b"<ChecksumSHA1>" + value in listed.body
+        assert b"<ChecksumAlgorithm>SHA1<" in listed.body
