@@ -15,6 +15,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
+from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.kernels.source import Source, read_source
 from remote_gpu.worker.operation import Context, Outcome, Registry, wanted_implementation
 
@@ -29,6 +30,7 @@ class Graphs:
         self._registry = registry
         self._graphs: dict[str, _Graph] = {}
         self._backend: Backend | None = None
+        self._bounds: Bounds | None = None
         self._modules: dict[str, Module] = {}  # by the content id of their source
 
     @property
@@ -89,6 +91,9 @@ class Graphs:
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()
+        if self._bounds is not None:
+            self._bounds.close()
+            self._bounds = None
 
     def _find(self, args: Mapping[str, Any]) -> _Graph:
         name = args.get("graph")
@@ -121,7 +126,9 @@ class Graphs:
                 del self._modules[next(iter(self._modules))]
             with self._context.turn():  # a compiler computes for seconds
                 built = self._open(spec).build(source.text)
-            known = self._modules[spec.source] = Module(source, built)
+            if self._bounds is None:
+                self._bounds = Bounds(self._open(spec))
+            known = self._modules[spec.source] = Module(source, built, self._bounds)
         return known
 
 
@@ -130,6 +137,7 @@ class Module(NamedTuple):
 
     source: Source
     program: Program
+    bounds: Bounds
 
 
 class _Graph:
@@ -145,6 +153,7 @@ class _Graph:
     ) -> None:
         self._spec = spec
         self._backend = backend
+        self._module = module
         self._context = context
         self._inside = replace(context, within_turn=True)  # of steps: the run has one turn
         self._memories: dict[str, DeviceMemory] = {}
@@ -153,7 +162,7 @@ class _Graph:
         self._outputs = [b.name for b in spec.with_role(Role.OUTPUT, Role.INOUT)]
         try:
             self._allocate()
-            self._steps = self._bind(registry, module)
+            self._steps = self._bind(registry)
         except BaseException:
             self.close()
             raise
@@ -208,22 +217,23 @@ class _Graph:
             raise OpFailed(OpCode.EINVAL, f"{content} has {len(view)} bytes, not {size}")
         return view
 
-    def _bind(self, registry: Registry, module: Module | None) -> list[Callable[[], None]]:
+    def _bind(self, registry: Registry) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = []
         for number, step in enumerate(self._spec.steps, 1):
             try:
                 if isinstance(step, Call):
                     steps.append(self._bind_call(step, registry))
                 else:
-                    assert module is not None, "a graph with kernels has a source"
-                    steps.append(self._bind_launch(step, module.program))
+                    assert self._module is not None, "a graph with kernels has a source"
+                    steps.append(self._bind_launch(step, self._module))
             except OpFailed as error:
                 raise OpFailed(error.code, f"step {number}: {error.message}") from None
         return steps
 
-    def _bind_launch(self, step: Launch, program: Program) -> Callable[[], None]:
+    def _bind_launch(self, step: Launch, module: Module) -> Callable[[], None]:
         arguments = [self._memories[a] if isinstance(a, str) else a for a in step.arguments]
-        kernel = program.kernel(step.kernel, arguments)
+        signature = module.source.kernels[step.kernel]
+        kernel = module.bounds.kernel(module.program, signature, arguments)
 
         def enqueue() -> None:
             kernel.enqueue(step.global_size, step.local_size)
@@ -252,6 +262,8 @@ class _Graph:
         if self._pending:
             self._pending = False
             self._backend.finish()
+            assert self._module is not None, "what is pending is a kernel"
+            self._module.bounds.check(self._module.source)
 
 
 def _store(operation: str, results: Sequence[memoryview], targets: Sequence[DeviceMemory]) -> None:
@@ -266,7 +278,7 @@ def _store(operation: str, results: Sequence[memoryview], targets: Sequence[Devi
 
 def _check_call(source: Source, step: Launch, number: int) -> None:
     try:
-        source.check_call(step.kernel, step.arguments)
+        source.check_call(step.kernel, step.arguments, step.local_size)
     except OpFailed as error:
         raise OpFailed(error.code, f"step {number}: {error.message}") from None
 

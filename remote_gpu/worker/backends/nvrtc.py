@@ -19,7 +19,6 @@ from cuda.bindings import nvrtc
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.kernels.cuda import to_cuda
-from remote_gpu.worker.kernels.source import read_source
 
 _OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
 _LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
@@ -27,12 +26,12 @@ _HASH_BYTES = hashlib.sha256().digest_size
 
 
 def compile_source(source: str, architecture: str, cache: Path | None = None) -> bytes:
-    """A CUBIN for `architecture` (`sm_90`) of a source of the subset.
+    """A CUBIN for `architecture` (`sm_90`) of a source that was checked (`Source.text`).
 
     `cache`: folder of what was compiled before; may be removed at any time. Raises OpFailed: EINVAL
     with the line, ENOTSUP for an architecture that this NVRTC does not know.
     """
-    code = to_cuda(read_source(source))
+    code = to_cuda(source)
     decides = "\0".join((_version(), architecture, *_OPTIONS, code))
     path = cache and cache / f"{hashlib.sha256(decides.encode()).hexdigest()}.cubin"
     if path is not None and (kept := _kept(path)) is not None:

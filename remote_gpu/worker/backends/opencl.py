@@ -49,7 +49,8 @@ class OpenclBackend:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", cl.CompilerWarning)  # the user's own, not errors
-                built = cl.Program(self._context, source).build()
+                options = ["-DORCHGPU_CPU"] if self._shared else []
+                built = cl.Program(self._context, source).build(options)
         except cl.RuntimeError as error:
             log = _said(str(error))[:_LOG_CHARS_MAX]
             raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None

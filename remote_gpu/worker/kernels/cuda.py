@@ -1,15 +1,16 @@
-"""A source of the subset as CUDA C++, line for line. Pure.
+"""A kernel source as CUDA C++, line for line. Pure.
 
-Memory of a group that is an argument (`__local T *p`) becomes an offset in the one dynamic block
-that CUDA has; the first thing a body does is to make the pointer of it.
+The source is a translation (`translate.py`), or one that was written here. Memory of a group that
+is an argument (`__local T *p`) becomes an offset in the one dynamic block that CUDA has; the first
+thing a body does is to make the pointer of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from importlib import resources
 
-from remote_gpu.worker.kernels.source import Signature, Source
-from remote_gpu.worker.kernels.tokens import Sort
+from remote_gpu.worker.kernels.tokens import Sort, Token, tokens_of
 from remote_gpu.worker.kernels.words import KERNEL_WORDS, SPACES
 
 #: Every memory shared by a group begins at a multiple of this.
@@ -25,22 +26,25 @@ def prelude() -> str:
     return resources.files(__package__).joinpath("prelude.cuh").read_text(encoding="utf-8")
 
 
-def to_cuda(source: Source) -> str:
-    """CUDA C++ behind the prelude; compilers count the lines of the original."""
-    texts = [token.text for token in source.tokens]
+def to_cuda(text: str) -> str:
+    """CUDA C++ behind the prelude; compilers count the lines of the original.
+
+    `text`: `Source.text`, or a source of ours that is known to lie in the subset.
+    """
+    tokens = tokens_of(text)
+    texts = [token.text for token in tokens]
     in_parameters: set[int] = set()
-    for signature in source.kernels.values():
-        texts[signature.start] = 'extern "C" __global__'
-        _rewrite_signature(source, signature, texts)
-        in_parameters.update(range(signature.opening, signature.body))
-    for at, token in enumerate(source.tokens):
+    for at, token in enumerate(tokens):
+        if token.text in KERNEL_WORDS:
+            texts[at] = 'extern "C" __global__'
+            in_parameters.update(_rewrite_signature(tokens, at, texts))
+    for at, token in enumerate(tokens):
         if token.sort is not Sort.WORD or at in in_parameters:
             continue
         if (space := SPACES.get(token.text)) is not None:
-            texts[at] = "" if _is_pointer(source, at) else _ARRAYS.get(space, "")
+            texts[at] = "" if _is_pointer(tokens, at) else _ARRAYS.get(space, "")
         elif token.text in ("restrict", "__restrict"):
             texts[at] = "__restrict__"
-        assert token.text not in KERNEL_WORDS or texts[at] != token.text, "a kernel was not found"
     return prelude() + '\n#line 1 "kernel"\n' + "".join(texts)
 
 
@@ -53,40 +57,63 @@ def shared_offsets(sizes: list[int]) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _rewrite_signature(source: Source, signature: Signature, texts: list[str]) -> None:
-    """Attributes go; address spaces go; memory of a group is an offset."""
-    for at in range(signature.start + 1, signature.opening):
-        if texts[at] not in ("void", signature.name) and not texts[at].isspace():
-            texts[at] = ""
+def _rewrite_signature(tokens: Sequence[Token], start: int, texts: list[str]) -> range:
+    """Attributes go; address spaces go; memory of a group is an offset. → what was rewritten."""
+    opening = start + 1
+    while tokens[opening].text != "(":
+        if tokens[opening].text == "__attribute__":
+            end = _closing(tokens, opening)
+            texts[opening : end + 1] = [""] * (end + 1 - opening)
+            opening = end
+        opening += 1
+    closing = _closing(tokens, opening)
     pointers: list[str] = []
-    numbered = iter(signature.parameters)
-    part: list[int] = []
-    for at in range(signature.opening + 1, signature.body):
-        token = source.tokens[at]
-        if token.sort is Sort.WORD or token.text == "*":
-            part.append(at)
-        elif token.text in (",", ")") and part:
-            parameter = next(numbered, None)
-            if parameter is not None and parameter.takes == "shared":
-                for place in part:
-                    texts[place] = ""
-                offset = f"orchgpu_at_{parameter.name}"
-                texts[part[0]] = f"uint {offset}"
-                kind = f"{parameter.pointee} *"
-                made = f"{parameter.name} = ({kind})(orchgpu_shared + {offset});"
-                pointers.append(f" {kind}{made}")
-            part = []
-    for at in range(signature.opening, signature.body):
+    for part in _parts(tokens, opening, closing):
+        words = [tokens[at].text for at in part]
+        if "*" in words and "local" in (SPACES.get(word) for word in words):
+            for place in part:
+                texts[place] = ""
+            name = words[-1]
+            texts[part[0]] = f"uint orchgpu_at_{name}"
+            plain = [word for word in words[:-1] if word not in SPACES]
+            kind = f"{' '.join(plain[: plain.index('*')])} *"
+            made = f"{name} = ({kind})(orchgpu_shared + orchgpu_at_{name});"
+            pointers.append(f" {kind}{made}")
+    for at in range(opening, closing):
         if texts[at] in SPACES:
             texts[at] = ""
         elif texts[at] in ("restrict", "__restrict"):
             texts[at] = "__restrict__"
-    texts[signature.body] = "{" + "".join(pointers)
+    body = next(at for at in range(closing, len(tokens)) if tokens[at].text == "{")
+    texts[body] = "{" + "".join(pointers)
+    return range(start, body + 1)
 
 
-def _is_pointer(source: Source, at: int) -> bool:
+def _parts(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[list[int]]:
+    """The places of the words of each parameter."""
+    part: list[int] = []
+    for at in range(opening + 1, closing + 1):
+        if tokens[at].sort is Sort.WORD or tokens[at].text == "*":
+            part.append(at)
+        elif tokens[at].text in (",", ")") and part:
+            yield part
+            part = []
+
+
+def _closing(tokens: Sequence[Token], at: int) -> int:
+    """The parenthesis that closes the first one from here on."""
+    depth, opened = 0, False
+    while not opened or depth:
+        text = tokens[at].text
+        depth += (text == "(") - (text == ")")
+        opened = opened or depth > 0
+        at += 1
+    return at - 1
+
+
+def _is_pointer(tokens: Sequence[Token], at: int) -> bool:
     """What is declared behind this address space: up to its name's end, is there a `*`?"""
-    for token in source.tokens[at + 1 : at + 1 + _DECLARATION_TOKENS_MAX]:
+    for token in tokens[at + 1 : at + 1 + _DECLARATION_TOKENS_MAX]:
         if token.text in ("*", ")", "("):
             return True
         if token.text in (";", "[", "=", ",", "{"):

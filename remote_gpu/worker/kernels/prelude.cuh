@@ -11,6 +11,16 @@ extern __shared__ __align__(16) unsigned char orchgpu_shared[];
 #define INT_MAX 2147483647
 #define INT_MIN (-2147483647 - 1)
 #define UINT_MAX 4294967295u
+#define M_PI 3.14159265358979323846
+#define M_E_F 2.71828182845904523536f
+#define FLT_MIN 1.175494350822287508e-38f
+#define DBL_MAX 1.7976931348623158e+308
+#define DBL_EPSILON 2.220446049250313e-16
+#define LONG_MAX 0x7fffffffffffffffL
+#define LONG_MIN (-0x7fffffffffffffffL - 1)
+#define ULONG_MAX 0xffffffffffffffffUL
+#define HUGE_VALF INFINITY
+#define MAXFLOAT FLT_MAX
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 

@@ -23,7 +23,8 @@ _TOKEN = re.compile(
     | (?P<NUMBER>   \.?\d(?:[eEpP][+-]|[\w.])* )
     | (?P<WORD>     [A-Za-z_]\w* )
     | (?P<DIGRAPH>  %: | <: | :> | <% | %> )
-    | (?P<SIGN>     /\* | [-+*/%=<>!&|^~?:;,.(){}\[\]] )
+    | (?P<SIGN>     /\* | <<= | >>= | -> | \+\+ | -- | << | >> | && | \|\| | [-+*/%=<>!&|^]=
+                  | [-+*/%=<>!&|^~?:;,.(){}\[\]] )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -40,7 +41,7 @@ class Sort(Enum):
     TEXT = auto()
     NUMBER = auto()
     WORD = auto()
-    SIGN = auto()  #: one character
+    SIGN = auto()  #: an operator or a bracket
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,20 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh co
     native_recip native_divide"""
 _COMMON = "min max clamp abs mix sign step degrees radians popcount clz mul24 mad24 mul_hi rotate"
 _CASTS = "as_int as_uint as_float as_long as_ulong as_double convert_int convert_uint convert_float"
-_ATOMIC = """atomic_add atomic_sub atomic_inc atomic_dec atomic_min atomic_max atomic_and atomic_or
+_ATOMICS = """atomic_add atomic_sub atomic_inc atomic_dec atomic_min atomic_max atomic_and atomic_or
     atomic_xor atomic_xchg atomic_cmpxchg"""
+#: Functions whose first argument is a pointer; no other one takes any.
+ATOMIC = frozenset(_ATOMICS.split())
 #: Functions that a kernel may call without defining them.
-BUILTINS = frozenset(" ".join((_INDEX, _MATH, _COMMON, _CASTS, _ATOMIC)).split())
+BUILTINS = frozenset(" ".join((_INDEX, _MATH, _COMMON, _CASTS, _ATOMICS)).split())
+#: Numbers with a name in OpenCL C; each is in `prelude.cuh`, too.
+_CONSTANTS = """CLK_LOCAL_MEM_FENCE CLK_GLOBAL_MEM_FENCE M_PI_F M_PI M_E_F FLT_MAX FLT_MIN
+    FLT_EPSILON DBL_MAX DBL_EPSILON INT_MAX INT_MIN UINT_MAX LONG_MAX LONG_MIN ULONG_MAX INFINITY
+    NAN HUGE_VALF MAXFLOAT true false"""
+CONSTANTS = frozenset(_CONSTANTS.split())
 
 _C = """auto break case char const continue default do double else enum float for if inline int
-    long restrict return short signed sizeof static struct switch typedef union unsigned void
+    long restrict return short signed sizeof static struct switch typedef unsigned void
     volatile while uchar ushort uint ulong size_t ptrdiff_t bool true false __attribute__
     reqd_work_group_size work_group_size_hint"""
 C_WORDS = frozenset(_C.split())
@@ -47,6 +54,7 @@ _REFUSED = (
      "vector types are not in the subset; use scalars or arrays"),
     (r"image\w+_t|sampler_t|event_t|pipe|read_image\w*|write_image\w*",
      "images, events and pipes are not in the subset"),
+    (r"union", "a union is not in the subset; as_int, as_float and their like give the bits"),
     (r"half|printf|extern|goto|asm|__asm|__asm__", "it is not in the subset"),
 )  # fmt: skip
 _DIRECTIVES = frozenset(

@@ -1,0 +1,52 @@
+"""What the checks of a kernel's accesses need of a device, and what they report.
+
+A translated kernel takes three things more than the user wrote (`kernels/translate.py`): a memory
+for its report, a zero, and the bytes of each memory that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.graphs import Scalar
+from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Kernel, Program
+from remote_gpu.worker.kernels.source import GROUP_ITEMS_MAX, Source
+from remote_gpu.worker.kernels.translate import Signature
+from remote_gpu.worker.quota import Quota
+
+_WORD_BYTES = 4
+_REPORT_BYTES = _WORD_BYTES * GROUP_ITEMS_MAX
+
+
+class Bounds:
+    """The report of one lane. Not thread-safe, as a lane is not."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Its 32 KiB are the host's, not the lease's. Raises OpFailed(ENOMEM)."""
+        self._memory: DeviceMemory = backend.allocate(Quota(), _REPORT_BYTES)
+
+    def kernel(self, program: Program, signature: Signature, arguments: Sequence[Bound]) -> Kernel:
+        """A kernel of a translated source with all it takes. Raises OpFailed(EINVAL)."""
+        name = signature.name
+        for parameter, one in zip(signature.parameters, arguments, strict=True):
+            if not isinstance(one, Scalar) and one.size < parameter.bytes_min:
+                message = f"one element has {parameter.bytes_min} bytes, the memory {one.size}"
+                raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {parameter.name!r}: {message}")
+        sizes = [Scalar("ulong", one.size) for one in arguments if not isinstance(one, Scalar)]
+        return program.kernel(name, [*arguments, self._memory, Scalar("ulong", 0), *sizes])
+
+    def check(self, source: Source) -> None:
+        """After all that was enqueued is done. Raises OpFailed(EINVAL) naming kernel and line."""
+        report = bytes(self._memory.read())
+        if not any(report):
+            return
+        self._memory.write(memoryview(bytes(_REPORT_BYTES)))
+        bits = 0
+        for at in range(0, _REPORT_BYTES, _WORD_BYTES):
+            bits |= int.from_bytes(report[at : at + _WORD_BYTES], "little")
+        raise OpFailed(OpCode.EINVAL, source.fault(bits))
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()

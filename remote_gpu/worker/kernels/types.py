@@ -1,0 +1,113 @@
+"""Types of the kernel language, with their sizes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+#: Every scalar with its bytes, by its shortest name in OpenCL C.
+SCALAR_BYTES: Mapping[str, int] = {
+    "bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
+    "ulong": 8, "size_t": 8, "ptrdiff_t": 8, "float": 4, "double": 8,
+}  # fmt: skip
+#: Names of several words, sorted, and the shortest name.
+SCALAR_NAMES: Mapping[str, str] = {
+    **{name: name for name in SCALAR_BYTES},
+    "char signed": "char", "char unsigned": "uchar", "short signed": "short", "int short": "short",
+    "short unsigned": "ushort", "int short unsigned": "ushort", "signed": "int",
+    "int signed": "int", "unsigned": "uint", "int unsigned": "uint", "int long": "long",
+    "long signed": "long", "long unsigned": "ulong", "int long unsigned": "ulong",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number; name "" for the result of arithmetic, whose type only the compiler knows."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    @property
+    def size(self) -> int:
+        return SCALAR_BYTES.get(self.name, 8)
+
+    @property
+    def align(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A structure or a union, equal only to itself."""
+
+    text: str  #: its name for compilers, unique in a source
+    members: tuple[tuple[str, Type], ...]
+
+    @property
+    def size(self) -> int:
+        """As compilers lay it out; a packed one is not larger."""
+        end = 0
+        for _, one in self.members:
+            end = _up(end, one.align) + one.size
+        return _up(end, self.align)
+
+    @property
+    def align(self) -> int:
+        return max(one.align for _, one in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Elements side by side."""
+
+    element: Type
+    length: int
+
+    @property
+    def text(self) -> str:
+        return self.element.text
+
+    @property
+    def count(self) -> int:
+        """Of all elements of all its rows."""
+        inner = self.element.count if isinstance(self.element, Array) else 1
+        return self.length * inner
+
+    @property
+    def size(self) -> int:
+        return self.element.size * self.length
+
+    @property
+    def align(self) -> int:
+        return self.element.align
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a pointer points to."""
+
+    space: str  #: global, local, constant or private
+    element: Scalar | Struct
+    constant: bool = False  #: it is not written
+    volatile: bool = False
+
+    @property
+    def text(self) -> str:
+        """The declaration of a pointer to it, without the name."""
+        const = "const " if self.constant else ""
+        return f"__{self.space} {const}{'volatile ' * self.volatile}{self.element.text} *"
+
+
+Type: TypeAlias = "Scalar | Struct | Array"
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+VOID = Scalar("void")
+NUMBER = Scalar("")
