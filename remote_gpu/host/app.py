@@ -13,9 +13,11 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
+from remote_gpu.host.cells import Cells
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.doors import Doors
 from remote_gpu.host.gateway import Gateway
+from remote_gpu.host.isolation import find_policy
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
@@ -25,6 +27,7 @@ from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.turns import Turns
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
 
@@ -55,6 +58,8 @@ class HostSettings:
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(default_factory=VisibleDevices)  #: what those servers could see
     tls: HostTls | None = None
+    isolation: Setting = Setting.AUTO
+    secret_files: tuple[Path, ...] = ()  #: beside `state`: none of them may be open to leases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,7 @@ class RunningHost:
 
     daemon: HostDaemon
     cpu: CpuProbe
+    policy: Policy  #: what isolates its leases
     offer: Offer  #: what it adds to its devices
     gateway: str  #: "address:port"
     nursery: Nursery
@@ -75,14 +81,25 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
     async with contextlib.AsyncExitStack() as stack:
         log = _log(settings.state)
         stack.callback(log.close)
+        policy = find_policy(
+            settings.isolation,
+            state=settings.state,
+            secret_files=settings.secret_files,
+            data=settings.data,
+            programs=settings.programs,
+        )
+        cells = _cells(policy, settings.state / KEPT_NAME)
+        stack.callback(cells.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
         pool = WorkerPool(
             settings.data,
-            settings.state / KEPT_NAME,
+            (settings.state / KEPT_NAME).resolve(),
             settings.cpu.cpus,
             settings.operations,
             settings.budget,
             nursery,
+            cells,
+            policy,
             settings.tls,
             settings.programs,
             settings.batch_wait_s,
@@ -120,7 +137,17 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
         nursery.start_eternal(pool.watch(), "spawner")
         stack.push_async_callback(daemon.close)
-        yield RunningHost(daemon=daemon, cpu=probe, offer=offer, gateway=address, nursery=nursery)
+        yield RunningHost(
+            daemon=daemon, cpu=probe, policy=policy, offer=offer, gateway=address, nursery=nursery
+        )
+
+
+def _cells(policy: Policy, kept: Path) -> Cells:
+    """Raises INVALID when the state folder cannot be used."""
+    try:
+        return Cells(policy, kept.resolve())
+    except OSError as error:
+        raise invalid(f"cannot use {kept}: {error.strerror or error}") from None
 
 
 def _log(folder: Path) -> LeaseLog:

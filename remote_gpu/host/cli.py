@@ -19,10 +19,16 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import log_as_json, write_ready
-from corekit.errors import EXIT_STATUS, AppError, invalid
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
-from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, Access, find_access
+from gpu_scheduler.client.access import (
+    CA_VARIABLE,
+    KEY_FILE_VARIABLE,
+    KEY_VARIABLE,
+    Access,
+    find_access,
+)
 from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
@@ -34,6 +40,8 @@ from remote_gpu.host.variables import MPS_DIRECTORY
 from remote_gpu.host.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
+from remote_gpu.worker.isolation.policy import Setting
+from remote_gpu.worker.isolation.privacy import hide_memory, take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program, parse_program
 
@@ -86,6 +94,13 @@ _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), 
     callback=lambda _context, _option, folder: _use_mps(folder),
     help="NVIDIA MPS holds leases to their part of a card; where its control daemon listens.",
 )
+@click.option(
+    "--isolation",
+    type=click.Choice([one.value for one in Setting]),
+    default=Setting.AUTO.value,
+    show_default=True,
+    help="Of leases from each other and this host. none: for the machine of a single tenant.",
+)
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
 def main(
     host_id: str,
@@ -109,11 +124,18 @@ def main(
     require_tls: bool,
     nvml: bool,
     opencl: str,
+    isolation: str,
     ready_file: Path | None,
 ) -> None:
     """Lend this host's devices to leases of the scheduler, through one authenticated port.
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
+
+    What a tenant computes is taken for hostile. Each lease's worker is isolated by what this
+    machine has, named in the log at the start: a user per lease (as root), a user and a process
+    namespace, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock)
+    or system calls (seccomp) cannot be held, kernels on CPUs and `exec` are refused, or, with
+    --isolation require, gpud does not start.
 
     \b
     Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
@@ -121,12 +143,14 @@ def main(
     """
     log_as_json()
     try:
+        _hide()
         parse_address(scheduler)  # before anything is started
         address, port = _address("--listen", listen)
         told = _address("--advertise", advertise or listen)
         if _is_any(told[0]):
             raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
         access = find_access(key_file=key_file, ca=ca)
+        take((KEY_VARIABLE,))
         settings = HostSettings(
             host=HostId(host_id),
             state=state,
@@ -147,6 +171,8 @@ def main(
             batch_wait_s=batch_wait_ms / 1000,
             middlewares=_middlewares(middleware),
             tls=_tls(tls_cert, tls_key, require_tls),
+            isolation=Setting(isolation),
+            secret_files=_secret_files(key_file),
         )
         drivers = [*(["nvml"] if nvml else []), *_OPENCL[opencl]]
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
@@ -238,6 +264,19 @@ async def _answering(drivers: Sequence[str], settings: HostSettings) -> list[Pro
         else:
             found.append(probe)
     return found
+
+
+def _hide() -> None:
+    """Other processes of this user read neither our memory nor our first environment."""
+    try:
+        hide_memory()
+    except OSError as error:
+        raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
+
+
+def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
+    named = os.environ.get(KEY_FILE_VARIABLE)
+    return tuple(one for one in (key_file, Path(named) if named else None) if one is not None)
 
 
 def _use_mps(folder: Path | None) -> None:

@@ -377,6 +377,7 @@ class HostDaemon:
             cap_s=self._cap_s(entry),
             devices={str(share.index): share.device for share in entry.install.shares},
             variables=worker_variables(entry.install.shares),
+            kinds=tuple(sorted({share.kind for share in entry.install.shares})),
         )
         try:
             worker = await self._pool.take(start)

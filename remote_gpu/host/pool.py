@@ -18,16 +18,18 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from remote_gpu.host.cells import Cells, HostCell
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
+from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
 
@@ -50,7 +52,9 @@ class Ready:
 class Worker:
     """One process, from fork to its certain end."""
 
-    def __init__(self, pid: int, pidfd: int, stream: socket.socket, take_s: float) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, stream: socket.socket, take_s: float, nursery: Nursery
+    ) -> None:
         self.pid = pid
         self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
@@ -61,13 +65,19 @@ class Worker:
         self.on_turn: Callable[[Mapping[str, Any]], None] = _ignore  #: what it says of turns
         self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
         self._exited = self._hung_up = False
+        self._cell: HostCell | None = None
+        self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         asyncio.get_running_loop().add_reader(stream, self._heard)
 
-    def start(self, start: control.Start) -> None:
-        """Bind it to a lease. Raises OSError when it has died."""
-        control.send(self._stream, {"start": asdict(start)})
+    def start(self, start: control.Start, cell: HostCell) -> None:
+        """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
+        if self._exited:
+            raise ProcessLookupError("the worker has died")
+        cell.admit(self.pid)
+        control.send(self._stream, {"start": asdict(replace(start, cell=asdict(cell.cell)))})
+        self._cell = cell
         self.bound = True
 
     def end_in(self, cap_s: float) -> None:
@@ -112,6 +122,8 @@ class Worker:
     def kill(self) -> None:
         """End it now. Safe to repeat; await `gone` for the certainty."""
         self._signal(signal.SIGKILL)
+        if self._cell is not None:
+            self._cell.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         if not self.gone.done():
@@ -138,10 +150,18 @@ class Worker:
     def _ended(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._exited = True
+        if self._cell is None:
+            self._finish()
+        else:
+            self._nursery.start(self._close(self._cell), "cell")
+
+    async def _close(self, cell: HostCell) -> None:
+        await cell.close()
+        self._cell = None
         self._finish()
 
     def _finish(self) -> None:
-        if not (self._exited and self._hung_up):
+        if self._cell is not None or not (self._exited and self._hung_up):
             return
         os.close(self._pidfd)
         self._stream.close()
@@ -165,6 +185,8 @@ class WorkerPool:
         operations: Sequence[str],
         budget: Budget,
         nursery: Nursery,
+        cells: Cells,
+        policy: Policy,
         tls: HostTls | None = None,
         programs: Mapping[str, Program] | None = None,
         batch_wait_s: float = BATCH_WAIT_S,
@@ -172,6 +194,7 @@ class WorkerPool:
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
+            "policy": asdict(policy),
             "cpus": list(cpus),
             "operations": list(operations),
             "programs": {name: one.command for name, one in (programs or {}).items()},
@@ -181,6 +204,7 @@ class WorkerPool:
         }
         self._budget = budget
         self._nursery = nursery
+        self._cells = cells
         self._idle: deque[Worker] = deque()
         self._workers: set[Worker] = set()  # all that live, idle or bound
         self._process: subprocess.Popen[bytes] | None = None
@@ -223,12 +247,22 @@ class WorkerPool:
 
     async def take(self, start: control.Start) -> Worker:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
-        for _ in range(IDLE_WORKERS + 1):
-            worker = self._idle.popleft() if self._idle else await self._fork()
-            with contextlib.suppress(OSError):  # it died while it was idle: take the next
-                worker.start(start)
-                self._nursery.start(self._refill(), "refill")
-                return worker
+        try:
+            cell = await self._cells.make(start.tenant, start.memory_bytes, start.kinds)
+        except OSError as error:
+            message = f"this host cannot isolate the lease: {error}"
+            raise AppError(ErrorCode.UNAVAILABLE, message) from None
+        try:
+            for _ in range(IDLE_WORKERS + 1):
+                worker = self._idle.popleft() if self._idle else await self._fork()
+                with contextlib.suppress(OSError):  # it died while it was idle: take the next
+                    worker.start(start, cell)
+                    self._nursery.start(self._refill(), "refill")
+                    return worker
+        except BaseException:
+            self._nursery.start(cell.close(), "cell")
+            raise
+        await cell.close()
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
 
     @property
@@ -256,7 +290,8 @@ class WorkerPool:
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
         return subprocess.Popen(
-            [sys.executable, "-m", "remote_gpu.worker.spawner", *arguments],
+            # -P: the folder that gpud was started in is no place of libraries
+            [sys.executable, "-P", "-m", "remote_gpu.worker.spawner", *arguments],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -295,7 +330,8 @@ class WorkerPool:
             ours.close()
             raise
         assert pidfd is not None, "the spawner answers a fork with a pidfd"
-        worker = Worker(meta["forked"], pidfd, ours, self._budget.worker_take_s)
+        take_s = self._budget.worker_take_s
+        worker = Worker(_number(pidfd, meta["forked"]), pidfd, ours, take_s, self._nursery)
         self._workers.add(worker)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
@@ -317,3 +353,11 @@ class WorkerPool:
         if received is None:
             raise AppError(ErrorCode.UNAVAILABLE, "the spawner ended")
         return received
+
+
+def _number(pidfd: int, told: int) -> int:
+    """Of a process as gpud sees it; `told`: as the spawner does, maybe in another namespace."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
+        return next((int(line[4:]) for line in lines if line.startswith("Pid:")), told)
+    return told

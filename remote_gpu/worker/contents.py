@@ -40,6 +40,11 @@ class Contents:
         return cls(root / tenant_folder(tenant))
 
     @property
+    def folder(self) -> Path | None:
+        """Where they lie; None: in this process alone."""
+        return self._folder
+
+    @property
     def compiled(self) -> Path | None:
         """Where compiled kernels of this tenant lie; a cache that may be removed at any time."""
         return None if self._folder is None else self._folder / "compiled"
@@ -112,6 +117,9 @@ class Contents:
 
 
 def _touch(path: Path) -> None:
-    """Mark as used now; the kernel's own stamps are milliseconds apart."""
+    """Mark as used now; the kernel's own stamps, all that another's file may get, are coarser."""
     now_ns = time.time_ns()
-    os.utime(path, ns=(now_ns, now_ns))
+    try:
+        os.utime(path, ns=(now_ns, now_ns))
+    except PermissionError:  # another lease of the tenant has written it
+        os.utime(path)

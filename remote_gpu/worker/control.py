@@ -47,6 +47,8 @@ class Start:
     cap_s: float  #: the kernel ends the process after this, whatever becomes of gpud
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
+    kinds: tuple[str, ...] = ()  #: of its devices
+    cell: Mapping[str, Any] = field(default_factory=dict)  #: fields of `isolation.apply.Cell`
 
 
 def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None = None) -> None:
@@ -76,7 +78,10 @@ def receive(
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent ends; exits at once if it already has."""
+    """The kernel kills this process when its parent ends; exits at once if it already has.
+
+    `parent`: as this process sees it; 0 for one of another process namespace.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

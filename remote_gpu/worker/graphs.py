@@ -107,7 +107,7 @@ class Graphs:
         if not spec.source:
             return self._backend or HostBackend("it was opened for operations alone")
         if self._backend is None:
-            self._backend = self._context.open_backend()
+            self._backend = self._context.open_backend_of_callers()
         return self._backend
 
     def _module(self, spec: Spec) -> Module | None:

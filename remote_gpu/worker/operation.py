@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
-from remote_gpu.worker.backends.base import Backend
+from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.contents import Contents
@@ -108,6 +108,7 @@ class Context:
     gate: Gate | None = None  #: of the device; None: nobody else is on it
     within_turn: bool = False  #: its caller holds the turn: none is taken, nobody is waited for
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
+    kernels_refused: str = ""  #: why callers' kernels do not run on this host's CPU; "" = they do
 
     def data_path(self, name: str) -> Path:
         """Where host-resident data lies. Raises OpFailed(ENOENT) naming what there is."""
@@ -134,6 +135,16 @@ class Context:
     def open_backend(self) -> Backend:
         """Where kernels of this device run; see `backends.choice`."""
         return open_backend(self.kind, self.device, self.compiled)
+
+    def open_backend_of_callers(self) -> Backend:
+        """The same for kernels that are not the host's own."""
+        if self.kernels_refused and self.kind == "cpu":
+            return HostBackend(self.kernels_refused)
+        backend = self.open_backend()
+        if self.kernels_refused and backend.on_host:
+            message = f"this device runs no kernels: {self.kernels_refused}"
+            raise OpFailed(OpCode.ENOTSUP, message)
+        return backend
 
 
 @runtime_checkable
@@ -245,6 +256,13 @@ class Registry:
         raise OpFailed(
             OpCode.ENOTSUP, f"{name!r} is not implemented by {wanted!r}; it is by {there}"
         )
+
+    def refuse(self, name: str, why: str) -> None:
+        """Take an operation out, whatever it could do here; callers are told why."""
+        for key in [key for key in self._operations if key[0] == name]:
+            del self._operations[key]
+        self._found.clear()
+        self.failures[name] = why
 
     def names(self, kind: str) -> tuple[str, ...]:
         """What a device of `kind` can do, sorted."""

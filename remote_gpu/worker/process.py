@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import resource
@@ -25,6 +26,10 @@ from remote_gpu.wire.frames import HANDSHAKE, text_field
 from remote_gpu.wire.proof import client_bound, gateway_bound, matches
 from remote_gpu.worker import control
 from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.isolation.apply import Cell, enclose_worker
+from remote_gpu.worker.isolation.places import Host
+from remote_gpu.worker.isolation.policy import Policy
+from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.quota import Quota
@@ -45,21 +50,31 @@ class Lanes:
     context: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walls:
+    """What a worker is isolated by, and from which files of the host."""
+
+    policy: Policy
+    host: Host
+    kept: Path  #: the host's folder of contents
+
+
 def run_worker(
     parent: int,
     stream: socket.socket,
     registry: Registry,
     context: Context,
-    kept: Path,
+    walls: Walls,
     lanes: Lanes,
 ) -> NoReturn:
-    """The life of a freshly forked worker; never returns. `kept`: the host's folder of contents."""
+    """The life of a freshly forked worker; never returns."""
     code = 1
     try:
         control.die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _end_at_alarm()
         threading.stack_size(_STACK_BYTES)
-        _serve(stream, registry, context, kept, lanes)
+        _serve(stream, registry, context, walls, lanes)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -68,7 +83,7 @@ def run_worker(
 
 
 def _serve(
-    stream: socket.socket, registry: Registry, context: Context, kept: Path, lanes: Lanes
+    stream: socket.socket, registry: Registry, context: Context, walls: Walls, lanes: Lanes
 ) -> None:
     received = control.receive(stream)
     if received is None:
@@ -77,13 +92,15 @@ def _serve(
     _end_in(start.cap_s)
     _limit_memory(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
-    contents = Contents.of_tenant(kept, start.tenant)
+    contents = Contents.of_tenant(walls.kept, start.tenant)
+    cell = Cell(**start.cell)
+    enclose_worker(walls.policy, walls.host, cell, contents.folder)
     context = dataclasses.replace(
         context,
         tenant=start.tenant,
         quota=Quota(start.memory_bytes),
         contents=contents,
-        compiled=contents.compiled,
+        compiled=Path(cell.compiled) if cell.compiled else contents.compiled,
         lifeline=stream.fileno(),
     )
     gates: dict[int, Gate] = {}
@@ -123,8 +140,16 @@ def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
     return gates[device]
 
 
+def _end_at_alarm() -> None:
+    """By a handler of C's own: the first process of a namespace ignores what it does not handle,
+    and a handler of Python's waits for the interpreter."""
+    end = ctypes.cast(libc._exit, ctypes.c_void_p)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal(signal.SIGALRM, end)
+
+
 def _end_in(cap_s: float) -> None:
-    """Whatever becomes of gpud: SIGALRM's default is to end the process."""
+    """Whatever becomes of gpud."""
     signal.setitimer(signal.ITIMER_REAL, max(0.001, cap_s))
 
 

@@ -14,14 +14,19 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from remote_gpu.client.tls import server_context
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.isolation.apply import enclose_spawner
+from remote_gpu.worker.isolation.places import Host
+from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import Context, Registry, load_registry
-from remote_gpu.worker.process import Lanes, run_worker
+from remote_gpu.worker.process import Lanes, Walls, run_worker
 from remote_gpu.worker.programs import Program
 
 
@@ -30,10 +35,13 @@ def main() -> None:
     descriptor, parent, settings = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     control.die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is gpud's to handle
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     if settings["cpus"]:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
+    walls = _walls(settings)
+    fork = enclose_spawner(walls.policy, walls.host, walls.kept)
+    if walls.policy.spaces:  # another process: its parent waits for it
+        control.die_with_parent(0)
     registry = load_registry(settings["operations"])
     context = Context(
         data={name: Path(path) for name, path in settings["data"].items()},
@@ -41,7 +49,10 @@ def main() -> None:
             name: Program(command=tuple(command)) for name, command in settings["programs"].items()
         },
         batch_wait_s=settings["batch_wait_s"],
+        kernels_refused=walls.policy.kernels_refused,
     )
+    if context.programs and walls.policy.programs_refused:
+        registry.refuse("exec", walls.policy.programs_refused)
     registry.prepare(context)
     tls = settings["tls"]
     lanes = Lanes(
@@ -51,7 +62,18 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
     _announce(stream, registry, context)
-    _serve(stream, registry, context, Path(settings["kept"]), lanes)
+    _serve(stream, registry, context, walls, lanes, fork)
+
+
+def _walls(settings: dict[str, Any]) -> Walls:
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    host = Host(
+        data=tuple(map(Path, settings["data"].values())),
+        programs=tuple(Path(command[0]) for command in settings["programs"].values()),
+        pipes=(Path(pipes),) if pipes else (),
+    )
+    policy = Policy(**settings["policy"])
+    return Walls(policy=policy, host=host, kept=Path(settings["kept"]))
 
 
 def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
@@ -59,7 +81,7 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
         stream,
         {
             "ready": {
-                "operations": _offered(registry),
+                "operations": _offered(registry, context.kernels_refused),
                 "failures": registry.failures,
                 "resident": context.warm.keys(),
                 "threads": len(list(Path("/proc/self/task").iterdir())),
@@ -68,7 +90,7 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
     )
 
 
-def _offered(registry: Registry) -> dict[str, tuple[str, ...]]:
+def _offered(registry: Registry, refused: str) -> dict[str, tuple[str, ...]]:
     """By kind of device: operations, and `graph` where kernels run.
 
     A device of OpenCL without an answering driver does nothing; a CPU and a card still compute by
@@ -76,6 +98,8 @@ def _offered(registry: Registry) -> dict[str, tuple[str, ...]]:
     """
     offered = {kind: registry.names(kind) for kind in KINDS}
     for kind in sorted(answering()):
+        if kind == "cpu" and refused:
+            continue
         offered[kind] = tuple(sorted((*offered[kind], "graph")))
     if "opencl" not in answering():
         del offered["opencl"]
@@ -83,18 +107,25 @@ def _offered(registry: Registry) -> dict[str, tuple[str, ...]]:
 
 
 def _serve(
-    stream: socket.socket, registry: Registry, context: Context, kept: Path, lanes: Lanes
+    stream: socket.socket,
+    registry: Registry,
+    context: Context,
+    walls: Walls,
+    lanes: Lanes,
+    fork: Callable[[], int],
 ) -> None:
     """Fork a worker for each request until gpud is gone."""
+    # from now on: a driver that was asked before starts programs and waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:
         descriptor = received[1]
         if descriptor is None:
             continue
-        me = os.getpid()
-        pid = os.fork()
+        me = 0 if walls.policy.spaces else os.getpid()
+        pid = fork()
         if pid == 0:
             stream.close()
-            run_worker(me, socket.socket(fileno=descriptor), registry, context, kept, lanes)
+            run_worker(me, socket.socket(fileno=descriptor), registry, context, walls, lanes)
         os.close(descriptor)
         pidfd = os.pidfd_open(pid)
         control.send(stream, {"forked": pid}, pidfd)

@@ -61,6 +61,11 @@ class Backend(Protocol):
         """What runs, for the caller: `opencl: PoCL 3.1 …`."""
         ...
 
+    @property
+    def on_host(self) -> bool:
+        """Kernels run in this process, on the host's own cores."""
+        ...
+
     def allocate(self, quota: Quota, size: int) -> DeviceMemory:
         """Raises OpFailed(ENOMEM)."""
         ...
@@ -97,6 +102,7 @@ class HostBackend:
     """A CPU without OpenCL: graphs of operations run, kernels do not."""
 
     implementation = "host"
+    on_host = True
 
     def __init__(self, why: str) -> None:
         self._why = why  #: there is no compiler for kernels

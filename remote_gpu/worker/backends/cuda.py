@@ -46,6 +46,7 @@ def _end_process() -> None:
 
 
 class CudaBackend:
+    on_host = False
     """One CUDA device of this process. Safe to use from several threads in turn."""
 
     def __init__(

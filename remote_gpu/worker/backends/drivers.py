@@ -39,7 +39,7 @@ def answering() -> frozenset[str]:
         return frozenset()
     with tempfile.TemporaryDirectory(prefix="orchgpu-drivers-") as folder:
         environment = {
-            **os.environ, "POCL_CACHE_DIR": folder,
+            **os.environ, "POCL_CACHE_DIR": folder, "XDG_CACHE_HOME": folder,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }  # fmt: skip
         lines = _output_of([sys.executable, "-m", __name__], environment).splitlines()

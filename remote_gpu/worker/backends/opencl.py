@@ -37,6 +37,7 @@ class OpenclBackend:
         self._queue = cl.CommandQueue(self._context, device)
         self._device = device
         self._shared = shared
+        self.on_host = bool(device.type & cl.device_type.CPU)
         version = " ".join(device.platform.version.split()[2:4])
         self.implementation = f"opencl: {version}, {device.name.strip()}"
 

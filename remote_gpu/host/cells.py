@@ -1,0 +1,239 @@
+"""What the processes of one lease have of their own on this host, and the end of it.
+
+A cell is made before a worker learns of its lease: a user and a cgroup where the policy has them,
+a folder for temporary files, and the tenant's folder of kept contents, closed to other tenants. It
+is closed when the worker is gone: then nothing that ran in it is left, nor any of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISDIR, S_ISGID, S_ISLNK
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.warm import tenant_folder
+from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Cell
+from remote_gpu.worker.isolation.cgroup import Group, prepare
+from remote_gpu.worker.isolation.policy import Policy
+from remote_gpu.worker.isolation.users import UserBlock
+
+logger = logging.getLogger(__name__)
+
+#: Memory of a lease's cgroup beside its quota: interpreter, libraries, lanes' shared memory, and
+#: the host's side of a card's contexts.
+_OVERHEAD_BYTES = 1 << 30
+_CARD_OVERHEAD_BYTES = 4 << 30
+_LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
+_SWEEP = Path(__file__).with_name("sweep.py")
+_SWEEP_S = 10.0
+
+
+class HostCell:
+    """One lease's. `cell` is what its worker is told."""
+
+    def __init__(self, cells: Cells, cell: Cell, group: Group | None) -> None:
+        self.cell = cell
+        self._cells = cells
+        self._group = group
+        self._closed = False
+
+    def admit(self, pid: int) -> None:
+        """Before the process learns of the lease. Raises OSError."""
+        if self._group is not None:
+            self._group.admit(pid)
+
+    def kill(self) -> None:
+        """Everything in it, now. Safe to repeat; `close` makes sure of it."""
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                self._group.kill()
+
+    async def close(self) -> None:
+        """Returns when nothing of it is left. Its first process has ended. Safe to repeat."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._cells.sweeps and self.cell.user >= 0:
+            await self._cells.sweep(self.cell.user)
+        if self._group is not None:
+            self.kill()
+            while not self._group.remove():
+                self.kill()
+                await asyncio.sleep(_LOOK_S)
+        await asyncio.to_thread(self._cells.leave, self.cell)
+
+
+class Cells:
+    """Those of one host."""
+
+    def __init__(self, policy: Policy, kept: Path) -> None:
+        """`kept`: the folder of kept contents; made now, and emptied of what a gpud left before.
+
+        Raises AppError(UNAVAILABLE) when no users are left for this host, OSError.
+        """
+        self._kept = kept
+        self._scratch = kept.parent / SCRATCH_NAME
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        for folder in (kept, self._scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o711)  # to be passed, not listed: names of tenants
+        self._users: UserBlock | None = None
+        if policy.users:
+            try:
+                self._users = UserBlock.take()
+            except OSError as error:
+                raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
+        self._groups = self._folder_of_groups(policy)
+        #: A user's processes are looked for at its end: no namespace ends them.
+        self.sweeps = (policy.execute or policy.link) and not policy.spaces
+        self._making, self._sweeping = asyncio.Lock(), asyncio.Lock()
+        self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
+
+    def close(self) -> None:
+        """Nobody is in any cell. Safe to repeat."""
+        if self._users is not None:
+            self._users.close()
+        if self._groups is not None:
+            with contextlib.suppress(OSError):
+                self._groups.rmdir()
+
+    async def make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
+        """For a lease. Raises OSError."""
+        async with self._making:
+            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds)
+
+    def _make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
+        token = secrets.token_hex(8)
+        folder = self._scratch / token
+        folder.mkdir(mode=0o700)
+        group = self._group(f"lease-{token}", memory_bytes, kinds)
+        try:
+            cell = self._cell(tenant, folder, kinds)
+        except BaseException:
+            if group is not None:
+                group.remove()
+            folder.rmdir()
+            raise
+        return HostCell(self, cell, group)
+
+    async def sweep(self, user: int) -> None:
+        """End what a lease's user has left. One at a time: they are of one user themselves."""
+        assert self._users is not None, "users are lent by it"
+        async with self._sweeping:
+            await asyncio.to_thread(_sweep, user, self._users.sweeper)
+
+    def leave(self, cell: Cell) -> None:
+        """Remove its files, and free what it was lent. Nothing of it runs."""
+        with contextlib.suppress(RecursionError):  # nested deeper than this can follow: it stays
+            shutil.rmtree(cell.folder, ignore_errors=True)
+        if Path(cell.folder).exists():
+            logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
+        if cell.user >= 0 and self._users is not None:
+            tenant, slot = Path(cell.compiled).parts[-3], int(Path(cell.compiled).name)
+            self._slots[tenant].discard(slot)
+            self._users.give_back(cell.user)
+
+    def _cell(self, tenant: str, folder: Path, kinds: tuple[str, ...]) -> Cell:
+        own = self._kept / tenant_folder(tenant)
+        if self._users is None:
+            own.mkdir(mode=0o700, exist_ok=True)
+            own.chmod(0o700)
+            return Cell(folder=str(folder), kinds=kinds)
+        group = self._group_of(own, self._users)
+        slots = self._slots.setdefault(own.name, set())
+        slot = next(number for number in range(len(slots) + 1) if number not in slots)
+        user = self._users.lend()
+        slots.add(slot)
+        compiled = own / "compiled" / str(slot)
+        _directory(own, 0, group, 0o2770)
+        _directory(compiled.parent, 0, group, 0o2770)
+        _directory(compiled, user, group, 0o2770)
+        _hand_over(compiled, user, group)
+        os.chown(folder, user, group)
+        return Cell(user=user, group=group, folder=str(folder), compiled=str(compiled), kinds=kinds)
+
+    def _group_of(self, folder: Path, users: UserBlock) -> int:
+        """The tenant's, kept as the group of its folder; one of this block."""
+        with contextlib.suppress(FileNotFoundError):
+            stat = folder.stat()
+            if stat.st_gid in users.ids:
+                return stat.st_gid
+        with os.scandir(self._kept) as entries:
+            taken = {entry.stat(follow_symlinks=False).st_gid for entry in entries}
+        group = users.group_of(taken)
+        _directory(folder, 0, group, 0o2770)
+        _hand_over(folder, -1, group)
+        return group
+
+    def _folder_of_groups(self, policy: Policy) -> Path | None:
+        if not policy.cgroup:
+            return None
+        own = Path(policy.cgroup)
+        prepare(own)
+        folder = own / f"orchgpu-{os.getpid()}"
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            logger.warning("no cgroups for leases", extra={"why": str(error)})
+            return None
+        prepare(folder)
+        return folder
+
+    def _group(self, name: str, memory_bytes: int, kinds: tuple[str, ...]) -> Group | None:
+        if self._groups is None:
+            return None
+        group = Group(self._groups, name)
+        overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
+        group.limit(memory_bytes + overhead)
+        return group
+
+
+def _directory(path: Path, user: int, group: int, mode: int) -> None:
+    """A folder with that owner; never a link that a lease left in its place."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    path.mkdir(exist_ok=True)
+    with _opened(path) as descriptor:
+        os.fchown(descriptor, user, group)
+        os.fchmod(descriptor, mode)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _hand_over(folder: Path, user: int, group: int) -> None:
+    """All below a folder to an owner (-1: as it is) and a group, which may write. Follows no link.
+
+    What cannot be changed stays as it is, and closed to the lease.
+    """
+    for _, folders, files, descriptor in os.fwalk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                os.chown(name, user, group, dir_fd=descriptor, follow_symlinks=False)
+                mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+                if user < 0 and not S_ISLNK(mode):
+                    owners = mode & 0o700
+                    shared = owners | owners >> 3 | (S_ISGID if S_ISDIR(mode) else 0)
+                    os.chmod(name, shared, dir_fd=descriptor)
+
+
+def _sweep(user: int, sweeper: int) -> None:
+    """Kill all processes of a lease's user, which no other lease has."""
+    command = [sys.executable, "-I", "-S", str(_SWEEP), str(user), str(sweeper)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, timeout=_SWEEP_S, check=False)

@@ -1,0 +1,82 @@
+"""What isolates the leases of this host: found, decided and told when gpud starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from corekit.errors import AppError, ErrorCode, invalid
+from remote_gpu.worker.isolation import places, probe
+from remote_gpu.worker.isolation.policy import Policy, Setting, decide
+from remote_gpu.worker.programs import Program
+
+logger = logging.getLogger(__name__)
+
+
+def find_policy(
+    setting: Setting,
+    *,
+    state: Path,
+    secret_files: Iterable[Path],
+    data: Mapping[str, Path],
+    programs: Mapping[str, Program],
+) -> Policy:
+    """What is used on this machine, written to the log.
+
+    Raises AppError: UNAVAILABLE under `require` where it is too little, INVALID when what no lease
+    may read lies in a folder that all of them may.
+    """
+    kernels = importlib.util.find_spec("pyopencl") is not None
+    if setting is Setting.NONE:
+        policy = decide(probe.Facts(), setting, programs=bool(programs), kernels=kernels)
+        logger.warning(
+            "leases are not isolated: a tenant's code can read and change everything of this host",
+            extra={"event": "isolation", "setting": setting.value},
+        )
+        return policy
+    host = places.Host(
+        data=tuple(data.values()), programs=tuple(Path(one.command[0]) for one in programs.values())
+    )
+    _check_apart((state, *secret_files), host)
+    read = places.libraries()
+    facts = probe.ask([*read, *host.data, *host.programs, state])
+    policy = decide(facts, setting, programs=bool(programs), kernels=kernels)
+    _tell(policy, facts, setting, programs=bool(programs))
+    why = policy.kernels_refused or (policy.programs_refused if programs else "")
+    if setting is Setting.REQUIRE and why:
+        raise AppError(ErrorCode.UNAVAILABLE, f"--isolation require: {why}")
+    if policy.users:
+        _warn_of_closed(data.values())
+    return policy
+
+
+def _check_apart(secret: Iterable[Path], host: places.Host) -> None:
+    for path in secret:
+        if (folder := places.read_by_leases(path, host)) is not None:
+            raise invalid(f"{path} lies in {folder}, which every lease may read: move it elsewhere")
+
+
+def _tell(policy: Policy, facts: probe.Facts, setting: Setting, *, programs: bool) -> None:
+    about = {
+        "event": "isolation",
+        "setting": setting.value,
+        "mechanisms": policy.mechanisms,
+        "missing": dict(facts.why),
+    }
+    logger.info("leases are isolated by what this machine has", extra=about)
+    if policy.kernels_refused:
+        text = "kernels on CPUs and the operation exec are refused"
+        logger.warning(text, extra={"event": "isolation", "why": policy.kernels_refused})
+    elif policy.programs_refused and programs:
+        text = "the operation exec is refused"
+        logger.warning(text, extra={"event": "isolation", "why": policy.programs_refused})
+
+
+def _warn_of_closed(data: Iterable[Path]) -> None:
+    for path in data:
+        if not path.stat().st_mode & os.R_OK:  # the bit of others has the same value
+            text = "leases have users of their own, who may not read this: chmod -R o+rX"
+            logger.warning(text, extra={"event": "isolation", "data": str(path)})

@@ -1,0 +1,91 @@
+"""Which files a lease's processes reach: Python, libraries and drivers to read, its own to write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
+
+#: Of every machine: libraries, and what the loader, drivers and time zones are configured by.
+_SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/rocm", "/opt/amdgpu", "/opt/intel",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL", "/etc/nvidia",
+    "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
+    "/sys/devices", "/sys/bus", "/sys/class", "/sys/module",
+)  # fmt: skip
+#: Of a /proc that shows other processes as well: what concerns the machine, and this process.
+_PROC = (
+    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/devices",
+    "/proc/modules", "/proc/filesystems", "/proc/driver", "/proc/sys/kernel", "/proc/sys/vm",
+)  # fmt: skip
+#: What a compiler of OpenCL for CPUs runs to make a library of a kernel, and what loads it.
+_LINKERS = (
+    "/usr/bin/ld", "/usr/bin/ld.lld", "/usr/bin/ld.gold", "/usr/bin/ld.bfd",
+    "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1",
+)  # fmt: skip
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+#: Of cards, by the kind of a lease's devices: nodes, and memory shared with the driver's services.
+_CARDS: Mapping[str, tuple[str, ...]] = {
+    "cuda": ("nvidia*", "dri", "shm"),
+    "opencl": ("dri", "kfd", "nvidia*"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What all leases of a host may reach."""
+
+    data: tuple[Path, ...] = ()  #: `gpud --data`
+    programs: tuple[Path, ...] = ()  #: `gpud --program`
+    pipes: tuple[Path, ...] = ()  #: of NVIDIA MPS
+
+
+def libraries() -> list[Path]:
+    """Where this Python and what it has loaded lie: of a package its own folder and no more.
+
+    Without the folder that a program was started in, or its script's: workers have none.
+    """
+    path = sys.path if sys.flags.safe_path else sys.path[1:]
+    found = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(one for one in path if one)}
+    for name, module in tuple(sys.modules.items()):
+        if "." not in name:
+            found.update(str(one) for one in getattr(module, "__path__", ()))
+    return sorted(Path(one) for one in found if Path(one).exists())
+
+
+def read_by_leases(path: Path, host: Host) -> Path | None:
+    """The folder that all leases may read and in which a path lies, if there is one."""
+    open_to_all = (*map(Path, _SYSTEM), *libraries(), *host.data)
+    whole = path.resolve()
+    return next((one for one in open_to_all if whole.is_relative_to(one.resolve())), None)
+
+
+def allowed(
+    host: Host,
+    read: Iterable[Path],
+    own: Iterable[Path],
+    kinds: Collection[str],
+    *,
+    execute: bool,
+    link: bool,
+    own_proc: bool,
+) -> list[tuple[Path, int]]:
+    """For `landlock.restrict`. `own`: what the lease may write; `kinds`: of its devices."""
+    run = READ | (EXECUTE if execute else 0)
+    found = [(Path(one), run) for one in _SYSTEM]
+    found += [(one, run) for one in (*read, *host.programs)]
+    found += [(one, READ) for one in host.data]
+    found += [(one, WRITE) for one in own]
+    found += [(Path(one), READ) for one in (("/proc",) if own_proc else _PROC)]
+    found += [(Path(one), DEVICE) for one in _DEVICES]
+    if link:
+        found += [(Path(one), READ | EXECUTE) for one in _LINKERS]
+    for kind in kinds:
+        for pattern in _CARDS.get(kind, ()):
+            found += [(one, DEVICE | WRITE) for one in Path("/dev").glob(pattern)]
+    if "cuda" in kinds:
+        found += [(one, WRITE) for one in host.pipes]
+    return found

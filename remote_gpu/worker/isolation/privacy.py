@@ -1,0 +1,39 @@
+"""A process's memory and environment are its own: no dump, no debugger, no privileges by `exec`.
+
+A process that is not dumpable cannot be read or traced by others of its user: /proc/PID/mem,
+environ, maps, fd and ptrace need CAP_SYS_PTRACE then (proc(5), ptrace(2), PTRACE_MODE_*).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import MutableMapping
+from typing import Final
+
+from remote_gpu.worker.isolation.system import prctl
+
+_PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+def hide_memory(hidden: bool = True) -> None:
+    """Make this process undumpable; lost at `exec`. Raises OSError."""
+    prctl(_PR_SET_DUMPABLE, 0 if hidden else 1, what="prctl(PR_SET_DUMPABLE)")
+    if hidden:
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def renounce_privileges() -> None:
+    """No program started from now on gets more rights than this process. Raises OSError."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1, what="prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def take(names: tuple[str, ...], environment: MutableMapping[str, str] = os.environ) -> None:
+    """Remove secrets that were read from the environment, so that nothing started inherits them.
+
+    The block that the kernel shows as /proc/PID/environ keeps them: `hide_memory` covers that.
+    """
+    for name in names:
+        environment.pop(name, None)

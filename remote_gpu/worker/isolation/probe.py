@@ -1,0 +1,159 @@
+"""`python -m remote_gpu.worker.isolation.probe CLOSED…`: what isolates processes on this machine.
+
+Each mechanism is tried in a process that ends with the try, because most cannot be taken back. The
+answer is one JSON object, the fields of `Facts`. Run by gpud when it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from remote_gpu.worker.isolation import (
+    capabilities,
+    cgroup,
+    landlock,
+    namespaces,
+    privacy,
+    seccomp,
+    system,
+    users,
+    veil,
+)
+from remote_gpu.worker.isolation.policy import Facts
+
+_ANSWER_S = 30.0  #: some tries of milliseconds, on a machine that is busy
+_SAID_BYTES_MAX = 4096
+_REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")  #: one of them exists
+
+
+def ask(reached: Iterable[Path]) -> Facts:
+    """`reached`: what a lease's processes must be able to read. Never fails: what does is absent."""
+    command = [sys.executable, "-m", "remote_gpu.worker.isolation.probe", *map(str, reached)]
+    try:
+        answer = subprocess.run(command, capture_output=True, timeout=_ANSWER_S, check=True)
+        return Facts(**json.loads(answer.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+        return Facts(why={"probe": str(error)[:500]})
+
+
+def find(reached: Iterable[Path]) -> Facts:
+    """In a process of its own: it forks, and must have one thread."""
+    why: dict[str, str] = {}
+    root = os.geteuid() == 0
+
+    def works(name: str, attempt: Callable[[], object]) -> bool:
+        said = _tried(attempt)
+        if said:
+            why[name] = said
+        return not said
+
+    abi = 0
+    if works("landlock", _landlock):
+        abi = landlock.version()
+    group = ""
+    if works("cgroup", lambda: cgroup.try_folder(cgroup.own_folder())):
+        group = str(cgroup.own_folder())
+    spaces = works("spaces", _spaces)
+    return Facts(
+        users=works("users", lambda: users.can_become(users.RANGE.start)),
+        mounts=root and works("mounts", namespaces.leave_mounts),
+        spaces=spaces,
+        own_users=not root and spaces and works("own_users", _own_users),
+        network=works("network", _network),
+        landlock=abi,
+        seccomp=works("seccomp", _seccomp),
+        cgroup=group,
+        unreached=tuple(str(one) for one in _closed(reached)),
+        why=why,
+    )
+
+
+def _closed(paths: Iterable[Path]) -> list[Path]:
+    found = {folder for path in paths if (folder := veil.closed_above(path)) is not None}
+    return sorted(found)
+
+
+def _tried(attempt: Callable[[], object]) -> str:
+    """Why it fails, "" when it does not; in a process that ends with it."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        try:
+            attempt()
+        except BaseException as error:
+            os.write(write, (str(error) or repr(error)).encode()[:_SAID_BYTES_MAX])
+            os._exit(1)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        said = stream.read().decode(errors="replace")
+    _, status = os.waitpid(pid, 0)
+    return said or ("" if status == 0 else f"the process that tried it ended with {status}")
+
+
+def _spaces() -> None:
+    if os.geteuid():
+        namespaces.leave_users()
+    namespaces.lead_processes()
+    nest = namespaces.Nest()
+    privacy.hide_memory()
+    for _ in range(2):
+        pid = nest.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                namespaces.own_proc()
+                os._exit(0 if os.getpid() == int(os.readlink("/proc/self")) == 1 else 2)
+            os._exit(3)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            raise OSError("no /proc of its own can be mounted in a process namespace")
+
+
+def _own_users() -> None:
+    namespaces.leave_users()
+    privacy.hide_memory()
+    namespaces.leave_user_briefly_seen()
+    capabilities.drop_all()
+
+
+def _network() -> None:
+    if os.geteuid():
+        namespaces.leave_users()
+    namespaces.leave_network()
+
+
+def _landlock() -> None:
+    known = landlock.version()
+    privacy.renounce_privileges()
+    landlock.restrict(known, [])
+    for path in _REFUSED:
+        with contextlib.suppress(PermissionError, FileNotFoundError):
+            path.read_bytes()
+            raise OSError(f"{path} can be read in a domain without rules")
+
+
+def _seccomp() -> None:
+    if not seccomp.supported(system.architecture()):
+        raise OSError(f"the system calls of {system.architecture()} are not known here")
+    privacy.renounce_privileges()
+    seccomp.install(seccomp.build(system.architecture(), seccomp.Permit(), os.getpid()))
+    with contextlib.suppress(PermissionError):
+        os.fork()
+        raise OSError("a refused call was made")
+
+
+def main() -> None:
+    """Print the facts."""
+    print(json.dumps(asdict(find([Path(one) for one in sys.argv[1:]]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""System calls that Python 3.11 has no name for. Linux, x86-64 and aarch64 alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Mapping
+
+#: As `uname -m` says, for which the numbers of system calls are known here.
+ARCHITECTURES = ("x86_64", "aarch64")
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+
+def checked(result: int, what: str) -> int:
+    """The result of a call. Raises OSError for a negative one, naming the call."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, first: int = 0, second: int = 0, third: int = 0, what: str = "prctl") -> int:
+    """prctl(2). Raises OSError."""
+    return checked(int(libc.prctl(option, first, second, third, 0)), what)
+
+
+def call(number: int, *arguments: object, what: str) -> int:
+    """A system call by its number. Raises OSError."""
+    return checked(int(libc.syscall(ctypes.c_long(number), *arguments)), what)
+
+
+def architecture() -> str:
+    """What this process runs on, as `uname -m` says it."""
+    return platform.machine()
+
+
+def number_of(numbers: Mapping[str, int]) -> int:
+    """Of a call, by architecture. Raises OSError where it is not known."""
+    try:
+        return numbers[architecture()]
+    except KeyError:
+        raise OSError(f"system calls of {architecture()} are not known here") from None
