@@ -15,7 +15,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tests.contract.moto_gaps import MOTO_GAPS
+from tests.contract.moto_gaps import MOTO_GAPS, NOT_ASKED
 from tests.contract.zips import zipped
 
 PROGRAMS = {"embedded": "local_cloud.server", "moto": "orchgpu.local.moto"}
@@ -153,6 +153,20 @@ def running_cloud(
                 client.close()
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0, (folder / "log").read_text()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what moto is not asked."""
+    left_out = [item for item in items if _is_not_asked(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_not_asked(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or item.originalname not in NOT_ASKED:
+        return False
+    return item.callspec.params.get("running_cloud") == "moto"
 
 
 @pytest.fixture

@@ -224,8 +224,6 @@ def test_setting_attributes(cloud: Cloud, refused: Refused) -> None:
 
 
 def test_every_message_arrives_once_under_concurrency(cloud: Cloud) -> None:
-    if cloud.name == "moto":
-        pytest.skip("moto's queues have no lock: now and then a message comes twice")
     sqs, (url, _) = cloud.client("sqs"), cloud.queue()
     count, found, lock = 200, list[str](), threading.Lock()
 
