@@ -100,10 +100,8 @@ def test_answers_are_cut_to_what_fits_and_say_so() -> None:
     assert fitting_answer(whole, size) == encode_json(whole)
     assert fitting_answer(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
     assert fitting_answer(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
-    hosts = do.InventoryAnswer(hosts=tuple(
-        do.HostView(host=f"h{n}", state="UP", gateway=None, incarnation="i", silent_s=0.0, devices=())
-        for n in range(4)
-    ))  # fmt: skip
+    known = {"state": "UP", "gateway": None, "incarnation": "i", "silent_s": 0.0, "devices": ()}
+    hosts = do.InventoryAnswer(hosts=tuple(do.HostView(host=f"h{n}", **known) for n in range(4)))
     cut = fitting_answer(hosts, len(encode_json(hosts)) - 1)
     assert cut == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
     leases = do.LeasesAnswer(leases=(), more=False)
