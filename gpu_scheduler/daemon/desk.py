@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from corekit.aio.clock import Clock
+from corekit.aio.newer import known
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
-from corekit.newer import known
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.hello_pages import HelloPages

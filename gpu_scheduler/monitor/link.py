@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
-from corekit.newer import known
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.core.fits import make_of, never
