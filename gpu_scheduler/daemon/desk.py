@@ -15,14 +15,14 @@ import msgspec
 
 from corekit.aio.clock import Clock
 from corekit.aio.newer import known
-from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.hello_pages import HelloPages
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.model import Door, EndReason
+from gpu_scheduler.daemon.newer_words import read_reworded
+from gpu_scheduler.model import Door
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -198,21 +198,15 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _known(cls: type[T], fields: Fields) -> T:
     """A hello, also a newer one's: whoever says more than is known here is let in all the same."""
-    return known(logger, decode_known(cls, fields, "hello"))
+    return known(logger, read_reworded(cls, fields, "hello"))
 
 
 def _of_host(cls: type[Any], op: str, body: Body) -> Any:
-    """What a host tells. An end must not be lost for a reason that only newer versions know."""
+    """What a host tells, also a newer one."""
     try:
         return known(logger, body.read_known(cls, op))
     except AppError:
-        fields = body.plain()
-        reason = fields.get("reason")
-        if cls is not host_words.SessionChange or not isinstance(reason, str):
-            raise
-        detail = f"{reason[:100]}: {fields.get('detail') or 'a reason of a newer version'}"
-        reworded = {**fields, "reason": EndReason.SESSION_LOST.value, "detail": detail[:1000]}
-        return decode_known(cls, reworded, op)[0]
+        return known(logger, read_reworded(cls, body.plain(), op))
 
 
 def _same_version(version: int) -> None:
