@@ -90,6 +90,10 @@ def decode_known(cls: type[T], value: Any, path: str = "") -> tuple[T, tuple[str
 
 def decode_json_known(cls: type[T], data: Buffer, path: str = "") -> tuple[T, tuple[str, ...]]:
     """`decode_known` of JSON text."""
+    kind: Any = cls
+    found: T | None = reader(kind).read(data)
+    if found is not None:
+        return found, ()
     with passing_over() as passed:
         return decode_json(cls, data, path), tuple(passed)
 

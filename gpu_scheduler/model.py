@@ -70,10 +70,6 @@ class Symptom(StrEnum):
     RECOVERING = "RECOVERING"  #: was BAD; clean since, but not for `device_clean_s` yet
     OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
 
-    @classmethod
-    def _missing_(cls, value: object) -> Symptom | None:
-        return cls.OTHER if isinstance(value, str) else None
-
 
 class Hold(StrEnum):
     """What keeps a lease alive."""

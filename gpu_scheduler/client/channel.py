@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
@@ -46,6 +46,8 @@ class ChannelEvents:
     welcomed: Callable[[Body], None]  #: its answer; may raise AppError to refuse the connection
     pushed: Callable[[str, Body], None]  #: name and fields of a push
     lost: Callable[[str], None]  #: a welcomed connection broke, and why
+    #: Requests right behind the hello, which is answered after the last of them.
+    more: Callable[[], Iterable[tuple[str, Any]]] = tuple
 
 
 @dataclass(slots=True)
@@ -153,6 +155,8 @@ class Channel:
     def _say_hello(self, wire: _Wire) -> None:
         key = {} if self._access.key is None else {"key": self._access.key}
         wire.write(request_line(HELLO_ID, "hello", {**key, **self._events.hello()}))
+        for op, fields in self._events.more():
+            wire.write(request_line(HELLO_ID, op, fields))
 
     async def _stay_connected(self) -> None:
         pause_s = self._budget.reconnect_base_s

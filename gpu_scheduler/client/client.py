@@ -10,11 +10,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
+from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.newer import known
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord

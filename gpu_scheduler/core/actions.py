@@ -90,6 +90,14 @@ class HostWelcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstallsAnswer:
+    """A page of a full state that was too long for one message."""
+
+    installs: tuple[Install, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAnswer:
     """Exactly one of `granted` and `explanation` is there; `record` is None for `reserve`."""
 
@@ -112,7 +120,7 @@ class RecordAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsAnswer:
-    records: tuple[Record, ...]
+    records: tuple[Record, ...]  #: fewer than asked for where a message has no room for more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +201,8 @@ class ParametersAnswer:
 
 
 Answer = (
-    Done | SessionWelcome | HostWelcome | AttemptAnswer | AdoptAnswer | RecordAnswer
-    | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
+    Done | SessionWelcome | HostWelcome | InstallsAnswer | AttemptAnswer | AdoptAnswer
+    | RecordAnswer | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
     | ParametersAnswer | LeaseAnswer
 )  # fmt: skip
 

@@ -340,6 +340,14 @@ class HostHello(HostSaid):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstallsAsked(HostSaid):
+    """op `installs` of a host → InstallsAnswer | NOT_FOUND: the host is not known."""
+
+    after: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostReported(HostSaid):
     """op `report` → Done | NOT_FOUND: the host is not known, it must say hello."""
 
@@ -389,5 +397,5 @@ Event = (
     | ResizeAsked | TransferAsked | AttemptFailed | FinishAsked
     | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
     | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
-    | HostHello | HostLeft | HostReported | LeaseSessionTold | DoorTold | CutTold
+    | HostHello | InstallsAsked | HostLeft | HostReported | LeaseSessionTold | DoorTold | CutTold
 )  # fmt: skip

@@ -22,6 +22,9 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Device, EndReason, Hold, HostState, LeaseState
 
+#: Leases made ready for one page; a message holds some 1,200.
+INSTALLS_PAGE = 2_000
+
 # ---------------------------------------------------------------------- hello and reports
 
 
@@ -37,9 +40,28 @@ def hello(turn: Turn, event: on.HostHello) -> None:
     host = _know(turn, event.host, said, event.devices)
     _end_vanished(turn, host, dict.fromkeys(event.installed), restarted=restarted)
     heard(turn, host)
-    installs = tuple(turn.install(turn.state.leases[lease], event.host) for lease in host.leases)
+    entries = sorted((turn.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
+    installs = tuple(turn.install(entry, event.host) for entry in entries)
     welcome = do.HostWelcome(epoch=turn.state.epoch, run=turn.state.run, installs=installs)
     turn.reply(event.reply_to, welcome)
+
+
+def installs(turn: Turn, event: on.InstallsAsked) -> None:
+    """The next leases of a full state, by fence; what was granted since its beginning is pushed."""
+    host = turn.state.inventory.hosts.get(event.host)
+    if host is None:
+        message = f"host {event.host} is not known: say hello first"
+        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
+        return
+    entries = (turn.state.leases[lease] for lease in host.leases)
+    due = sorted(
+        (entry for entry in entries if event.after < entry.lease.fence <= event.until),
+        key=lambda entry: entry.lease.fence,
+    )
+    page = tuple(turn.install(entry, event.host) for entry in due[:INSTALLS_PAGE])
+    heard(turn, host)
+    answer = do.InstallsAnswer(installs=page, more=len(due) > len(page))
+    turn.reply(event.reply_to, answer)
 
 
 def _hello_problem(turn: Turn, event: on.HostHello) -> tuple[ErrorCode, str] | None:

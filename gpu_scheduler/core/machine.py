@@ -157,7 +157,8 @@ def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.DoorTold | on.CutTol
 HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
     on.RoomChanged: rules.room_changed,
-    on.HostHello: hosts.hello, on.HostLeft: hosts.left, on.HostReported: hosts.reported,
+    on.HostHello: hosts.hello, on.InstallsAsked: hosts.installs,
+    on.HostLeft: hosts.left, on.HostReported: hosts.reported,
     on.LeaseSessionTold: leases.session_told, on.DoorTold: leases.door_told,
     on.CutTold: _done,
     on.SessionHello: sessions.hello, on.SessionBeat: _done, on.WatchAsked: sessions.watch,

@@ -13,8 +13,9 @@ from gpu_scheduler.parameters import DEFAULT, changed, known_name
 
 
 def parameters(state: State) -> do.ParametersAnswer:
-    """What holds now, and which of it was set here."""
-    return do.ParametersAnswer(parameters=state.parameters, overridden=tuple(state.overrides))
+    """What holds now, and which of it was set here; not what only a newer version knows."""
+    overridden = tuple(name for name in state.overrides if name not in state.ignored)
+    return do.ParametersAnswer(parameters=state.parameters, overridden=overridden)
 
 
 def room_changed(turn: Turn, event: on.RoomChanged) -> None:

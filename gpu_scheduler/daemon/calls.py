@@ -18,6 +18,8 @@ Answered = tuple[do.Answer, bytes]  #: the core's value and its JSON
 class Calls:
     """A sink of the switchboard."""
 
+    bytes_max = None  # an HTTP answer may be as long as it is
+
     def __init__(self, desk: Desk, switchboard: Switchboard) -> None:
         self._desk = desk
         self._number = switchboard.register(self)

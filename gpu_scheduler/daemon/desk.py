@@ -14,14 +14,15 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from corekit.aio.clock import Clock
-from corekit.decode import decode_known
+from corekit.aio.newer import known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
-from corekit.newer import known
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.gate import Caller, Gate
+from gpu_scheduler.daemon.hello_pages import HelloPages
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.model import Door, EndReason
+from gpu_scheduler.daemon.newer_words import read_reworded
+from gpu_scheduler.model import Door
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import requester
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -34,7 +35,8 @@ Fields = Mapping[str, Any]
 #: Ops that only `hello` sessions may send, in the words of each role.
 HOST_OPS: Mapping[str, type[Any]] = {
     "report": host_words.Report, "session": host_words.SessionChange, "cut": host_words.Cut,
-    "door": host_words.DoorOpened,
+    "door": host_words.DoorOpened, "installed": host_words.MoreInstalled,
+    "installs": host_words.InstallsAsked,
 }  # fmt: skip
 
 _EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
@@ -99,15 +101,24 @@ class Desk:
         self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
         return session
 
-    def host_hello(self, caller: Caller, fields: Fields, reply_to: str) -> HostId:
-        """The host that says hello. Raises INVALID, DENIED."""
+    def host_hello(
+        self, caller: Caller, fields: Fields, reply_to: str, pages: HelloPages
+    ) -> HostId:
+        """The host that says hello; `pages` are its connection's. Raises INVALID, DENIED."""
         hello = _known(host_words.HostHello, fields)
         _same_version(hello.version)
         self._gate.host_may(caller, hello.host)
-        said = _fields_of(hello)
-        del said["version"]
-        self._hand_in("hello", on.HostHello, {**said, "reply_to": reply_to})
+        pages.begin(hello, reply_to)
+        self._hand_in_whole(pages)
         return hello.host
+
+    def _hand_in_whole(self, pages: HelloPages) -> None:
+        if (whole := pages.whole()) is not None:
+            hello, installed, reply_to = whole
+            said = _fields_of(hello)
+            del said["version"], said["more"]
+            said |= {"installed": installed, "reply_to": reply_to}
+            self._hand_in("hello", on.HostHello, said)
 
     def ask(self, caller: Caller, session: SessionId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
@@ -147,7 +158,7 @@ class Desk:
                 asked["drained"] = isinstance(value, requester.Drain)
                 return on.DrainAsked
 
-    def told(self, host: HostId, op: str, body: Body, reply_to: str) -> None:
+    def told(self, host: HostId, op: str, body: Body, reply_to: str, pages: HelloPages) -> None:
         """Any op of a host session. Raises AppError."""
         cls = HOST_OPS.get(op)
         if cls is None:
@@ -161,6 +172,11 @@ class Desk:
             case host_words.SessionChange():
                 told = {"change" if k == "state" else k: v for k, v in _fields_of(value).items()}
                 self._hand_in(op, on.LeaseSessionTold, {**told, **envelope})
+            case host_words.MoreInstalled():
+                pages.add(value.leases, more=value.more)
+                self._hand_in_whole(pages)
+            case host_words.InstallsAsked():
+                self._hand_in(op, on.InstallsAsked, {**_fields_of(value), **envelope})
             case host_words.DoorOpened():
                 self._hand_in(op, on.DoorTold, {**_fields_of(value), **envelope})
             case _:
@@ -182,21 +198,15 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _known(cls: type[T], fields: Fields) -> T:
     """A hello, also a newer one's: whoever says more than is known here is let in all the same."""
-    return known(logger, decode_known(cls, fields, "hello"))
+    return known(logger, read_reworded(cls, fields, "hello"))
 
 
 def _of_host(cls: type[Any], op: str, body: Body) -> Any:
-    """What a host tells. An end must not be lost for a reason that only newer versions know."""
+    """What a host tells, also a newer one."""
     try:
         return known(logger, body.read_known(cls, op))
     except AppError:
-        fields = body.plain()
-        reason = fields.get("reason")
-        if cls is not host_words.SessionChange or not isinstance(reason, str):
-            raise
-        detail = f"{reason[:100]}: {fields.get('detail') or 'a reason of a newer version'}"
-        reworded = {**fields, "reason": EndReason.SESSION_LOST.value, "detail": detail[:1000]}
-        return decode_known(cls, reworded, op)[0]
+        return known(logger, read_reworded(cls, body.plain(), op))
 
 
 def _same_version(version: int) -> None:

@@ -280,7 +280,11 @@ class Journal:
         """What is synced is noted before it is answered; the note's own sync may come later."""
         assert self._note is not None, "recovered"
         self._note.write(mark)
-        if self._note.is_due:
+        self.tend()
+
+    def tend(self) -> None:
+        """Sync a note that is behind for long enough; to be called now and then."""
+        if self._note is not None and self._note.is_due:
             self._thread.submit(self._note.sync)
 
     def _reserve(self, length: int) -> None:

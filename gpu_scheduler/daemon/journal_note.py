@@ -6,10 +6,10 @@ the journal and before anything of that group is answered, so it never names a l
 synced, and after a `kill -9` or a clean stop it covers every answered entry.
 
 It is one `pwrite` of 40 bytes into a file that has its blocks already, without a sync of its own
-(2 µs per group instead of a second sync); the note itself is synced every `SYNC_LAG_S` while groups
-are written, and when the journal is closed. So a power failure can leave it at most that much
-behind, and only an end that the disk loses in the same second, against its own sync, would then
-pass for a torn one. There are two slots in sectors of their own, written in turns: a torn write of
+(2 µs per group instead of a second sync); the note itself is synced `SYNC_LAG_S` later (the daemon
+calls `Journal.tend`), and when the journal is closed. So a power failure leaves it little more than
+that behind, and only an end that the disk loses in that time, against its own sync, would then pass
+for a torn one. There are two slots in sectors of their own, written in turns: a torn write of
 one leaves the other.
 """
 

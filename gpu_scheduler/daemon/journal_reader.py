@@ -31,6 +31,7 @@ from gpu_scheduler.daemon.journal_note import read_note
 logger = logging.getLogger(__name__)
 
 _BUILD = re.compile(rb'\["EpochStarted",\{[^{}]*"build":"([^"\\]{1,40})"')
+_INDEX = re.compile(r"\[\d+\]")
 #: Named in a warning; a newer version adds few.
 SHOWN_MAX = 20
 
@@ -69,7 +70,7 @@ class Entries:
                 self.build = found[1].decode()
             text = self._needs_another(error.message)
             raise AppError(ErrorCode.INTERNAL, text) from None
-        self.passed.update(dict.fromkeys(passed))
+        self.passed.update(dict.fromkeys(_INDEX.sub("[]", key) for key in passed))
         for part in (part for entry in entries for part in entry.parts):
             if isinstance(part, EpochStarted):
                 self.build = part.build

@@ -6,21 +6,30 @@ the connection on which its newest hello was welcomed; an older one of the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from corekit.decode import encode, encode_json
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.pages import fitting
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.model import GrantedLease
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import host as host_words
+from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
 
 
 class Sink(Protocol):
     """Where the answers of one connection go."""
+
+    @property
+    def bytes_max(self) -> int | None:
+        """A page that is longer is cut to this; None: it is never cut."""
+        ...
 
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
         """The good answer: the core's value, and its JSON with secrets."""
@@ -51,7 +60,7 @@ class Switchboard:
         #: What the wire has with secrets, which the core does not know.
         self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
             do.AttemptAnswer: self._attempt, do.AdoptAnswer: self._adopted,
-            do.GrantedPush: self._granted_push, do.HostWelcome: self._welcome,
+            do.GrantedPush: self._granted_push,
         }  # fmt: skip
 
     # --- connections
@@ -90,7 +99,7 @@ class Switchboard:
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            sink.answer(id_, action.answer, self._text(action.answer))
+            sink.answer(id_, action.answer, self._answer_text(action.answer, sink.bytes_max))
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
@@ -159,9 +168,34 @@ class Switchboard:
         granted = self._granted(value.granted)
         return answers.GrantedPush(holder=value.holder, attempt=value.attempt, granted=granted)
 
-    def _welcome(self, value: do.HostWelcome) -> host_words.HostWelcome:
-        installs = tuple(self._install(i, i.shares[0].host) for i in value.installs)
-        return host_words.HostWelcome(epoch=value.epoch, run=value.run, installs=installs)
+    def _answer_text(self, value: do.Answer, bytes_max: int | None) -> bytes:
+        match value:
+            case do.HostWelcome():
+                page = self._install_page(value.installs)
+                whole = len(page) == len(value.installs)
+                more = {} if whole else {"more": True, "until": value.installs[-1].fence}
+                said = {"epoch": value.epoch, "run": value.run, "installs": page, **more}
+                return encode_json(said)
+            case do.InstallsAnswer():
+                page = self._install_page(value.installs)
+                more_follow = value.more or len(page) < len(value.installs)
+                return encode_json({"installs": page, "more": more_follow})
+            case _:
+                text = self._text(value)
+                is_long = bytes_max is not None and len(text) > bytes_max
+                return fitting(value, bytes_max or 0) if is_long else text
+
+    def _install_page(self, installs: Sequence[do.Install]) -> list[msgspec.Raw]:
+        """The first of them, as many as one message has room for."""
+        page: list[msgspec.Raw] = []
+        left = PAGE_BYTES_MAX
+        for install in installs:
+            text = encode_json(self._install(install, install.shares[0].host))
+            left -= len(text) + 1
+            if left < 0 and page:
+                break
+            page.append(msgspec.Raw(text))
+        return page
 
     def _granted(self, granted: do.Granted) -> GrantedLease:
         lease = granted.lease

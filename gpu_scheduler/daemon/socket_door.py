@@ -18,10 +18,12 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
 from gpu_scheduler.daemon.guests import STRANGER_LINE_BYTES_MAX, Guests
+from gpu_scheduler.daemon.hello_pages import HelloPages
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol.codec import (
     LINE_BYTES_MAX,
+    PAGE_BYTES_MAX,
     Body,
     BrokenFrame,
     LineBuffer,
@@ -42,6 +44,8 @@ UNDER_WAY_MAX = 1_000
 
 class Connection(asyncio.Protocol):
     """One peer: nobody yet, then a requester session or a host."""
+
+    bytes_max = PAGE_BYTES_MAX
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._session: SessionId | None = None
         self._host: HostId | None = None
         self._hello_to = ""  # reply_to of the newest hello
+        self._pages = HelloPages()  # of a host's hello
 
     # --- asyncio.Protocol
 
@@ -132,7 +137,7 @@ class Connection(asyncio.Protocol):
         elif self._session is not None:
             self._desk.ask(self._caller, self._session, op, body, reply_to)
         elif self._host is not None:
-            self._desk.told(self._host, op, body, reply_to)
+            self._desk.told(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
         self._under_way += 1
@@ -154,7 +159,7 @@ class Connection(asyncio.Protocol):
         if role == "requester" and self._host is None:
             self._session = self._desk.requester_hello(caller, fields, reply_to)
         elif role == "host" and self._session is None:
-            self._host = self._desk.host_hello(caller, fields, reply_to)
+            self._host = self._desk.host_hello(caller, fields, reply_to, self._pages)
         elif role in ("requester", "host"):
             raise invalid(f"hello: this connection is {self._name}'s; open another one")
         else:

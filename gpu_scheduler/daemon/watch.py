@@ -78,6 +78,8 @@ class Subscriber:
 class Hub:
     """Collects what changes and tells every subscriber."""
 
+    bytes_max = None  # what it asks for is cut into lines by itself
+
     def __init__(self, state: State, clock: Clock, desk: Desk, switchboard: Switchboard) -> None:
         self._state = state
         self._clock = clock

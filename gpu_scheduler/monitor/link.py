@@ -11,18 +11,20 @@ import asyncio
 import logging
 import random
 import secrets
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
-from corekit.newer import known
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.core.fits import make_of, never
 from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
+from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -34,6 +36,8 @@ from gpu_scheduler.protocol.host import (
     HostWelcome,
     Install,
     InstallPush,
+    InstallsPage,
+    MoreInstalled,
     Report,
     Resize,
     SessionChange,
@@ -45,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 #: What happened here must be told, however long the scheduler is away; a day bounds the memory.
 TELL_S_MAX = 86_400.0
+#: Of the names of leases in one message; more of them follow in others. 7,000 leases have room.
+INSTALLED_BYTES_MAX = 256 * 2**10
 #: The shortest pause between reports, in parts of the longest.
 SPREAD_LEAST = 0.75
 
@@ -82,10 +88,13 @@ class HostLink:
         self._last_fence = 0
         self._spread = random.Random()  # nothing depends on its values
         self._registered = asyncio.Event()
+        self._arriving: FullState | None = None  #: a full state of which pages are missing
+        self._hello_pages: list[list[str]] = []  #: leases that had no room in the hello
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
         events = ChannelEvents(
-            hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost
-        )
+            hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost,
+            more=self._more_of_hello,
+        )  # fmt: skip
         self._channel = Channel(address, events, budget, name=f"host {host}", access=access)
 
     async def __aenter__(self) -> HostLink:
@@ -199,14 +208,24 @@ class HostLink:
         devices = self._watch.devices
         self._watch.told_nothing()
         self._watch.told(Report(devices=devices))  # a hello that is lost is said again
+        first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         hello = HostHello(
             host=self.host, incarnation=self.incarnation, gateway=self._gateway,
             devices=devices, epoch_seen=self.epoch_seen,
-            installed=tuple(installed), version=VERSION, middlewares=self._middlewares,
-            run_seen=self.run_seen,
+            installed=tuple(map(LeaseId, first)), version=VERSION, middlewares=self._middlewares,
+            run_seen=self.run_seen, more=bool(self._hello_pages),
         )  # fmt: skip
         fields: dict[str, Any] = encode(hello)
+        if not hello.more:
+            del fields["more"]  # a scheduler of before does not know it
         return {"role": "host", **fields}
+
+    def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
+        """The leases that had no room in it."""
+        last = len(self._hello_pages) - 1
+        for number, page in enumerate(self._hello_pages):
+            leases = tuple(map(LeaseId, page))
+            yield "installed", MoreInstalled(leases=leases, more=number < last)
 
     def _welcomed(self, body: Body) -> None:
         welcome = known(logger, body.read_known(HostWelcome))
@@ -218,25 +237,63 @@ class HostLink:
             text += " the other's state folder; stop it"
             raise AppError(ErrorCode.CONFLICT, text)
         self.epoch_seen, self.run_seen = welcome.epoch, welcome.run
-        self._last_fence = max((install.fence for install in welcome.installs), default=0)
+        state = FullState(welcome)
+        if state.is_whole:
+            self._arriving = None
+            self._take(state)
+        else:
+            self._arriving = state
+            self._channel.nursery.start(self._fetch(state), "full state")
+
+    async def _fetch(self, state: FullState) -> None:
+        """The other pages of a full state, unless a newer one begins meanwhile."""
+        deadline_s = self._budget.host_stale_s
+        while not state.is_whole:
+            try:
+                body = await self._channel.call(
+                    "installs", state.next_page(), deadline_s=deadline_s
+                )
+                page = known(logger, body.read_known(InstallsPage))
+            except AppError as error:
+                logger.warning("the full state did not come: %s", error.message)
+                if self._arriving is state:
+                    self._channel.say_hello_again()
+                return
+            if self._arriving is not state:
+                return
+            state.add(page)
+        self._arriving = None
+        self._take(state)
+
+    def _take(self, state: FullState) -> None:
+        """A full state is there as a whole, and then what was pushed since it began."""
+        self._last_fence = state.fence
         if not self._registered.is_set():
             self._registered.set()
             self._control.link_changed(True)
         here = dict.fromkeys(self._control.installed())
         accepted = tuple(
             install
-            for install in welcome.installs
+            for install in state.installs
             if install.lease not in self._closing
             and (install.lease in here or self._fits_here(install))
         )
-        self._control.full_state(accepted, welcome.epoch)
+        self._control.full_state(accepted, state.welcome.epoch)
+        for name, push in state.waiting:
+            self._pushed(name, push)
 
     def _lost(self, detail: str) -> None:
         logger.info("scheduler lost: %s", detail)
+        self._arriving = None  # the next welcome begins anew
         self._registered.clear()
         self._control.link_changed(False)
 
     def _pushed(self, name: str, body: Body) -> None:
+        if self._arriving is not None:
+            if not self._arriving.hold(name, body):
+                self._arriving = None
+                self._channel.say_hello_again()
+            return
         try:
             if name == "install":
                 self._install(known(logger, body.read_known(InstallPush)).install)

@@ -16,6 +16,7 @@ from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Symptom, Usage
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
 from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.told_devices import fitting
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ class Watch:
         self._probe = probe
         self._lends = lends
         self._held = HeldMemory()
-        self._seen: tuple[Device, ...] = ()
+        self._seen: tuple[Device, ...] = ()  #: as far as it fits into a message
+        self._cut = False  #: something does not, and that was told
         self._held_faults: Mapping[DeviceId, Fault] = {}
         self._usage: tuple[Usage, ...] = ()
         self._told_devices: tuple[Device, ...] | None = None  # None: not known there
@@ -108,7 +110,11 @@ class Watch:
         seen = await self._probe.devices()
         self._usage = await self._probe.usage()
         self._held_faults = self._held.faults(seen, self._usage, self._lends.leased())
-        self._seen = seen
+        self._seen, left_out = fitting(seen)
+        if left_out and not self._cut:
+            text = "%d warm keys have no room in what the scheduler is told of the devices"
+            logger.warning(text, left_out)
+        self._cut = left_out > 0
         self._lends.seen(seen)
 
     @property

@@ -22,8 +22,10 @@ from corekit.walk import parse_json
 
 #: Version of the protocol; a daemon refuses any other in `hello`.
 VERSION = 1
-#: One message; a host's full state of 500 leases is about 200 KiB.
+#: One message.
 LINE_BYTES_MAX = 2**20
+#: What grows with the number of leases, devices or records is sent in pages of about this size.
+PAGE_BYTES_MAX = LINE_BYTES_MAX // 2
 #: Request ids lie below this, so that every JSON library keeps them exact.
 ID_MAX = 2**53
 

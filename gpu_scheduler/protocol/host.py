@@ -21,6 +21,8 @@ from gpu_scheduler.protocol.address import parse_address
 DETAIL_CHARACTERS_MAX = 2000
 #: A host has at most this many devices in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
+#: Leases of one host, as it may say it has; the default of `leases_max` for the whole scheduler.
+INSTALLED_MAX = 100_000
 #: There are seven.
 MIDDLEWARES_MAX = 64
 
@@ -99,6 +101,8 @@ class HostHello:
     #: What its gateway serves besides the built-in plane, and `builtin` itself where it has one.
     middlewares: tuple[str, ...] = ()
     run_seen: str = ""  #: whose epoch that was, as `HostWelcome.run`
+    #: More of `installed` follows in `MoreInstalled`, right behind this; only then it is answered.
+    more: bool = False
 
     def __post_init__(self) -> None:
         if len(self.middlewares) > MIDDLEWARES_MAX:
@@ -125,12 +129,44 @@ def _limited(devices: int) -> None:
 class HostWelcome:
     """The full state: what is not in `installs` the host cuts.
 
-    A host refuses a lower epoch, and the epoch it knows from another run: that is a copy's.
+    With `more` this is its first page; the host asks for the others by `InstallsAsked`, and only
+    all of them together are the full state. `more` and `until` are left out of a state that is
+    whole. A host refuses a lower epoch, and the epoch it knows from another run: that is a copy's.
     """
 
     epoch: int
     installs: tuple[Install, ...]
     run: str = ""  #: random, of one run of the scheduler
+    more: bool = False
+    until: int = 0  #: highest fence of the state; what was granted later is pushed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreInstalled:
+    """Op `installed`: what did not fit into the hello; under the hello's id, which is answered."""
+
+    leases: tuple[LeaseId, ...]
+    more: bool = False  #: and there are still others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallsAsked:
+    """Op `installs`: the next page of a full state → InstallsPage | NOT_FOUND."""
+
+    after: int  #: fence of the last install that came
+    until: int  #: as the welcome said
+
+    def __post_init__(self) -> None:
+        if min(self.after, self.until) < 0:
+            raise invalid("after and until must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallsPage:
+    """Installs above `after` and up to `until`, by fence."""
+
+    installs: tuple[Install, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +224,7 @@ class Cut:
 
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [
-    "DEVICES_MAX", "HOST_PUSH_NAMES", "Cut", "DoorOpened", "End", "HostHello", "HostPush",
-    "HostWelcome", "Install", "InstallPush", "Report", "Resize", "SessionChange",
-    "SessionState", "Staged",
+    "DEVICES_MAX", "HOST_PUSH_NAMES", "INSTALLED_MAX", "Cut", "DoorOpened", "End", "HostHello",
+    "HostPush", "HostWelcome", "Install", "InstallPush", "InstallsAsked", "InstallsPage",
+    "MoreInstalled", "Report", "Resize", "SessionChange", "SessionState", "Staged",
 ]  # fmt: skip

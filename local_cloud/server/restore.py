@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from corekit.newer import tell_ignored
+from corekit.aio.newer import tell_ignored
 from corekit.walk import passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.notifications import Rule

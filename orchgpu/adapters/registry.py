@@ -6,9 +6,9 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
+from corekit.aio.newer import known as known_of
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
-from corekit.newer import known as known_of
 from orchgpu.core.function import Function
 from orchgpu.ports import ObjectStore
 

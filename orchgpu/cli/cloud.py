@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
+from corekit.aio.newer import known
 from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.newer import known
 from fdl.resources import Ledger
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve

@@ -40,7 +40,8 @@ def test_a_newer_host_is_let_in_and_heard(tmp_path: Path, caplog: pytest.LogCapt
             answer = await answered(client, op="reserve", attempt="a", request=asked, wait=False)
             lease = answer["ok"]["granted"]["lease"]["id"]
             for _ in range(2):
-                assert (await answered(host, op="report", mood="good"))["ok"] == {}
+                more = {"mood": "good", "devices": [{**DEVICE, "healthy": True}]}
+                assert (await answered(host, op="report", **more))["ok"] == {}
             opened = {"op": "session", "lease": lease, "nonce": "n", "state": "opened"}
             assert (await answered(host, **opened, colour="red"))["ok"] == {}
             closed = {"op": "session", "lease": lease, "nonce": "n", "state": "closed"}

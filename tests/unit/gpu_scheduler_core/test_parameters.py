@@ -5,6 +5,7 @@ import pytest
 from corekit.decode import decode, encode
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
@@ -14,6 +15,7 @@ from gpu_scheduler.parameters import (
     PolicyName,
     Quota,
     changed,
+    in_force,
     known_name,
     overridden,
 )
@@ -113,6 +115,26 @@ def test_setting_is_journalled_idempotent_and_taken_back(world):
         parameters=Parameters(), overridden=()
     )
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
+
+
+def test_what_a_newer_version_set_is_kept_out_of_force_and_can_be_taken_back(world, code):
+    configured = Parameters(bypass_max=5)
+    given = {"policy": "lottery", "colour": "blue", "bypass_max": 3}
+    held, ignored = in_force(configured, given)
+    assert held == Parameters(bypass_max=3)
+    assert set(ignored) == {"policy", "colour"}
+    assert "lottery" in ignored["policy"]
+    state = world.machine.state
+    newer = to.Entry(parts=tuple(to.ParameterSet(name=n, value=v) for n, v in given.items()))
+    world.machine.apply(newer)
+    world.journal.append(newer)
+    world.ask(on.ParametersAsked)
+    assert world.answer().overridden == ("bypass_max",)
+    assert state.overrides == given
+    assert set_(world, "colour", "red").code is code.INVALID, "nobody sets what is not known"
+    set_(world, "colour", DEFAULT)
+    assert set_(world, "policy", "fair").overridden == ("bypass_max", "policy")
+    assert state.overrides == {"bypass_max": 3, "policy": "fair"}
 
 
 def test_a_wrong_parameter_changes_nothing(world, code):

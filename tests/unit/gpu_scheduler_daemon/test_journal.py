@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
 from gpu_scheduler.core.changes import Entry, HostDrained, encode_entry
+from gpu_scheduler.daemon import journal_note
 from gpu_scheduler.daemon.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal_format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
@@ -346,3 +347,18 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
         journal.close()
     assert (tmp_path / f"{NAME}.newer-1").read_bytes().startswith(data)
     assert not (tmp_path / f"{NAME}.newer-2").exists()
+
+
+def test_a_note_is_synced_while_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_note, "SYNC_LAG_S", 0.0)
+    journal, _ = Journal.open(tmp_path)
+    note = journal._note
+    assert note is not None
+    note.write(Mark(1, b"00000001"))
+    assert note.is_due
+    journal.tend()
+    journal._thread.submit(int).result(60)  # what was submitted before it is done
+    assert not note.is_due
+    journal.close()

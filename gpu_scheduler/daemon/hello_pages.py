@@ -1,0 +1,46 @@
+"""A host's hello that is too long for one message: its pages, until the last of them is there.
+
+One per connection. Between the pages nothing is decided: the core hears one whole hello.
+"""
+
+from __future__ import annotations
+
+from corekit.errors import invalid
+from corekit.ids import LeaseId
+from gpu_scheduler.protocol.host import INSTALLED_MAX, HostHello
+
+
+class HelloPages:
+    """What a connection has said of its hello."""
+
+    def __init__(self) -> None:
+        self._hello: HostHello | None = None  # begun, and not handed in yet
+        self._reply_to = ""
+        self._installed: list[LeaseId] = []
+        self._more = False
+
+    def begin(self, hello: HostHello, reply_to: str) -> None:
+        """A new hello; an unfinished one before it is dropped. Raises INVALID."""
+        self._hello, self._reply_to, self._installed = hello, reply_to, []
+        self._take(hello.installed, more=hello.more)
+
+    def add(self, leases: tuple[LeaseId, ...], *, more: bool) -> None:
+        """A further page. Raises INVALID without a hello that has more to come."""
+        if self._hello is None:
+            raise invalid("op 'installed': no hello of this connection has more to come")
+        self._take(leases, more=more)
+
+    def _take(self, leases: tuple[LeaseId, ...], *, more: bool) -> None:
+        if len(self._installed) + len(leases) > INSTALLED_MAX:
+            self._hello, self._installed = None, []
+            raise invalid(f"hello: more than {INSTALLED_MAX} leases are installed on one host")
+        self._installed += leases
+        self._more = more
+
+    def whole(self) -> tuple[HostHello, tuple[LeaseId, ...], str] | None:
+        """The hello, its leases and whom to answer, once, when all of it is there."""
+        if self._hello is None or self._more:
+            return None
+        found = self._hello, tuple(self._installed), self._reply_to
+        self._hello, self._installed = None, []
+        return found

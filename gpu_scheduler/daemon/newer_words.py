@@ -1,0 +1,56 @@
+"""Words of closed sets that only a newer host knows, where another word says enough. Pure.
+
+A device with an unknown symptom is a device with a symptom, and an end for an unknown reason is an
+end: refusing them would keep the host out, or the lease alive. What people write is never reworded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from corekit.decode import decode_known
+from corekit.errors import AppError
+from gpu_scheduler.model import EndReason, Symptom
+
+T = TypeVar("T")
+
+_DETAIL_CHARS_MAX = 1000
+_WORD_CHARS_MAX = 100
+
+
+def read_reworded(cls: type[T], fields: Mapping[str, Any], path: str) -> tuple[T, tuple[str, ...]]:
+    """`decode_known`, and once more with known words when that refuses. Raises INVALID."""
+    try:
+        return decode_known(cls, fields, path)
+    except AppError:
+        reworded = {**fields, **_reason(fields), **_symptoms(fields)}
+        if reworded == fields:
+            raise
+        return decode_known(cls, reworded, path)
+
+
+def _reason(fields: Mapping[str, Any]) -> dict[str, Any]:
+    reason = fields.get("reason")
+    if not isinstance(reason, str) or reason in [word.value for word in EndReason]:
+        return {}
+    why = fields.get("detail") or "a reason of a newer version"
+    detail = f"{reason[:_WORD_CHARS_MAX]}: {why}"
+    return {"reason": EndReason.SESSION_LOST.value, "detail": detail[:_DETAIL_CHARS_MAX]}
+
+
+def _symptoms(fields: Mapping[str, Any]) -> dict[str, Any]:
+    devices = fields.get("devices")
+    return {"devices": [_device(one) for one in devices]} if isinstance(devices, list) else {}
+
+
+def _device(device: Any) -> Any:
+    symptoms = device.get("symptoms") if isinstance(device, dict) else None
+    if not isinstance(symptoms, list):
+        return device
+    known = [Symptom.OTHER.value if _is_unknown(one) else one for one in symptoms]
+    return {**device, "symptoms": list(dict.fromkeys(known)) if known != symptoms else symptoms}
+
+
+def _is_unknown(word: Any) -> bool:
+    return isinstance(word, str) and word not in [symptom.value for symptom in Symptom]

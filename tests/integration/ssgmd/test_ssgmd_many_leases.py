@@ -1,0 +1,225 @@
+"""A host with more leases than one message holds comes back, and both sides agree on each of them.
+
+The leases are made by the core and written to a journal; daemon, sockets and link are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.changes import Entry
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.daemon.secret import Secrets
+from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.protocol import host as host_words
+from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from tests.integration.test_ssgmd_process import Host
+
+DEVICES = 16
+NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
+
+
+def devices() -> tuple[Device, ...]:
+    return tuple(
+        Device(id=DeviceId(f"h/d{i}"), index=i, kind=DeviceKind.CUDA, model="M", memory_mib=16384)
+        for i in range(DEVICES)
+    )
+
+
+def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
+    """A host on which so many sessions are open."""
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    entries: list[Entry] = []
+
+    def happened(event: on.Event) -> None:
+        entries.extend(machine.handle(event).changes)
+
+    happened(on.EpochBegan(**NOW))
+    happened(on.HostHello(
+        host=HostId("h"), incarnation="i", gateway="h:1", epoch_seen=0, installed=(),
+        devices=devices(), reply_to="1.1", **NOW,
+    ))  # fmt: skip
+    for number in range(leases):
+        happened(on.ReserveAsked(
+            attempt=f"a{number}", request=Request(memory_mib=1), wait=False, hold=Hold.SESSION,
+            lease_s=None, session=SessionId("s"), reply_to="1.1", **NOW,
+        ))  # fmt: skip
+    for lease in list(machine.state.leases):
+        happened(on.LeaseSessionTold(
+            host=HostId("h"), lease=lease, change=host_words.SessionState.OPENED, nonce="n",
+            reason=None, detail="", reply_to="1.1", **NOW,
+        ))  # fmt: skip
+    return entries, list(machine.state.leases)
+
+
+def journalled(folder: Path, entries: list[Entry]) -> None:
+    Secrets.open(folder)
+    journal, _ = Journal.open(folder)
+
+    async def append() -> None:
+        for start in range(0, len(entries), 500):
+            await journal.append(entries[start : start + 500])
+
+    asyncio.run(append())
+    journal.close()
+
+
+class Returning(Host):
+    """A host that has some leases, and is what `HostLink` needs."""
+
+    def __init__(self, held: list[LeaseId]) -> None:
+        super().__init__("h", DEVICES, BUDGET)
+        self.has: dict[LeaseId, None] = dict.fromkeys(held)
+        self.states = 0
+        self.cut: set[LeaseId] = set()
+
+    async def devices(self) -> tuple[Device, ...]:
+        return devices()
+
+    def installed(self) -> tuple[LeaseId, ...]:
+        return tuple(self.has)
+
+    def full_state(self, installs: tuple[host_words.Install, ...], epoch: int) -> None:
+        self.states += 1
+        said = {install.lease for install in installs}
+        self.cut |= self.has.keys() - said
+        self.has = dict.fromkeys(install.lease for install in installs)
+        assert all(len(install.secret) == 64 for install in installs)
+
+    def install(self, install: host_words.Install) -> None:
+        self.has[install.lease] = None
+
+    def end(self, lease: LeaseId, fence: int, reason: Any) -> None:
+        self.has.pop(lease, None)
+
+    def returning(self, doors: Doors) -> HostLink:
+        return HostLink(
+            doors.daemon.socket, host="h", control=self, probe=self, gateway="h:1",
+            budget=self.budget, incarnation="i",
+        )  # fmt: skip
+
+
+async def borrow(client: SchedulerClient, stop: asyncio.Event) -> None:
+    """Leases that come and go while the state is on its way; the last one of each five stays."""
+    number = 0
+    while not stop.is_set():
+        number += 1
+        answer = await client.reserve(f"new-{number}", Request(memory_mib=1), wait=False)
+        if answer.granted is not None and number % 5:
+            await client.release(answer.granted.lease.id)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("leases", "vanished", "extra"), [(3, 1, 1), (10_000, 1_000, 9_000)])
+def test_a_host_comes_back_with_many_leases(
+    tmp_path: Path, leases: int, vanished: int, extra: int
+) -> None:
+    """Of 10,000 live ones it lost some, and it has others that ended while it was away."""
+    entries, live = history(leases)
+    journalled(tmp_path, entries)
+    unknown = [LeaseId(f"lease-that-ended-long-ago-{number}") for number in range(extra)]
+    host = Returning([*live[vanished:], *unknown])
+
+    async def story() -> None:
+        async with serving(tmp_path) as doors, SchedulerClient(doors.daemon.socket) as client:
+            stop = asyncio.Event()
+            async with host.returning(doors) as link, asyncio.timeout(300):
+                await link.registered()
+                borrowing = asyncio.ensure_future(borrow(client, stop))
+                for _ in range(3):  # the whole state again, while others come and go
+                    states = host.states
+                    link._channel.say_hello_again()
+                    while host.states == states:  # noqa: ASYNC110 - it has no event to wait for
+                        await asyncio.sleep(0.001)
+                stop.set()
+                await borrowing
+                there = {lease.id for lease in await client.leases()}
+                while host.has.keys() != there:  # noqa: ASYNC110 - what was pushed last arrives
+                    await asyncio.sleep(0.001)
+            assert there >= set(live[vanished:])
+            assert not there & set(live[:vanished]), "the host no longer held them"
+            assert host.cut >= set(unknown)
+            assert not host.cut & set(live)
+
+    asyncio.run(story())
+
+
+def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> None:
+    """A host that knows no pages gets the words it knows."""
+    entries, live = history(2)
+    journalled(tmp_path, entries)
+
+    async def story() -> None:
+        async with serving(tmp_path) as doors, doors.peer() as peer:
+            hello = {
+                "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
+                "devices": [{"id": f"h/d{i}", "index": i, "kind": "cuda", "model": "M",
+                             "memory_mib": 16384} for i in range(DEVICES)],
+                "epoch_seen": 0, "installed": live, "version": 1,
+            }  # fmt: skip
+            welcome = (await peer.ask(op="hello", **hello))["ok"]
+            assert set(welcome) == {"epoch", "run", "installs"}
+            assert [install["lease"] for install in welcome["installs"]] == live
+
+    asyncio.run(story())
+
+
+def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path) as doors, doors.peer() as peer:
+            hello = {"role": "host", "host": "h", "incarnation": "i", "gateway": None,
+                     "devices": [], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+            assert "ok" in await peer.ask(op="hello", **hello)
+            error = (await peer.ask(op="installed", leases=["x"], more=False))["error"]
+            assert "no hello of this connection has more to come" in error["message"]
+            page = await peer.ask(op="installs", after=0, until=10)
+            assert page["ok"] == {"installs": [], "more": False}
+            peer.writer.write(json.dumps({"id": 1, "op": "hello", **hello, "more": True}).encode())
+            names = [f"lease-{number}" for number in range(20_000)]
+            for _ in range(6):
+                line = {"id": 1, "op": "installed", "leases": names, "more": True}
+                peer.writer.write(b"\n" + json.dumps(line).encode())
+            error = (await peer.line(b""))["error"]
+            assert "more than 100000 leases are installed on one host" in error["message"]
+
+    asyncio.run(story())
+
+
+def test_records_are_told_in_pages_that_fit(tmp_path: Path) -> None:
+    """200 of the largest records are 2 MB; whoever asks gets as many as a message holds."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as doors, SchedulerClient(doors.daemon.socket) as client:
+            block = {"note": "x" * 4000}
+            for number in range(300):
+                await client.finish(
+                    f"job-{number}", "SUCCEEDED", "OK", detail="", block=block,
+                )  # fmt: skip
+                if number < 250:
+                    await client.attempt(
+                        f"open-{number}", 1, 0, Request(), handle="h" * 4000, block=block
+                    )
+            found: list[str] = []
+            while page := await client.records(after=JobId(found[-1]) if found else None):
+                assert len(page) <= 200
+                found += [record.holder for record in page]
+            assert len(found) == len(set(found)) == 550
+            gone = [await client.record(f"open-{number}") for number in range(250)]
+            for record in gone:
+                assert record is not None
+                await client.hand_back(record.holder, record.revision)
+            assert 0 < len(await client.orphans()) < 200
+
+    asyncio.run(story())

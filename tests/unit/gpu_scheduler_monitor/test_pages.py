@@ -1,0 +1,108 @@
+"""What is too long for one message: a host's leases, its state, its devices' warm keys."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corekit.decode import encode_json
+from corekit.errors import AppError
+from corekit.ids import DeviceId, LeaseId
+from corekit.values import replace
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.hello_pages import HelloPages
+from gpu_scheduler.daemon.pages import fitting as fitting_answer
+from gpu_scheduler.model import Device, DeviceKind, Door, Hold, LeaseState, Record, Step
+from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
+from gpu_scheduler.monitor.told_devices import fitting
+from gpu_scheduler.protocol.codec import EMPTY
+from gpu_scheduler.protocol.host import (
+    INSTALLED_MAX,
+    HostHello,
+    HostWelcome,
+    Install,
+    InstallsPage,
+)
+
+
+def install(fence: int) -> Install:
+    return Install(
+        lease=LeaseId(f"lease-{fence}"), fence=fence, secret="", state=LeaseState.ACTIVE,
+        shares=(), tenant="t", hold=Hold.SESSION, door=Door.GATEWAY, cap_s=None, connect_by_s=None,
+    )  # fmt: skip
+
+
+@given(st.lists(st.text(min_size=1, max_size=20)), st.integers(1, 60))
+def test_pages_of_names_hold_all_of_them_in_order(names: list[str], bytes_max: int) -> None:
+    pages = pages_of(names, bytes_max)
+    assert [name for page in pages for name in page] == names
+    assert len(pages) == 1 or all(pages)
+    for page in pages:
+        assert len(page) <= 1 or sum(len(name.encode()) + 3 for name in page) <= bytes_max
+
+
+def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
+    state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
+    assert not state.is_whole
+    assert (state.next_page().after, state.next_page().until) == (3, 9)
+    assert state.hold("end", EMPTY)
+    state.add(InstallsPage(installs=(install(5), install(7)), more=True))
+    assert state.next_page().after == 7
+    state.add(InstallsPage(installs=(), more=True))
+    assert state.is_whole, "a page without an install cannot lead anywhere"
+    assert [one.fence for one in state.installs] == [3, 5, 7]
+    assert [name for name, _ in state.waiting] == ["end"]
+    assert not all(state.hold("end", EMPTY) for _ in range(WAITING_MAX))
+
+
+def test_a_hello_is_whole_with_its_last_page_and_bounded() -> None:
+    hello = HostHello(
+        host="h", incarnation="i", gateway=None, devices=(), epoch_seen=0,
+        installed=(LeaseId("a"),), version=1, more=True,
+    )  # fmt: skip
+    pages = HelloPages()
+    pages.begin(hello, "1.0")
+    assert pages.whole() is None
+    pages.add((LeaseId("b"),), more=True)
+    assert pages.whole() is None
+    pages.add((LeaseId("c"),), more=False)
+    assert pages.whole() == (hello, ("a", "b", "c"), "1.0")
+    assert pages.whole() is None, "once"
+    with pytest.raises(AppError, match="has more to come"):
+        pages.add((), more=False)
+    pages.begin(hello, "1.0")
+    with pytest.raises(AppError, match="more than"):
+        pages.add((LeaseId("x"),) * INSTALLED_MAX, more=True)
+    with pytest.raises(AppError, match="has more to come"):
+        pages.add((), more=False)
+
+
+def test_warm_keys_that_have_no_room_are_left_out() -> None:
+    small = Device(id=DeviceId("h/0"), index=0, kind=DeviceKind.CUDA, model="M", memory_mib=1)
+    big = replace(small, id=DeviceId("h/1"), resident=tuple(f"{n:0200}" for n in range(1000)))
+    assert fitting((small, small)) == ((small, small), 0)
+    told, left_out = fitting((small, big), 50_000)
+    assert sum(len(encode_json(device)) for device in told) <= 50_000
+    assert told[0] == small
+    assert told[1].resident == big.resident[: len(told[1].resident)]
+    assert left_out == 1000 - len(told[1].resident) > 0
+    assert fitting((small, big), 10) == ((small, replace(big, resident=())), 1000)
+
+
+def test_answers_are_cut_to_what_fits_and_say_so() -> None:
+    record = Record(
+        holder="j", revision=1, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
+        waiting_since_s=None, handle="h" * 100,
+    )  # fmt: skip
+    whole = do.RecordsAnswer(records=(record,) * 8)
+    size = len(encode_json(whole))
+    assert fitting_answer(whole, size) == encode_json(whole)
+    assert fitting_answer(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
+    assert fitting_answer(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
+    known = {"state": "UP", "gateway": None, "incarnation": "i", "silent_s": 0.0, "devices": ()}
+    hosts = do.InventoryAnswer(hosts=tuple(do.HostView(host=f"h{n}", **known) for n in range(4)))
+    cut = fitting_answer(hosts, len(encode_json(hosts)) - 1)
+    assert cut == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
+    leases = do.LeasesAnswer(leases=(), more=False)
+    assert fitting_answer(leases, 1) == encode_json(leases)
