@@ -38,6 +38,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.repair import apply_all
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
+from gpu_scheduler.daemon.sight import Sight
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.daemon.watch import Hub, WatchedJournal
@@ -201,7 +202,7 @@ def _locked(
         lambda holder: _job_owner_of(machine.state, holder),
     )
     _only_loopback_without_keys(settings, gate)
-    return gate, journal, machine, Switchboard(secret_of, metrics)
+    return gate, journal, machine, Switchboard(secret_of, metrics, Sight(gate))
 
 
 def _guests(settings: DaemonSettings) -> Guests:

@@ -146,7 +146,9 @@ def keys_group() -> None:
 @keys_group.command("add")
 @click.argument("name")
 @click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
-@click.option("--tenant", default=None, help="A requester's: it asks for this tenant only.")
+@click.option(
+    "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
+)
 @click.option("--host", default=None, help="A host's: it speaks for this host only.")
 @click.pass_obj
 def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str | None) -> None:
