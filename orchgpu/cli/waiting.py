@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.model import RETRY_AT, Explanation, NoFit, Record, Step
+from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
 from gpu_scheduler.protocol.requester import PAGE_MAX
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _LENT = frozenset({
     NoFit.MEMORY, NoFit.COMPUTE, NoFit.EXCLUSIVE_TAKEN, NoFit.SHARED_TAKEN, NoFit.RESERVED_FOR_HEAD,
 })  # fmt: skip
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
+_AWAY = _SILENT | {NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD}
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _IN_ITS_WAY = ". In its way: "
@@ -78,7 +79,12 @@ async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
 
 
 def reason_of_wait(why: Explanation) -> Reason:
-    """Which of the closed set keeps a request waiting."""
+    """Which of the closed set keeps a request waiting: a rule first, which holds at any place."""
+    if why.held_back is HeldBack.OUT_OF_SERVICE:
+        silent = set(why.counts) & _AWAY <= _SILENT and set(why.counts) & _SILENT
+        return Reason.HOST_UNREACHABLE if silent else Reason.OUT_OF_SERVICE
+    if why.held_back is not None:
+        return Reason.QUOTA if why.held_back is HeldBack.QUOTA else Reason.SCHEDULER_FULL
     if why.devices_fitting or (why.position or 1) > 1 or NoFit.RESERVED_FOR_HEAD in why.counts:
         return Reason.QUEUED_BEHIND
     if not _LENT & set(why.counts) and _SILENT & set(why.counts):
