@@ -36,7 +36,11 @@ def _settings(command: click.Group) -> click.Group:
 
 
 @_settings
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="orchgpu", prog_name="ssgmd")
 @click.option("--config", "config_file", default=None, help="TOML file of the settings below.")
 @click.option("--ready-file", type=click.Path(path_type=Path), default=None,
               help='Written once it serves: {"pid", "socket", "http", "epoch"}.')  # fmt: skip
