@@ -16,7 +16,7 @@ from typing import Any
 from corekit.aio.admission import Room
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
-from corekit.aio.process import raise_descriptor_limit
+from corekit.aio.process import private_folder, raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -189,7 +189,7 @@ def _locked(
 ) -> tuple[Gate, Journal, SchedulerMachine, Switchboard]:
     """Keys, secrets, and what is empty yet; the folder is locked from here on."""
     with _using(settings.state):
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(settings.state)
         secret_of = Secrets.open(settings.state)
         journal = Journal.locked(settings.state, disk)
     stack.callback(journal.close)
