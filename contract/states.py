@@ -39,9 +39,12 @@ class Reason(StrEnum):
     # why it waits
     BUSY = "BUSY"  #: every fitting device is lent
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
+    QUOTA = "QUOTA"  #: its tenant holds as much as it may
+    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy
+    SCHEDULER_FULL = (
+        "SCHEDULER_FULL"  #: as many leases live as may, or the scheduler's disk is full
+    )
     HOST_UNREACHABLE = "HOST_UNREACHABLE"  #: a fitting device exists, its host is silent
-    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: every fitting device is drained, suspect or bad
-    QUOTA = "QUOTA"  #: the tenant holds all that it may
     SCHEDULER_UNREACHABLE = "SCHEDULER_UNREACHABLE"
     RETRY_BACKOFF = "RETRY_BACKOFF"  #: an attempt failed, the next starts after a pause
     # why an attempt failed

@@ -377,6 +377,15 @@ class Limit(StrEnum):
     TENANT_RATE_PER_S = "TENANT_RATE_PER_S"
 
 
+class HeldBack(StrEnum):
+    """What keeps a request waiting when it is not that devices are lent. A closed set."""
+
+    QUOTA = "QUOTA"  #: its tenant holds as much as it may
+    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: too few devices for it are up, healthy and not drained
+    LEASES_MAX = "LEASES_MAX"  #: as many leases live as may
+    JOURNAL_FULL = "JOURNAL_FULL"  #: the scheduler's disk
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceVerdict:
     """What one device says to a request."""
@@ -413,6 +422,7 @@ class Explanation:
     largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": `largest` in words
     sentence: str
     late: bool = False  #: its deadline passed: no device can help any more
+    held_back: HeldBack | None = None  #: None: the devices are lent, or others come first
     # --- of an impossible request, and of `explain`
     short: Shortage | None = None  #: None: it is possible
     #: The most of this sort that all known devices hold when nothing is lent; None = none known.

@@ -65,6 +65,20 @@ def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
     return soft
 
 
+def private_folder(folder: Path) -> None:
+    """Make a state folder that only we can look into; idempotent. Raises OSError.
+
+    One that others may look into is used as it is, with a warning: whose it is, is not ours to say.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mode = folder.stat().st_mode & 0o777
+    if mode & 0o077:
+        text = f"other users may look into the state folder {folder} (mode {mode:o}); "
+        text += f"run: chmod 700 {folder}"
+        extra = {"event": "open_state_folder", "folder": str(folder)}
+        logging.getLogger(__name__).warning(text, extra=extra)
+
+
 def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:
     """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID."""
     if path is None:

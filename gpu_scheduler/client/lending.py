@@ -71,6 +71,9 @@ async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:
         progress.clear()
 
 
+_NOT_LIVE = "was not live: it is over already, or there never was such a lease"
+
+
 @click.command(epilog="Example: ssgm dealloc lease-4f0c2a")
 @click.argument("leases", metavar="LEASE...", nargs=-1, required=True)
 @connected
@@ -83,14 +86,19 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
     for lease in leases:
         check_lease(lease)
 
-    async def release_all(client: SchedulerClient) -> None:
+    async def release_all(client: SchedulerClient) -> set[str]:
+        live = {one.id for one in await client.leases()}
         for lease in leases:
             await client.release(lease)
+        return {lease for lease in leases if lease in live}
 
-    line.ask(release_all)
+    released = line.ask(release_all)
     line.show(
         Released(released=leases),
-        lambda: "\n".join(f"{lease} is released" for lease in leases),
+        lambda: "\n".join(
+            f"{lease} is released" if lease in released else f"{lease} {_NOT_LIVE}"
+            for lease in leases
+        ),
     )
 
 
@@ -105,6 +113,7 @@ def renew(line: Line, lease: str, length: str) -> None:
     Refused while its device is kept for a request that waited long (exit 4), and beyond what a
     lease may last in all (parameter lease_s_max). A job's lease lasts as long as its session.
     """
+    check_lease(lease)
     lease_s = parse_duration_s(length)
     line.ask(lambda client: client.renew(lease, lease_s))
     line.show(
@@ -122,6 +131,7 @@ def resize(line: Line, lease: str, compute_limit: str) -> None:
 
     Of compute, for each device of a shared lease; what it was promised stays.
     """
+    check_lease(lease)
     limit_pct = _percent(compute_limit)
     found = line.ask(lambda client: client.resize(lease, limit_pct))
     line.show(
@@ -148,6 +158,7 @@ def transfer(line: Line, lease: str, session: str) -> None:
     by ssgm, any other by its own session, or by anybody once that is gone. A job's lease
     follows its record: refused (exit 4).
     """
+    check_lease(lease)
     found = run(_transfer(line, lease, session))
     line.show(LeaseAnswer(lease=found), lambda: f"{lease} belongs to {session}")
 

@@ -48,7 +48,7 @@ def leases(found: LeasesAnswer) -> str:
         for lease in found.leases
     ]  # fmt: skip
     head = ("LEASE", "STATE", "ATTEMPT", "TENANT", "ENDS IN", "FENCE", "SHARES")
-    return table(head, rows, "nothing is lent")
+    return table(head, rows, "nothing is lent", ("FENCE", "TENANT", "ENDS IN", "ATTEMPT"))
 
 
 def _ends(left_s: float | None) -> str:
@@ -65,7 +65,7 @@ def hosts(found: InventoryAnswer) -> str:
         for host in found.hosts
     ]  # fmt: skip
     head = ("HOST", "STATE", "GATEWAY", "DEVICES", "LEASES", "HEARD BEFORE")
-    shown = table(head, rows, "no host has registered yet")
+    shown = table(head, rows, "no host has registered yet", ("GATEWAY", "HEARD BEFORE"))
     declared = len(found.declared) + found.declared_left_out
     return f"{shown}\n{declared} more devices are declared" if declared else shown
 
@@ -85,7 +85,8 @@ def devices(found: InventoryAnswer) -> str:
         "DEVICE", "KIND", "MODEL", "STATE", "FREE MIB", "COMPUTE", "LEASES", "USED", "VERSIONS",
         "DETAIL",
     )  # fmt: skip
-    return table(head, rows, "no device has registered yet")
+    least_needed = ("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE")
+    return table(head, rows, "no device has registered yet", least_needed)
 
 
 def _standing(host: HostView, view: DeviceView) -> str:
@@ -115,7 +116,7 @@ def queue(found: QueueAnswer) -> str:
         for view in found.queue
     ]  # fmt: skip
     head = ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST")
-    shown = table(head, rows, "nobody waits")
+    shown = table(head, rows, "nobody waits", ("PRIORITY", "TENANT"))
     return f"{shown}\nand {found.left_out} more behind them" if found.left_out else shown
 
 
@@ -138,7 +139,8 @@ def _verdicts(devices: Sequence[DeviceVerdict]) -> str:
         )
         for one in devices
     ]  # fmt: skip
-    return table(("DEVICE", "KIND", "MODEL", "ANSWER", "FREE MIB", "COMPUTE", "DETAIL"), rows)
+    head = ("DEVICE", "KIND", "MODEL", "ANSWER", "FREE MIB", "COMPUTE", "DETAIL")
+    return table(head, rows, drop=("DETAIL", "COMPUTE", "KIND"))
 
 
 def parameters(values: Mapping[str, Given], overridden: Collection[str]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +21,9 @@ from gpu_scheduler.client.forms import JSON_VERSION
 INTERRUPTED_STATUS = 130
 #: What a shell reports for a program whose reader went away.
 BROKEN_PIPE_STATUS = 141
+#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
+UNWRITABLE_STATUS = 74
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 
 _COLOURS = {
     "UP": "green", "OK": "green", "ACTIVE": "green", "granted": "green",
@@ -42,19 +47,62 @@ def coloured(word: str) -> str:
     return click.style(word, fg=colour)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "") -> str:
-    """Columns as wide as their widest cell; `empty` instead of a head without rows."""
+#: Between two columns.
+GAP = 2
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "",
+    drop: Sequence[str] = (), width: int | None = None,
+) -> str:  # fmt: skip
+    """Columns as wide as their widest cell; `empty` instead of a head without rows.
+
+    On a terminal they fit in its lines (`width`; None: what the terminal says): the columns named
+    in `drop` are left out, one after the other, then the widest cells are shortened. Elsewhere
+    nothing is left out.
+    """
     if not rows and empty:
         return empty
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    most = terminal_width() if width is None else width
+    lines = [list(head), *map(list, rows)]
+    for name in drop if most is not None else ():
+        if sum(_widths(lines)) + GAP * (len(lines[0]) - 1) <= (most or 0):
+            break
+        at = lines[0].index(name)
+        lines = [line[:at] + line[at + 1 :] for line in lines]
+    widths = _fitted(_widths(lines), most)
     return "\n".join(
-        "  ".join(
-            coloured(cell) + " " * (width - len(cell))
+        (" " * GAP)
+        .join(
+            coloured(shortened(cell, width)) + " " * max(0, width - len(cell))
             for cell, width in zip(line, widths, strict=True)
-        ).rstrip()
+        )
+        .rstrip()
         for line in lines
     )
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _fitted(widths: list[int], most: int | None) -> list[int]:
+    """The widest column gives way, a character at a time, while it is wider than any word needs."""
+    narrow = 8
+    if most is not None:
+        while sum(widths) + GAP * (len(widths) - 1) > most and max(widths) > narrow:
+            widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def shortened(text: str, width: int) -> str:
+    """Of at most so many characters; what is cut off is an ellipsis."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that shows standard output, or COLUMNS; None elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 class Progress:
@@ -87,6 +135,7 @@ def status_of(command: click.Command, arguments: Sequence[str]) -> int:
         # not `command.main`: that turns a closed pipe into status 1
         with command.make_context("ssgm", list(arguments)) as context:
             result = command.invoke(context)
+        sys.stdout.flush()  # here a full disk shows, not when the interpreter ends
     except click.exceptions.Exit as ended:  # after --help, --version
         return ended.exit_code
     except AppError as error:
@@ -100,10 +149,21 @@ def status_of(command: click.Command, arguments: Sequence[str]) -> int:
         click.echo("ssgm: interrupted", err=True)
         return INTERRUPTED_STATUS
     except BrokenPipeError:
-        with contextlib.suppress(OSError):  # nobody reads; the flush at exit must not complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return BROKEN_PIPE_STATUS
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        _write_no_more()
+        click.echo(f"ssgm: cannot write the output: {error.strerror}", err=True)
+        return UNWRITABLE_STATUS
     return result if isinstance(result, int) else 0
+
+
+def _write_no_more() -> None:
+    """Nobody reads, or nothing fits: the flush at the end must not complain."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(error: AppError, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.capacity import impossible, reach_mib
-from gpu_scheduler.core.explain import explain, wanted
+from gpu_scheduler.core.explain import explain, out_of_service, wanted
 from gpu_scheduler.core.fits import away, fits_ever
 from gpu_scheduler.core.leases import grant
 from gpu_scheduler.core.limits import Refusal, waiting_full
@@ -22,6 +22,7 @@ from gpu_scheduler.core.quotas import (
     affordable,
     allowed,
     ever_affordable,
+    held_in_words,
     left_in_words,
     within_quota,
 )
@@ -30,7 +31,7 @@ from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.tenants import least_amount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.turn import Turn
-from gpu_scheduler.model import Explanation, NoFit, Request, Step
+from gpu_scheduler.model import Explanation, HeldBack, NoFit, Request, Step
 from gpu_scheduler.parameters import NO_QUOTA
 
 
@@ -123,19 +124,29 @@ def _only_too_large(turn: Turn, request: Request, allowed: Request) -> bool:
     )
 
 
-def held_back(turn: Turn, waiting: to.Waiting) -> str | None:
+class Rule(NamedTuple):
+    """Why a request waits, whatever devices are free."""
+
+    what: HeldBack
+    words: str
+
+
+def held_back(turn: Turn, waiting: to.Waiting) -> Rule | None:
     """Which rule, not the devices, holds a request back; None when none does."""
-    if not turn.state.has_room:
-        return "the scheduler's journal has no room for new grants; free space on its disk"
+    state, request, tenant = turn.state, waiting.request, waiting.request.tenant
+    if not state.has_room:
+        words = "the scheduler's journal has no room for new grants; free space on its disk"
+        return Rule(HeldBack.JOURNAL_FULL, words)
     if not _room_for_lease(turn):
-        return f"all {turn.state.parameters.leases_max} leases that may live at a time do"
-    request, tenant = waiting.request, waiting.request.tenant
-    used_up = f"tenant {tenant} has used up its quota of {turn.state.parameters.quota(tenant)}"
-    if not within_quota(turn.state, request):
-        return used_up
-    if _only_too_large(turn, request, affordable(turn.state, request)):
-        left = left_in_words(turn.state, request)
-        return f"{used_up} but for {left}: too few devices for it are so small"
+        words = f"all {state.parameters.leases_max} leases that may live at a time do"
+        return Rule(HeldBack.LEASES_MAX, words)
+    used_up = f"tenant {tenant} has used up its quota of {state.parameters.quota(tenant)}"
+    if not within_quota(state, request):
+        return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_in_words(state, tenant)})")
+    if _only_too_large(turn, request, affordable(state, request)):
+        left = left_in_words(state, request)
+        words = f"{used_up} but for {left}: too few devices for it are so small"
+        return Rule(HeldBack.QUOTA, words)
     return None
 
 
@@ -170,18 +181,23 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
     if waiting is None:
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
-    rule = never(turn, waiting) or held_back(turn, waiting)
+    no_use, rule = never(turn, waiting), held_back(turn, waiting)
     if impossible(request, inventory):
         return explain(request, inventory, attempt=waiting.attempt, position=position)
     asked = allowed(turn.state, request)
     told = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
-    if rule is None:
+    if no_use is None and rule is None:
+        told = out_of_service(asked, inventory, told)
         if asked is request or NoFit.TOO_LARGE.value not in told.counts:
             return told
         left = f"tenant {request.tenant} has {left_in_words(turn.state, request)} left of its quota"
         return replace(told, sentence=f"{told.sentence}; {left}")
     place = f"number {position} in the queue: " if position is not None else ""
-    return replace(told, sentence=f"{place}{wanted(request)}: {rule}", late=_late(turn, waiting))
+    why = no_use or (rule.words if rule is not None else "")
+    return replace(
+        told, sentence=f"{place}{wanted(request)}: {why}", late=_late(turn, waiting),
+        held_back=None if no_use or rule is None else rule.what,
+    )  # fmt: skip
 
 
 def serve(turn: Turn) -> None:

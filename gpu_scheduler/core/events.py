@@ -78,6 +78,7 @@ class WatchAsked(Asked):
     """op `watch` → Done. With `all_leases` the session gets every push of every lease."""
 
     all_leases: bool
+    sees_all: bool = True  #: False: of others' leases not the words of their holders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

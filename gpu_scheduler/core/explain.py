@@ -7,14 +7,16 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.core.capacity import impossible, largest, shortage
-from gpu_scheduler.core.fits import fits, fits_ever
+from gpu_scheduler.core.capacity import impossible, largest, reach_mib, shortage
+from gpu_scheduler.core.fits import away, fits, fits_ever
 from gpu_scheduler.core.inventory import Inventory
 from gpu_scheduler.core.placement import place
 from gpu_scheduler.model import (
     DeviceVerdict,
     Explanation,
     Health,
+    HeldBack,
+    HostState,
     NoFit,
     Placement,
     Request,
@@ -24,6 +26,8 @@ from gpu_scheduler.model import (
 
 #: Devices told one by one: an answer stays a page, and cheap however many there are.
 VERDICTS_MAX = 64
+#: Hosts and devices named in a sentence.
+NAMED_MAX = 8
 _REASONS = tuple(NoFit)  #: in the order in which they are told
 
 
@@ -54,6 +58,34 @@ def explain(
         sentence="",
     )
     return replace(told, sentence=_sentence(own or request, inventory, told))
+
+
+def out_of_service(request: Request, inventory: Inventory, told: Explanation) -> Explanation:
+    """The same, when too few devices for it are up, healthy and not drained: and which are not."""
+    if told.short is not None or reach_mib(request, inventory) >= request.memory_mib:
+        return told
+    named = list(islice(_away(request, inventory), NAMED_MAX + 1))
+    which = ", ".join(named[:NAMED_MAX]) + (" and others" if len(named) > NAMED_MAX else "")
+    sentence = f"{told.sentence}; out of service: {which}" if named else told.sentence
+    return replace(told, held_back=HeldBack.OUT_OF_SERVICE, sentence=sentence)
+
+
+def _away(request: Request, inventory: Inventory) -> Iterator[str]:
+    """Whole hosts, then devices, that could serve it and do not take anybody now."""
+    hosts: dict[str, None] = {}
+    for groups in inventory.index.ranked(request):
+        for device in (device for group in groups for device in group.devices):
+            entry, reason = inventory.devices[device], away(inventory.shape_of(device))
+            host = inventory.hosts[entry.host]
+            if reason is None:
+                continue
+            if host.shown_state is not HostState.UP:
+                if entry.host not in hosts:
+                    hosts[entry.host] = None
+                    yield f"{entry.host} ({host.shown_state.value})"
+                continue
+            detail = f": {entry.device.detail}" if entry.device.detail else ""
+            yield f"{entry.host}/{entry.device.index} ({reason.value}{detail})"
 
 
 def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict[NoFit | None, int]:

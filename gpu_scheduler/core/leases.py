@@ -97,9 +97,9 @@ def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
         reason=lease.end_reason, detail=lease.end_detail, device=_in_words(lease),
     )  # fmt: skip
     turn.push(owner, push)
-    for session in turn.state.watchers:
+    for session, sees_all in turn.state.watchers.items():
         if session != owner:
-            turn.push(session, push)
+            turn.push(session, push if sees_all else replace(push, detail=""))
 
 
 def _in_words(lease: Lease) -> str:

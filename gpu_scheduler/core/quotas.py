@@ -34,6 +34,12 @@ def allowed(state: StateView, request: Request) -> Request:
     return affordable(state, request) if within_quota(state, request) else request
 
 
+def held_in_words(state: StateView, tenant: str) -> str:
+    """What a tenant holds of all that a quota may limit: `4 devices, 8192 MiB, 400 %`."""
+    held = state.tenants.held.get(tenant, NOTHING)
+    return f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_pct:.0f} %"
+
+
 def left_in_words(state: StateView, request: Request) -> str:
     """What a quota of memory has left: `60000 MiB, 30000 MiB for each of 2 devices`."""
     quota = state.parameters.quota(request.tenant)

@@ -79,7 +79,7 @@ def _gone(turn: Turn, session: SessionId) -> None:
 
 def watch(turn: Turn, event: on.WatchAsked) -> None:
     if event.all_leases:
-        turn.state.watchers[event.session] = None
+        turn.state.watchers[event.session] = event.sees_all
     else:
         turn.state.watchers.pop(event.session, None)
     turn.reply(event.reply_to, do.Done())

@@ -80,7 +80,7 @@ class State:
     # --- not durable
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
-    watchers: dict[SessionId, None] = field(default_factory=dict)
+    watchers: dict[SessionId, bool] = field(default_factory=dict)  #: do they see it all?
     bypass: Bypass = field(default_factory=Bypass)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     openings: Openings = field(default_factory=Openings)

@@ -214,7 +214,7 @@ def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return told
     if rule is not None:
-        why = f"not the devices hold it back: {rule}"
+        why = f"not the devices hold it back: {rule.words}"
         sentence = f"{told.sentence}; when it can be served is not known"
         return replace(told, expected_why=why, sentence=sentence)
     at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)

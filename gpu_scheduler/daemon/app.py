@@ -16,7 +16,7 @@ from typing import Any
 from corekit.aio.admission import Room
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
-from corekit.aio.process import raise_descriptor_limit
+from corekit.aio.process import private_folder, raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -39,6 +39,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.repair import apply_all
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
+from gpu_scheduler.daemon.sight import Sight
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.daemon.watch import Hub, WatchedJournal
@@ -190,7 +191,7 @@ def _locked(
 ) -> tuple[Gate, Journal, SchedulerMachine, Switchboard]:
     """Keys, secrets, and what is empty yet; the folder is locked from here on."""
     with _using(settings.state):
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(settings.state)
         secret_of = Secrets.open(settings.state)
         journal = Journal.locked(settings.state, disk)
     stack.callback(journal.close)
@@ -203,7 +204,7 @@ def _locked(
         lambda holder: _job_owner_of(machine.state, holder),
     )
     _only_loopback_without_keys(settings, gate)
-    return gate, journal, machine, Switchboard(secret_of, metrics)
+    return gate, journal, machine, Switchboard(secret_of, metrics, Sight(gate))
 
 
 def _guests(settings: DaemonSettings) -> Guests:

@@ -36,7 +36,11 @@ def _settings(command: click.Group) -> click.Group:
 
 
 @_settings
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="orchgpu", prog_name="ssgmd")
 @click.option("--config", "config_file", default=None, help="TOML file of the settings below.")
 @click.option("--ready-file", type=click.Path(path_type=Path), default=None,
               help='Written once it serves: {"pid", "socket", "http", "epoch"}.')  # fmt: skip
@@ -146,7 +150,9 @@ def keys_group() -> None:
 @keys_group.command("add")
 @click.argument("name")
 @click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
-@click.option("--tenant", default=None, help="A requester's: it asks for this tenant only.")
+@click.option(
+    "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
+)
 @click.option("--host", default=None, help="A host's: it speaks for this host only.")
 @click.pass_obj
 def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str | None) -> None:

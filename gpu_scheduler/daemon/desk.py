@@ -150,6 +150,7 @@ class Desk:
                 return on.OrphansAsked
             case requester.Watch():
                 asked["all_leases"] = asked.pop("all")
+                asked["sees_all"] = caller.sees_all
                 return on.WatchAsked
             case requester.Transfer():  # to a session of the same key, unless another is named
                 asked["to"] = value.to if "/" in value.to else caller.session(value.to)

@@ -51,6 +51,11 @@ class Caller:
         """For logs and records; empty without keys."""
         return "" if self.key is None else self.key.name
 
+    @property
+    def sees_all(self) -> bool:
+        """An operator, or anybody while no keys are asked for."""
+        return self.key is None or self.key.role is Role.OPERATOR
+
     def session(self, session: str) -> str:
         """How the core knows this session."""
         return session if self.key is None else session_of(self.key.name, session)
@@ -121,7 +126,27 @@ class Gate:
     def left(self, connection: Closable) -> None:
         self._open.pop(connection, None)
 
+    def knows(self, name: str) -> bool:
+        """Is there a key of this name now?"""
+        return bool(name) and self._keys is not None and name in self._keys.by_name
+
     # --- what
+
+    def owner_of(self, lease: str) -> str | None:
+        """The session that a live lease belongs to."""
+        return self._owner_of(lease)
+
+    def acts_for(self, caller: Caller, name: str, tenant: str | None) -> bool:
+        """May the caller act for a job of that key and tenant? As `may` decides for its ops."""
+        key = caller.key
+        if caller.sees_all or key is None:
+            return True
+        if key.role is not Role.REQUESTER:
+            return False
+        owner = self._keys.by_name.get(name) if self._keys is not None else None
+        if owner is not None:
+            return _kin(key, owner)
+        return None in (key.tenant, tenant) or key.tenant == tenant
 
     def host_may(self, caller: Caller, host: str) -> None:
         """May the caller speak for this host? Raises DENIED."""

@@ -182,7 +182,7 @@ class HttpDoor:
         sse = EVENT_STREAM in request.headers.get("Accept", "")
         headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
-        with hub.subscribed() as subscriber:
+        with hub.subscribed(caller) as subscriber:
             self._gate.entered(subscriber, caller)
             try:
                 await response.prepare(request)

@@ -42,14 +42,16 @@ class KeyEntry:
     name: str
     role: Role
     sha256: str  #: hex, of the whole key
-    tenant: str | None = None  #: a requester's: it asks for this tenant only; None = any
+    #: A requester's: it asks for this tenant only; a reader's: whose jobs it sees. None = any, and
+    #: of a reader none.
+    tenant: str | None = None
     host: str | None = None  #: a host's: it speaks for this host only; None = any
     made: str = ""  #: day, for people
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        if self.tenant is not None and self.role is not Role.REQUESTER:
-            raise invalid(f"key {self.name}: only a requester is bound to a tenant")
+        if self.tenant is not None and self.role not in (Role.REQUESTER, Role.READER):
+            raise invalid(f"key {self.name}: only a requester or reader is bound to a tenant")
         if self.host is not None and self.role is not Role.HOST:
             raise invalid(f"key {self.name}: only a host's key is bound to a host")
         if len(self.sha256) != 64:

@@ -14,9 +14,11 @@ import msgspec
 from corekit.decode import encode, encode_json
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.gate import Caller
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.pages import fitting
 from gpu_scheduler.daemon.secret import Secrets
+from gpu_scheduler.daemon.sight import Sight
 from gpu_scheduler.model import GrantedLease
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import host as host_words
@@ -36,6 +38,11 @@ class Sink(Protocol):
         ...
 
     def refuse(self, id_: int, error: AppError) -> None: ...
+
+    def asker(self, id_: int) -> Caller:
+        """Who sent that request, for what he may see of its answer."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -49,7 +56,8 @@ class Line(Protocol):
 class Switchboard:
     """Performs the core's answers and pushes."""
 
-    def __init__(self, secrets: Secrets, metrics: Metrics) -> None:
+    def __init__(self, secrets: Secrets, metrics: Metrics, sight: Sight) -> None:
+        self._sight = sight
         self._secrets = secrets
         self._metrics = metrics
         self._sinks: dict[int, Sink] = {}
@@ -99,7 +107,8 @@ class Switchboard:
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            sink.answer(id_, action.answer, self._answer_text(action.answer, sink.bytes_max))
+            answer = self._sight.of(sink.asker(id_), action.answer)
+            sink.answer(id_, answer, self._answer_text(answer, sink.bytes_max))
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
@@ -107,7 +116,8 @@ class Switchboard:
             self._metrics.limited[limit] += 1
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            sink.refuse(id_, AppError(action.code, action.message, **encode(action.details)))
+            details = self._sight.of_details(sink.asker(id_), action.details)
+            sink.refuse(id_, AppError(action.code, action.message, **encode(details)))
 
     def push(self, action: do.PushToSession) -> None:
         push = action.push

@@ -204,6 +204,9 @@ class Connection(asyncio.Protocol):
             self._switchboard.unbind(self)
         self._write(error_line(id_, error))
 
+    def asker(self, _: int) -> Caller:
+        return self._caller
+
     def push(self, name: str, text: bytes) -> None:
         self._write(push_line(name, text))
 

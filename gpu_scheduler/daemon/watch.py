@@ -18,11 +18,12 @@ from corekit.aio.driver import DURABLE
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, SessionId
+from corekit.values import replace as replace_value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import changes as to
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.desk import Desk
-from gpu_scheduler.daemon.gate import ANYBODY
+from gpu_scheduler.daemon.gate import ANYBODY, Caller
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol import watch as words
@@ -43,7 +44,8 @@ BEHIND_MAX = 5_000
 class Subscriber:
     """One stream: lines to be written, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sees_all: bool = True) -> None:
+        self._sees_all = sees_all
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._seq = 0
         self._over = False
@@ -55,6 +57,8 @@ class Subscriber:
         if self._lines.qsize() >= BEHIND_MAX and not isinstance(event, words.Lost):
             self.end("the reader is too slow", at_s)
             return
+        if isinstance(event, do.LeasePush) and not self._sees_all:
+            event = replace_value(event, detail="")  # its holder's words
         self._seq += 1
         head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
         fields = encode_json(event)
@@ -97,7 +101,7 @@ class Hub:
         return bool(self._subscribers)
 
     @contextmanager
-    def subscribed(self) -> Iterator[Subscriber]:
+    def subscribed(self, caller: Caller = ANYBODY) -> Iterator[Subscriber]:
         """A stream, for the length of the block. Raises EXHAUSTED when there are too many."""
         if len(self._subscribers) >= SUBSCRIBERS_MAX:
             text = f"{SUBSCRIBERS_MAX} streams are open already; close one"
@@ -106,7 +110,7 @@ class Hub:
             self._hosts, self._devices = {}, {}
             self._look(tell=False)
             self._queued = dict.fromkeys(self._state.queue.entries)
-        subscriber = Subscriber()
+        subscriber = Subscriber(sees_all=caller.sees_all)
         now_s = self._clock.wall_s()
         subscriber.tell(words.Started(epoch=self._state.epoch), now_s)
         for host in self._hosts.values():
@@ -155,6 +159,9 @@ class Hub:
 
     def refuse(self, id_: int, error: AppError) -> None:
         logger.error("request %d: leases are not watched: %s", id_, error.message)
+
+    def asker(self, _: int) -> Caller:
+        return ANYBODY
 
     def close(self) -> None:
         """The switchboard closes every connection."""

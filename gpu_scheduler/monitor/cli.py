@@ -22,7 +22,8 @@ from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
 from gpu_scheduler.monitor.watched import WatchedHost
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="orchgpu", prog_name="ssgm-monitor")
 @click.option("--scheduler", required=True, metavar="HOST:PORT", help="Socket door of ssgmd.")
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.model import RETRY_AT, Explanation, NoFit, Record, Step
+from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
 from gpu_scheduler.protocol.requester import PAGE_MAX
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _LENT = frozenset({
 #: What a device says until an operator or a check lets it work again.
 _WITHDRAWN = frozenset({NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD})
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
-#: Among the counts of a scheduler that tells it: the tenant holds all it may.
-QUOTA = "QUOTA"
+_AWAY = _SILENT | _WITHDRAWN
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _IN_ITS_WAY = ". In its way: "
@@ -82,9 +81,12 @@ async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
 
 
 def reason_of_wait(why: Explanation) -> Reason:
-    """Which of the closed set keeps a request waiting."""
-    if QUOTA in why.counts:
-        return Reason.QUOTA
+    """Which of the closed set keeps a request waiting: a rule first, which holds at any place."""
+    if why.held_back is HeldBack.OUT_OF_SERVICE:
+        silent = set(why.counts) & _AWAY <= _SILENT and set(why.counts) & _SILENT
+        return Reason.HOST_UNREACHABLE if silent else Reason.OUT_OF_SERVICE
+    if why.held_back is not None:
+        return Reason.QUOTA if why.held_back is HeldBack.QUOTA else Reason.SCHEDULER_FULL
     if why.devices_fitting or (why.position or 1) > 1 or NoFit.RESERVED_FOR_HEAD in why.counts:
         return Reason.QUEUED_BEHIND
     if _LENT & set(why.counts):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corekit.aio.process import private_folder
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
@@ -153,7 +154,7 @@ def _cells(policy: Policy, kept: Path) -> Cells:
 def _log(folder: Path) -> LeaseLog:
     """The lease log in the state folder. Raises INVALID when the folder cannot be used."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # names of tenants are in it
+        private_folder(folder)  # names of tenants are in it
         return LeaseLog(folder / LEASE_LOG_NAME)
     except OSError as error:
         text = f"cannot use {folder} as the state folder: {error.strerror or error}"

@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="orchgpu", prog_name="gpud")
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")

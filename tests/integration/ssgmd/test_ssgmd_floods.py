@@ -139,3 +139,35 @@ async def test_who_sends_without_end_takes_turns(tmp_path: Path) -> None:
         assert "ok" in await modest.ask(op="beat")
         answers = [(await greedy.next())["id"] for _ in range(count)]
         assert answers == list(range(count))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET /v1/hosts HT",
+        b"GET /v1/watch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST /v1/reserve HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{",
+        b"POST /v1/reserve HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+    ],
+)
+async def test_a_client_that_breaks_off_leaves_no_trace_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, said: bytes, abort: bool
+) -> None:
+    async with serving(tmp_path) as doors:
+        caplog.clear()
+        host, _, port = doors.daemon.http.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        await doors.ask("GET", "/v1/leases")  # it has come meanwhile
+        if abort:
+            writer.transport.abort()
+        else:
+            writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        await doors.ask("GET", "/v1/leases")
+    assert [
+        record for record in caplog.records if record.exc_info or record.levelname == "ERROR"
+    ] == []

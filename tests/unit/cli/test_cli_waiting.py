@@ -13,6 +13,7 @@ from gpu_scheduler.model import (
     DeviceKind,
     DeviceVerdict,
     Explanation,
+    HeldBack,
     Lease,
     LeaseState,
     NoFit,
@@ -84,8 +85,21 @@ def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first()
         ({"counts": {NoFit.BAD.value: 1, NoFit.KIND.value: 1}}, Reason.OUT_OF_SERVICE),
         ({"counts": {NoFit.DRAINED.value: 1, NoFit.MEMORY.value: 1}}, Reason.BUSY),
         ({"counts": {NoFit.DRAINED.value: 1, NoFit.HOST_LOST.value: 1}}, Reason.HOST_UNREACHABLE),
-        ({"counts": {"QUOTA": 1}, "devices_fitting": 1}, Reason.QUOTA),
         ({"counts": {"SOMETHING_NEWER": 1}}, Reason.BUSY),
+        ({"held_back": HeldBack.QUOTA}, Reason.QUOTA),
+        ({"held_back": HeldBack.QUOTA, "devices_fitting": 1, "position": 7}, Reason.QUOTA),
+        ({"held_back": HeldBack.LEASES_MAX, "devices_fitting": 1}, Reason.SCHEDULER_FULL),
+        ({"held_back": HeldBack.JOURNAL_FULL, "devices_fitting": 1}, Reason.SCHEDULER_FULL),
+        ({"held_back": HeldBack.OUT_OF_SERVICE, "counts": {"DRAINED": 1}}, Reason.OUT_OF_SERVICE),
+        (
+            {"held_back": HeldBack.OUT_OF_SERVICE, "counts": {"DRAINED": 1, "HOST_LOST": 1}},
+            Reason.OUT_OF_SERVICE,
+        ),
+        (
+            {"held_back": HeldBack.OUT_OF_SERVICE, "counts": {"HOST_LOST": 1, "MEMORY": 1}},
+            Reason.HOST_UNREACHABLE,
+        ),
+        ({"held_back": HeldBack.OUT_OF_SERVICE, "counts": {}}, Reason.OUT_OF_SERVICE),
     ],
 )
 def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: Reason) -> None:

@@ -1,0 +1,68 @@
+"""How `ssgm` and the daemons' commands end: wrong ids, a full disk, a reader that goes away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.ssgm.conftest import Lab
+
+UNKNOWN = "lease-000000000000"
+
+
+@pytest.mark.parametrize("op", ["renew", "resize", "transfer", "dealloc"])
+def test_what_is_no_lease_is_wrong_input_and_what_is_over_is_not_found(lab: Lab, op: str) -> None:
+    more = {"resize": ["40"], "transfer": ["session-x"]}.get(op, [])
+    wrong = lab.ssgm(op, "nope", *more)
+    assert (wrong.returncode, "is no lease" in wrong.stderr) == (2, True)
+    gone = lab.ssgm(op, UNKNOWN, *more)
+    if op == "dealloc":
+        assert gone.returncode == 0
+        assert "is released" not in gone.stdout
+        assert "over already, or there never was" in gone.stdout
+    else:
+        assert (gone.returncode, "is over" in gone.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("command", [["hosts"], ["hosts", "--json"], ["get"]])
+def test_a_full_disk_is_said_in_a_line(lab: Lab, command: list[str]) -> None:
+    arguments = [sys.executable, "-m", "gpu_scheduler.client", *command]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*arguments, "--scheduler", lab.scheduler], stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 74
+    assert done.stderr == "ssgm: cannot write the output: No space left on device\n"
+
+
+def test_a_reader_that_went_away_ends_it_quietly(lab: Lab) -> None:
+    arguments = [sys.executable, "-m", "gpu_scheduler.client", "get", "--scheduler", lab.scheduler]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()
+        assert program.stderr.read() == b""
+        assert program.wait(60) == 141
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("gpu_scheduler.daemon", "ssgmd"), ("gpu_scheduler.monitor", "ssgm-monitor"),
+        ("remote_gpu.host", "gpud"),
+    ],
+)  # fmt: skip
+def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
+    for flag, said in (("-h", "Usage: "), ("--version", f"{name}, version ")):
+        done = subprocess.run(
+            [sys.executable, "-m", module, flag], capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(said)
+        assert "…" not in done.stdout.partition("Commands:")[2]
+        assert "...\n" not in done.stdout.partition("Commands:")[2]

@@ -1,0 +1,176 @@
+"""Each role and each op: who is shown the objects, handles and addresses of a tenant's jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from corekit.budget import Budget
+from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
+from tests.integration.ssgmd.conftest import Doors, serving
+
+DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "version": 1,
+        "epoch_seen": 0, "installed": [], "devices": [DEVICE]}  # fmt: skip
+OBJECT, HANDLE, NETWORK, DATA = "salaries-2026.csv", "receipt-handle-42", "10.99.0.0/16", "data:x7"
+#: Name → role, tenant. `alice` made everything that is looked at; she is bound to no tenant.
+KEYS = {
+    "alice": (Role.REQUESTER, None), "lab": (Role.REQUESTER, "lab"),
+    "labreader": (Role.READER, "lab"), "other": (Role.REQUESTER, "other"),
+    "anyone": (Role.REQUESTER, None), "reader": (Role.READER, None),
+    "otherreader": (Role.READER, "other"), "op": (Role.OPERATOR, None), "gpu": (Role.HOST, None),
+}  # fmt: skip
+FULL = {"alice", "lab", "labreader", "op"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def system(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Doors, dict[str, str]]]:
+    """Alice's: a reservation with a port of its own, a job that waits, a reservation that does."""
+    state = tmp_path_factory.mktemp("sight")
+    keys = {
+        name: add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64, tenant=tenant))
+        for name, (role, tenant) in KEYS.items()
+    }
+    # nothing ends by itself here, however loaded the machine is
+    budget = Budget().scaled(100)
+    async with serving(state, budget=budget) as doors, doors.peer() as host, doors.peer() as alice:
+        assert "ok" in await host.ask(op="hello", key=keys["gpu"], **HOST)
+        assert "ok" in await alice.hello(session="s", key=keys["alice"])
+        whole = {"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"]}
+        held = await alice.ask(
+            op="reserve", attempt="held", request=whole, hold="deadline", lease_s=900, door="port",
+            sources=[NETWORK],
+        )  # fmt: skip
+        assert held["ok"]["outcome"] == "granted"
+        job = await alice.ask(
+            op="attempt", holder="job", n=1, revision=0, handle=HANDLE, request=whole,
+            block={"key": OBJECT},
+        )  # fmt: skip
+        assert job["ok"]["record"]["handle"] == HANDLE, "who asked is shown all of it"
+        waits = await alice.ask(
+            op="reserve", attempt="waits", wait=True, request={**whole, "warm_key": DATA}
+        )
+        assert waits["ok"]["outcome"] == "waiting"
+        await doors.ask("GET", "/v1/leases", key=keys["op"])  # its connection serves all tests
+        yield doors, keys
+
+
+def sees(name: str, op: str) -> set[str]:
+    """What a caller is shown of the secrets, by the rule of `daemon/sight.py`."""
+    shown = {"record": {OBJECT, HANDLE}, "records": {OBJECT, HANDLE}, "leases": {NETWORK},
+             "queue": {DATA}}[op]  # fmt: skip
+    if name not in FULL:
+        return set()
+    return shown - {HANDLE} if name in ("labreader", "lab") else shown
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("op", ["record", "records", "leases", "queue"])
+@pytest.mark.parametrize("name", [name for name in KEYS if name != "gpu"])
+@pytest.mark.parametrize("door", ["http", "socket"])
+async def test_a_caller_is_shown_its_tenants_things_only(
+    system: tuple[Doors, dict[str, str]], door: str, name: str, op: str
+) -> None:
+    doors, keys = system
+    fields: dict[str, Any] = {"holder": "job"} if op == "record" else {}
+    if door == "http":
+        answer = await doors.ask("POST", f"/v1/{op}", fields, key=keys[name])
+        assert answer.status == 200
+        text = json.dumps(answer.value)
+    else:
+        async with doors.peer() as peer:
+            await peer.hello(session="looks", key=keys[name])
+            found = await peer.ask(op=op, **fields)
+            assert "ok" in found
+            text = json.dumps(found)
+    shown = {secret for secret in (OBJECT, HANDLE, NETWORK, DATA) if secret in text}
+    assert shown == sees(name, op)
+    assert {"record": "WAITING", "records": "WAITING", "leases": "ACTIVE", "queue": "waits"}[
+        op
+    ] in text, "state and counts are everybody's"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ["anyone", "other", "reader", "otherreader"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/leases"), ("GET", "/v1/orphans"), ("GET", "/v1/explain?holder=job"),
+        ("GET", "/v1/explain?attempt=waits"), ("GET", "/v1/explain?attempt=held"),
+        ("GET", "/v1/inventory"), ("GET", "/metrics"), ("GET", "/v1/parameters"),
+    ],
+)  # fmt: skip
+async def test_no_other_way_leads_to_them(
+    system: tuple[Doors, dict[str, str]], name: str, method: str, path: str
+) -> None:
+    doors, keys = system
+    answer = await doors.ask(method, path, key=keys[name])
+    assert answer.status == 200
+    text = json.dumps(answer.value)
+    assert not [secret for secret in (OBJECT, HANDLE, NETWORK, DATA) if secret in text]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_conflict_shows_no_more_than_a_look_would(
+    system: tuple[Doors, dict[str, str]],
+) -> None:
+    doors, keys = system
+    async with doors.peer() as peer:
+        await peer.hello(session="o", key=keys["other"])
+        answer = await peer.ask(
+            op="attempt", holder="job", n=2, revision=1, request={"tenant": "other"}
+        )
+    assert answer["error"]["code"] == "conflict"
+    record = answer["error"]["details"]["record"]
+    assert (record["step"], record["handle"], record["block"]) == ("WAITING", "", {"hidden": True})
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
+    system: tuple[Doors, dict[str, str]],
+) -> None:
+    doors, keys = system
+    told: dict[str, list[dict[str, Any]]] = {}
+    began = asyncio.Queue[str]()
+
+    async def watch(name: str) -> None:
+        headers = {"Authorization": f"Bearer {keys[name]}"}
+        events = told[name] = []
+        url = f"http://{doors.daemon.http}/v1/watch"
+        async with doors.http.get(url, headers=headers) as stream:
+            async for line in stream.content:
+                event = json.loads(line)
+                events.append(event)
+                if event["event"] == "started":
+                    began.put_nowait(name)
+                if event["event"] == "lease" and event["state"] == "ENDED":
+                    return
+
+    async with asyncio.timeout(60), doors.peer() as alice, doors.peer() as looker:
+        await alice.hello(session="two", key=keys["alice"])
+        await looker.hello(session="looker", key=keys["reader"])
+        assert "ok" in await looker.ask(op="watch", all=True)
+        watching = [asyncio.create_task(watch(name)) for name in ("reader", "op")]
+        for _ in watching:
+            await began.get()
+        asked = {"memory_mib": 0, "kinds": ["cpu"], "tenant": "lab"}
+        async with doors.peer() as second:
+            cpu = {**HOST, "host": "c", "devices": [{**DEVICE, "id": "c/0", "kind": "cpu"}]}
+            assert "ok" in await second.ask(op="hello", key=keys["gpu"], **cpu)
+            taken = await alice.ask(op="reserve", attempt="short", request=asked)
+            lease = taken["ok"]["granted"]["lease"]["id"]
+            await alice.ask(op="release", lease=lease, detail=f"done with {OBJECT}")
+            await asyncio.gather(*watching)
+            while (push := await looker.next())["state"] != "ENDED":
+                assert push["push"] == "lease"
+    assert push["detail"] == ""
+    ends = {name: told[name][-1]["detail"] for name in told}
+    assert ends == {"reader": "", "op": f"done with {OBJECT}"}
+    assert OBJECT not in json.dumps(told["reader"])

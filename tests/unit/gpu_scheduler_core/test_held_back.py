@@ -1,0 +1,96 @@
+"""Every state that keeps a request waiting, and the reason that is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from corekit.ids import HostId
+from corekit.values import replace
+from gpu_scheduler.core import events as on
+from gpu_scheduler.model import Health, HeldBack, Request, Sharing, Symptom
+
+WHOLE = Request(sharing=Sharing.EXCLUSIVE, memory_mib=500)
+
+
+def lent(world: Any) -> None:
+    world.granted("taken", WHOLE)
+
+
+def drained(world: Any) -> None:
+    world.ask(on.DrainAsked, host=HostId("h"), drained=True)
+
+
+def device_drained(world: Any) -> None:
+    world.ask(on.DrainAsked, host=HostId("h"), drained=True, device="d")
+
+
+def silent(world: Any) -> None:
+    world.hosts.clear()
+    world.advance(world.budget.host_stale_s + 1)
+
+
+def lost(world: Any) -> None:
+    world.hosts.clear()
+    world.advance(world.budget.host_lost_s + 1)
+
+
+def unhealthy(health: Health) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        (device,) = world.hosts["h"]
+        sick = replace(device, health=health, symptoms=(Symptom.HUNG,), detail="it hangs")
+        world.report("h", sick)
+
+    return change
+
+
+def quota_used(world: Any) -> None:
+    world.host("h2", world.spare)
+    world.ask(on.SetAsked, name="quota.default.devices", value=1)
+    world.granted("taken", WHOLE)
+
+
+def leases_full(world: Any) -> None:
+    world.host("h2", world.spare)
+    world.granted("taken", WHOLE)
+    world.ask(on.SetAsked, name="leases_max", value=1)
+
+
+def disk_full(world: Any) -> None:
+    world.handle(on.RoomChanged, has_room=False)
+
+
+@pytest.mark.parametrize(
+    ("state", "held_back", "says"),
+    [
+        (lent, None, "1 lent exclusively"),
+        (drained, HeldBack.OUT_OF_SERVICE, "out of service: h (DRAINED)"),
+        (device_drained, HeldBack.OUT_OF_SERVICE, "out of service: h/0 (DRAINED)"),
+        (silent, HeldBack.OUT_OF_SERVICE, "out of service: h (STALE)"),
+        (lost, HeldBack.OUT_OF_SERVICE, "out of service: h (LOST)"),
+        (unhealthy(Health.SUSPECT), HeldBack.OUT_OF_SERVICE, "h/0 (SUSPECT: it hangs)"),
+        (unhealthy(Health.BAD), HeldBack.OUT_OF_SERVICE, "h/0 (BAD: it hangs)"),
+        (quota_used, HeldBack.QUOTA,
+         "has used up its quota of 1 devices (it holds 1 devices, 1000 MiB, 100 %)"),
+        (leases_full, HeldBack.LEASES_MAX, "all 1 leases that may live"),
+        (disk_full, HeldBack.JOURNAL_FULL, "no room for new grants"),
+    ],
+)  # fmt: skip
+def test_a_request_is_told_what_holds_it_back(
+    world: Any, device: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
+) -> None:
+    world.spare = device("d2")
+    world.host("h", device("d"))
+    world.host("s", device("small", memory_mib=10))  # can never serve it: no reason to wait
+    state(world)
+    answer = world.reserve("b", WHOLE)
+    assert answer.outcome.value == "waiting", answer
+    why = answer.explanation
+    assert why.held_back is held_back
+    assert says in why.sentence
+    world.ask(on.ExplainAsked, attempt="b")
+    told = world.answer().explanation
+    assert (told.held_back, told.position) == (held_back, 1)
+    assert says in told.sentence
