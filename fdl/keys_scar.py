@@ -149,7 +149,7 @@ CONTAINER_KEYS = {
     "timeout_threshold": Key(
         reader=Whole(low=0, high=899, unit="s"),
         to="timeout_threshold_s",
-        about="Kept back of `timeout` for uploading outputs.",
+        about="Kept back of `timeout` for uploading outputs; never more than half of it.",
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
