@@ -19,6 +19,9 @@ from fdl.yaml_faults import explained
 
 #: A comment starts after a blank or at the start of a line.
 _HASH = re.compile(r"(?:(?<=[ \t])|^)#")
+#: Characters that turn the direction of what follows: a reader sees another file than a parser.
+_TURN = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 #: A real FDL has a few KiB; Lambda's own request limit for a function is far below this.
 BYTES_MAX = 256 * 1024
 #: The deepest key of the schema lies at level 9.
@@ -53,6 +56,9 @@ def compose(data: bytes | str, name: str) -> Composed:
     `name` is what error messages call the file.
     """
     source = Source(name=name, text=_text(data, name))
+    if turn := _TURN.search(source.text):
+        what = f"the character U+{ord(turn[0]):04X} turns the direction of the text after it"
+        raise source.error(_place(source.text, turn.start()), f"{what}; leave it out")
     composer = _guarded(source)
     return Composed(source=source, root=composer.root, spans=tuple(composer.spans))
 
@@ -173,6 +179,9 @@ class _Composer:
                 event, f"the tag {tag} is not allowed here: leave it out, or quote the value"
             )
         if isinstance(event, yaml.ScalarEvent):
+            if half := _SURROGATE.search(event.value):
+                code = f"U+{ord(half[0]):04X}"
+                raise self._refuse(event, f"{code} is half a character: leave the escape out")
             self.spans.append(self._span(event))
             return Scalar(text=event.value, plain=event.style is None, at=at)
         if depth >= DEPTH_MAX:

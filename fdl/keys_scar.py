@@ -12,6 +12,10 @@ from fdl.scalars import Choice, Flag, Text, Whole
 from fdl.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
 
 _TEXT = Text()
+#: No longer than the longest key of S3.
+_FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
+#: Lambda's limit.
+LAYERS_MAX = 5
 VARIABLES = MapOf(
     item=Text(empty=True, free=True),
     key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
@@ -85,12 +89,12 @@ STORAGE_KEYS = {
         about="The bucket and what keys start with; an output's key is kept below it.",
     ),
     "suffix": Key(
-        reader=ListOf(item=_TEXT, one=True),
+        reader=ListOf(item=_FILTER, one=True),
         to="suffixes",
         about="Only names that end so; one of the list is enough. Inputs take it too.",
     ),
     "prefix": Key(
-        reader=ListOf(item=_TEXT, one=True),
+        reader=ListOf(item=_FILTER, one=True),
         to="prefixes",
         about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
     ),
@@ -145,7 +149,7 @@ CONTAINER_KEYS = {
     "timeout_threshold": Key(
         reader=Whole(low=0, high=899, unit="s"),
         to="timeout_threshold_s",
-        about="Kept back of `timeout` for uploading outputs.",
+        about="Kept back of `timeout` for uploading outputs; never more than half of it.",
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
@@ -183,7 +187,9 @@ _FILE_SYSTEM = Block(
             about="EFS access point; needs `vpc`.",
         ),
         "LocalMountPath": Key(
-            reader=Text(pattern=r"/mnt/[\w./-]+", what="a path below /mnt/"),
+            reader=Text(
+                pattern=r"/mnt/(?!\.+$)[A-Za-z0-9._-]+", what="a folder /mnt/NAME", short="a path"
+            ),
             to="local_mount_path", required=True, about="Where it is mounted, below /mnt/.",
         ),
     },
@@ -223,7 +229,7 @@ LAMBDA = Block(
             " read as the default.",
         ),
         "architectures": Key(
-            reader=ListOf(item=Choice(("x86_64", "arm64")), one=True),
+            reader=ListOf(item=Choice(("x86_64", "arm64")), one=True, items_min=1),
             about="The first one counts.",
         ),
         "description": Key(
@@ -245,7 +251,10 @@ LAMBDA = Block(
             about="Of the runner; lower case is read too.",
         ),
         "layers": Key(
-            reader=ListOf(item=Text(pattern=r"arn:\S+", what="a layer's ARN", short="ARNs")),
+            reader=ListOf(
+                item=Text(pattern=r"arn:\S+", what="a layer's ARN", short="ARNs"),
+                items_max=LAYERS_MAX,
+            ),
             about="Layers of a zip function.",
         ),
         "environment": Key(

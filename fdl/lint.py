@@ -67,6 +67,7 @@ def lint(
         findings += _storages(function)
         findings += _variables(function)
         findings += _code(function, place)
+        findings += _outside(function)
         if place is not None:
             findings += _at_place(function, place)
         if files is not None:
@@ -314,6 +315,18 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
     if function.lends and not declared.vpc.subnet_ids:
         message = "no vpc: GPU hosts with private addresses cannot be reached"
         yield _W, f"{function.path}.lambda", message
+
+
+def _outside(function: Function) -> Iterator[Finding]:
+    """What goes into the package from elsewhere than the folder that the file describes."""
+    declared = function.function
+    for key, name in (
+        ("init_script", declared.init_script),
+        ("extra_payload", declared.extra_payload),
+    ):
+        if name is not None and (name.startswith("/") or ".." in name.split("/")):
+            message = f"{name!r} lies outside of this file's folder, and goes into the package"
+            yield _W, f"{function.path}.lambda.{key}", message
 
 
 def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Finding]:

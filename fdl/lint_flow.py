@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations, product
 
 from fdl.graph import overlap
@@ -32,8 +33,33 @@ def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
     yield from _nowhere(functions)
 
 
+def _twice(function: Function) -> Iterator[Finding]:
+    """S3 takes no two rules for one object, not even of one function."""
+    rules = [
+        (path, storage, suffix)
+        for path, storage in _triggers(function)
+        for suffix in storage.suffixes or ("",)
+    ]
+    for (_, left, mine), (path, right, theirs) in combinations(rules, 2):
+        one = replace(left, suffixes=(mine,)) if mine else left
+        other = replace(right, suffixes=(theirs,)) if theirs else right
+        if overlap(one, other):
+            shown = " and ".join(
+                f"{s.path}*{suffix}" for s, suffix in ((one, mine), (other, theirs))
+            )
+            message = f"{shown} take the same objects: S3 takes one rule for each; keep the wider"
+            yield _E, path, message
+            return
+
+
 def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """What each deployed function (a group is one) must have to itself."""
+    for function in functions:
+        yield from _twice(function)
+        names = function.queues if function.lends else ()
+        for queue in dict.fromkeys(name for name in names if names.count(name) > 1):
+            message = f"{queue!r} is named for two of its queues; each needs a name of its own"
+            yield _E, f"{function.path}.job.queue", message
     for left, right in combinations(functions, 2):
         for queue in right.queues if left.lends and right.lends else ():
             if queue in left.queues:

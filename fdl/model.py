@@ -23,6 +23,9 @@ RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3
 STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
+#: Places and filters of one file. S3 takes 100 rules for a bucket, one for each; every one is
+#: compared with every other, so that a file of many thousands would be judged for minutes.
+FILTERS_MAX = 500
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
 MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
 #: Those of them whose client knows one server only: all devices of a job must be on one host.
@@ -339,6 +342,21 @@ class Functions:
     """The `functions:` block."""
 
     aws: tuple[Function, ...] = ()
+
+    def __post_init__(self) -> None:
+        filters = sum(_filters(function) for function in self.aws)
+        if filters > FILTERS_MAX:
+            raise invalid(
+                f"{filters} places and filters, more than the {FILTERS_MAX} of one file; write"
+                " several files"
+            )
+
+
+def _filters(function: Function) -> int:
+    """Places of a function, each as often as it has filters."""
+    jobs = function.job.input if function.job is not None else ()
+    places = (*function.function.input, *function.function.output, *jobs)
+    return sum(max(1, len(place.suffixes), len(place.prefixes)) for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,8 @@ class Mapping:
 
     def without(self, *keys: str) -> Mapping:
         """The same without these keys."""
-        kept = tuple(entry for entry in self.entries if entry.key not in keys)
+        dropped = frozenset(keys)
+        kept = tuple(entry for entry in self.entries if entry.key not in dropped)
         return replace(self, entries=kept)
 
     def having(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,10 @@ from gpu_scheduler.versions import is_version
 TEXT_CHARACTERS_MAX = 4096
 _WHOLE = re.compile(r"[-+]?[0-9]{1,40}")
 _LEADING_ZERO = re.compile(r"([-+]?)0+([0-9]+)")
-#: Characters that change the direction of what follows, so that a name reads as another one.
-_DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+#: Kinds of characters that nobody sees: control, format, separators of lines, not assigned.
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")
+#: Two that words of several scripts need: the joiner and the non-joiner.
+_JOINERS = "\u200c\u200d"
 #: YAML 1.1's words, which SCAR's own loader takes too.
 _FLAGS = {
     "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
@@ -80,9 +83,10 @@ class Text:
         """The first character that nobody sees and that changes what a text seems to say."""
         if self.free:
             return "\0" if "\0" in text else None
-        allowed = "\n\t" if self.lines else ""
-        hidden = (c for c in text if (ord(c) < 32 or 127 <= ord(c) < 160 or c in _DIRECTIONS))
-        return next((c for c in hidden if c not in allowed), None)
+        allowed = "\n\t" + _JOINERS if self.lines else _JOINERS
+        return next(
+            (c for c in text if unicodedata.category(c) in _HIDDEN and c not in allowed), None
+        )
 
     def words(self) -> str:
         return self.short or self.what

@@ -129,6 +129,7 @@ class ListOf:
     item: Reader
     one: bool = False
     items_max: int = 100  #: no list of the schema means anything beyond this
+    items_min: int = 0
 
     def read(self, node: Node, path: str, reading: Reading) -> tuple[Any, ...]:
         if isinstance(node, Scalar) and node.is_null:
@@ -139,6 +140,10 @@ class ListOf:
             raise reading.error(node, path, f"expected a list, got {kind_of(node)}")
         if len(node.items) > self.items_max:
             raise reading.error(node, path, f"more than {self.items_max} items")
+        if len(node.items) < self.items_min:
+            raise reading.error(
+                node, path, f"needs {self.items_min} item at least; or leave it out"
+            )
         values = []
         faults = len(reading.faults)
         for index, child in enumerate(node.items):
@@ -153,7 +158,11 @@ class ListOf:
         return f"{self.item.words()}; one or a list" if self.one else f"a list: {self.item.words()}"
 
     def schema(self) -> dict[str, Any]:
-        many = {"type": "array", "items": self.item.schema(), "maxItems": self.items_max}
+        many: dict[str, Any] = {
+            "type": "array", "items": self.item.schema(), "maxItems": self.items_max
+        }  # fmt: skip
+        if self.items_min:
+            many["minItems"] = self.items_min
         return {"anyOf": [many, self.item.schema()]} if self.one else many
 
 

@@ -24,7 +24,7 @@ from orchgpu.cli.jobs import with_notes
 from orchgpu.cli.revisions import COMMANDS
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws import AwsCloud
-from orchgpu.deploy.deployment import execute, prepare, prepare_removal, warm_up
+from orchgpu.deploy.deployment import execute, prepare, warm_up
 from orchgpu.endpoints import boto3_client, resolve
 
 FDL = """\
@@ -173,31 +173,6 @@ def _next_event(sqs: Any, url: str) -> str:
                 return str(message["Body"]).replace("%2F", "/")
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     raise AssertionError("no event came")
-
-
-def test_rm_where_the_function_was_deleted_elsewhere(bench: Bench) -> None:
-    """S3 checks the destinations of all rules of a bucket whenever one is written or taken out."""
-    file, s3 = bench.write(FDL, "ghost"), bench.clients["s3"]
-    bench.run("deploy", file)
-    bench.clients["lambda"].delete_function(FunctionName="ghost")
-    assert "ghost: removed" in bench.run("rm", file).output
-    left = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
-    assert [name for name in left if name.startswith("ghost-")] == []
-    assert "ghost: nothing of it is deployed" in bench.run("rm", file).output
-
-
-def test_the_rules_of_a_bucket_go_out_in_one_write(bench: Bench) -> None:
-    """The rest of a bucket's rules is never checked against what goes with them."""
-    bench.run("deploy", bench.write(FDL, "once"))
-    with contextlib.closing(bench.cloud()) as cloud:
-        prepared = prepare_removal(["once"], cloud)
-        cloud._client("s3").meta.events.register(
-            "provide-client-params.s3.PutBucketNotificationConfiguration",
-            lambda params, **_: puts.append(params["Bucket"]),
-        )
-        puts: list[str] = []
-        execute(prepared, cloud, lambda *_: None)
-    assert sorted(puts) == ["once-in", "once-intermediate"]
 
 
 def test_foreign_notifications_and_buckets_survive(bench: Bench) -> None:

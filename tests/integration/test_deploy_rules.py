@@ -1,0 +1,33 @@
+"""Rules of buckets on their way out, against a cloud over HTTP."""
+
+import contextlib
+
+from orchgpu.deploy.deployment import execute, prepare_removal
+from tests.integration.test_deploy_clouds import FDL, Bench, bench, endpoint
+
+__all__ = ["bench", "endpoint"]
+
+
+def test_rm_where_the_function_was_deleted_elsewhere(bench: Bench) -> None:
+    """S3 checks the destinations of all rules of a bucket whenever one is written or taken out."""
+    file, s3 = bench.write(FDL, "ghost"), bench.clients["s3"]
+    bench.run("deploy", file)
+    bench.clients["lambda"].delete_function(FunctionName="ghost")
+    assert "ghost: removed" in bench.run("rm", file).output
+    left = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+    assert [name for name in left if name.startswith("ghost-")] == []
+    assert "ghost: nothing of it is deployed" in bench.run("rm", file).output
+
+
+def test_the_rules_of_a_bucket_go_out_in_one_write(bench: Bench) -> None:
+    """The rest of a bucket's rules is never checked against what goes with them."""
+    bench.run("deploy", bench.write(FDL, "once"))
+    with contextlib.closing(bench.cloud()) as cloud:
+        prepared = prepare_removal(["once"], cloud)
+        cloud._client("s3").meta.events.register(
+            "provide-client-params.s3.PutBucketNotificationConfiguration",
+            lambda params, **_: puts.append(params["Bucket"]),
+        )
+        puts: list[str] = []
+        execute(prepared, cloud, lambda *_: None)
+    assert sorted(puts) == ["once-in", "once-intermediate"]

@@ -1,0 +1,89 @@
+"""Hints that lead somewhere, and messages that name what the user wrote."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError
+from fdl.lint import lint
+from fdl.migrate_oscar import OSCAR_SERVICE
+from fdl.parse import parse
+from fdl.reference import belongs, known_keys
+from fdl.resources import Place
+
+LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+AWS = Place(account="123456789012", region="us-east-1", local=False)
+BLOCKS = ("", "functions.aws[0]", "functions.aws[0].lambda", "functions.aws[0].lambda.container",
+          "functions.aws[0].gpu", "functions.aws[0].job", "functions.aws[0].iam")  # fmt: skip
+WORKING = {known.path for known in known_keys() if known.works}
+NAMES = sorted({known.path.rpartition(".")[2] for known in known_keys()})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_a_hint_leads_the_key_has_an_effect(name: str) -> None:
+    """`it belongs …` names a block in which the reader takes the key and something follows."""
+    hint = belongs("functions.aws[0].lambda", name)
+    if not hint.startswith("; it belongs"):
+        assert name not in {path.rpartition(".")[2] for path in WORKING}
+        return
+    for place in hint.removeprefix("; it belongs ").split(" or "):
+        block = re.sub(r"^in '(.*)'$", r"\1", place)
+        ends = {"at the top of the file": name, "beside 'lambda'": f"functions.aws[].{name}"}
+        end = ends.get(block, f"{block}.{name}")
+        assert any(path.replace("[]", "").endswith(end.replace("[]", "")) for path in WORKING)
+
+
+@pytest.mark.parametrize("name", OSCAR_SERVICE.keys)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_key_of_oscar_is_never_unknown_without_a_word(name: str, block: str) -> None:
+    assert belongs(block, name) != ""
+
+
+# ---------------------------------------------------------------------- what was never written
+
+KEYS = {
+    "      timeout": ["1", "8", "15", "900"],
+    "      memory": ["128", "10240"],
+    "      runtime": ["image", "python3.12"],
+    "      init_script": ["s.sh", "/etc/x"],
+    "      architectures": ["[arm64]"],
+    "      container": ["{image: 'a/b:1-arm64'}", "{timeout_threshold: 20}", "{create_image: true}",
+                        "{environment: {Variables: {ORCHGPU_X: 1, A_TOKEN: b}}}"],
+    "      environment": ["{Variables: {AWS_X: 1}}"],
+    "      input": ["[buc/in]", "[buc]", "[buc/in, oth/in]", "[{path: buc/in, suffix: '*.a'}]"],
+    "      output": ["[buc/in]", "[buc/out]", "[f-intermediate]"],
+    "      region": ["eu-west-1"],
+    "      file_system": ["[{Arn: 'arn:x', LocalMountPath: /mnt/x}]"],
+    "    iam": ["{region: us-east-1}", "{create: true}"],
+    "    gpu": ["", "{count: 4, middleware: cricket}", "{on_unavailable: requeue}",
+                "{lease_length: 5, deadline: 3, max_wait: 9}"],
+    "    job": ["", "{completion: object}", "{object: 'out/{nope}'}", "{queue: {retention: 60}}",
+                "{intermediate: buc/x}", "{queue: {name: a, dead_letter: a}}"],
+    "    group": ["g"],
+}  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in KEYS.items()}),
+             min_size=1, max_size=2),
+    st.sampled_from([None, LOCAL, AWS]),
+)  # fmt: skip
+def test_no_finding_is_about_a_key_that_was_not_written(
+    functions: list[dict[str, str]], place: Place | None
+) -> None:
+    """The path of a finding consists of keys of the file, whatever was left to its default."""
+    text = "functions:\n  aws:\n"
+    for number, keys in enumerate(functions):
+        text += f"  - lambda:\n      name: f{number}\n"
+        for key in KEYS:  # those of `lambda` first
+            text += f"{key}: {keys[key]}\n" if key in keys else ""
+    try:
+        notes = lint(parse(text, "f"), files={}, place=place)
+    except AppError:
+        return
+    for note in notes:
+        for word in re.findall(r"[A-Za-z_]+", note.path):
+            assert re.search(rf"\b{word}\b", text), note
