@@ -27,7 +27,7 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
-from orchgpu.cli.output import OutputLost, abandon, guarded
+from orchgpu.cli.output import OutputLost, ReaderGone, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
@@ -97,12 +97,12 @@ def _status_of(arguments: Sequence[str] | None) -> int:
 
 def _lost(lost: OutputLost) -> int:
     """The status of a command whose output went nowhere; a closed pipe is worth no word."""
-    if not lost.unread:
-        with contextlib.suppress(OSError):
-            say(f"orchgpu: cannot write the output: {lost}", err=True)
-    abandon()
-    if lost.unread:
+    if isinstance(lost, ReaderGone):
+        abandon()
         return BROKEN_PIPE_STATUS
+    with contextlib.suppress(OSError):
+        say(f"orchgpu: cannot write the output: {lost}", err=True)
+    abandon()
     return EXIT_STATUS[ErrorCode.EXHAUSTED if lost.full else ErrorCode.INTERNAL]
 
 

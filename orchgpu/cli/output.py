@@ -1,7 +1,7 @@
 """Standard output and standard error as resources that can be lost: a closed pipe, a full disk.
 
-While a command runs, an `OSError` of either stream becomes `OutputLost`, which nothing on the way
-takes for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
+While a command runs, an `OSError` of either stream becomes `OutputLost`, so that nobody takes it
+for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _GONE = select.POLLERR | select.POLLHUP
 
 
 class OutputLost(Exception):
-    """What a command prints cannot be written. Not an OSError: click takes EPIPE for its own."""
+    """What a command prints cannot be written."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error.strerror or str(error))
-        self.unread = isinstance(error, BrokenPipeError)  #: whoever read it went away
-        self.full = error.errno in _FULL  #: there is no room for it
+    full = False  #: there is no room for it
+
+
+class ReaderGone(OutputLost, BrokenPipeError):
+    """Whoever read it went away. It has no errno: click takes EPIPE for its own."""
 
 
 class _Guarded:
@@ -51,7 +52,16 @@ def _translated(work: Callable[[], T]) -> T:
     try:
         return work()
     except OSError as error:
-        raise OutputLost(error) from error
+        raise _lost(error) from error
+
+
+def _lost(error: OSError) -> OutputLost:
+    said = error.strerror or str(error)
+    if isinstance(error, BrokenPipeError):
+        return error if isinstance(error, OutputLost) else ReaderGone(said)
+    lost = OutputLost(said)
+    lost.full = error.errno in _FULL
+    return lost
 
 
 @contextlib.contextmanager
@@ -76,7 +86,7 @@ def abandon() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Sleep; raises `OutputLost` as soon as whoever reads the standard output has gone away.
+    """Sleep; raises `ReaderGone` as soon as whoever reads the standard output has gone away.
 
     The kernel reports the end of a pipe's reader without anything being written (POLLERR).
     """
@@ -89,5 +99,5 @@ def pause(seconds: float) -> None:
     poller.register(output, 0)
     for _, event in poller.poll(seconds * 1000):
         if event & _GONE:
-            raise OutputLost(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+            raise ReaderGone(os.strerror(errno.EPIPE))
         time.sleep(seconds)  # POLLNVAL: closed from the start, as by `>&-`

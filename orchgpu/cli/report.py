@@ -73,10 +73,10 @@ def job_json(job: Followed) -> dict[str, Any]:
         "state": job.state,
         "reason": job.reason,
         "detail": result.detail if result is not None else job.sentence,
+        "notes": list(result.notes) if result is not None else [],
         "exit_code": result.exit_code if result is not None else None,
         "log_tail": result.log_tail if result is not None else "",
         "outputs": list(result.files) if result is not None else [],
-        "notes": list(result.notes) if result is not None else [],
         "device": dict(result.device) if result is not None else {},
         "timeline": timeline(job),
     }

@@ -18,7 +18,8 @@ from orchgpu.cli.text import folded_to, padded, printable, visible
 _COLOURS = {
     "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
     "SUPERSEDED": "yellow", "INPUT_GONE": "yellow", "RUNNING": "cyan", "WAITING": "yellow",
-    "healthy": "green", "unhealthy": "red", "UP": "green", "LOST": "red", "STALE": "yellow",
+    "healthy": "green", "unhealthy": "red", "given up": "red",
+    "restarting": "yellow", "UP": "green", "LOST": "red", "STALE": "yellow",
 }  # fmt: skip
 
 

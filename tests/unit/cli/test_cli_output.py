@@ -12,7 +12,7 @@ import pytest
 
 from corekit.errors import EXIT_STATUS, ErrorCode
 from orchgpu.cli.main import BROKEN_PIPE_STATUS
-from orchgpu.cli.output import OutputLost, pause
+from orchgpu.cli.output import ReaderGone, pause
 
 FULL = Path("/dev/full")
 ORCHGPU = [sys.executable, "-m", "orchgpu"]
@@ -67,7 +67,7 @@ def test_a_pause_ends_when_the_reader_goes_away(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sys, "stdout", output)
         pause(0.0)  # somebody reads
         os.close(reading)
-        with pytest.raises(OutputLost):
+        with pytest.raises(ReaderGone):
             pause(3600.0)
 
 
