@@ -31,6 +31,7 @@ from orchgpu.cli.output import OutputLost, ReaderGone, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
+from orchgpu.cli.wait import wait
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
@@ -71,7 +72,7 @@ def cli(home: Path | None) -> None:
 #: By what somebody is about to do, the most usual first.
 SECTIONS = {
     "Define and deploy": (fdl, *DEPLOY_COMMANDS),
-    "Run and follow": (run, jobs, job, logs, cancel, retry, dlq, cost),
+    "Run and follow": (run, jobs, job, logs, wait, cancel, retry, dlq, cost),
     "Objects": (ls, put, get),
     "Operate": (gpus, doctor, config, orchestrate, completion),
     "A system on this machine": (demo, up, status, down),

@@ -124,6 +124,15 @@ def say_outcome(job: Followed, output: Path | None = None) -> None:
             say(f"  | {line}")
 
 
+def say_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """All of it for each job and, of several, a summary."""
+    for job in jobs:
+        say_outcome(job, output)
+        say_timeline(job)
+    if len(jobs) > 1:
+        say_summary(jobs, output)
+
+
 def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
     """Of several jobs: how many ended how, what they made, how long all of it took."""
     states = Counter(job.where for job in jobs)

@@ -215,16 +215,12 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
 def _say_jobs(
     jobs: list[Followed], output: Path | None, conflict: AppError | None, *, as_json: bool
 ) -> None:
-    from orchgpu.cli.report import job_json, say_outcome, say_summary, say_timeline
+    from orchgpu.cli.report import job_json, say_outcomes
 
     if as_json:
         failed = {} if conflict is None else {"error": conflict.as_json()}
         say_json({"jobs": [job_json(job) for job in jobs], **failed})
     else:
-        for job in jobs:
-            say_outcome(job, output)
-            say_timeline(job)
-        if len(jobs) > 1:
-            say_summary(jobs, output)
+        say_outcomes(jobs, output)
     if conflict is not None:
         say(f"orchgpu: {conflict.message}", err=True)

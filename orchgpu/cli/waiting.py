@@ -5,7 +5,7 @@ The scheduler says why a request waits; which leases are in its way follows from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,16 +57,19 @@ class InTheWay:
         return f"ends in {self.ends_in_s:.0f} s at the latest"
 
 
-async def newest_records(client: SchedulerClient, limit: int) -> list[Record]:
-    """The newest job records, page by page."""
+async def newest_records(
+    client: SchedulerClient, limit: int, wanted: Callable[[Record], bool] = lambda _: True
+) -> list[Record]:
+    """The newest job records of those that are wanted, page by page."""
     found: list[Record] = []
+    after: str | None = None
     while len(found) < limit:
-        after = found[-1].holder if found else None
-        page = await client.records(limit=min(PAGE_MAX, limit - len(found)), after=after)
-        found += page
+        page = await client.records(limit=PAGE_MAX, after=after)
         if not page:
             break
-    return found
+        after = page[-1].holder
+        found += [record for record in page if wanted(record)]
+    return found[:limit]
 
 
 async def waits(client: SchedulerClient, record: Record) -> Explanation | None:

@@ -11,6 +11,7 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli import completing, sources
+from orchgpu.cli.jobs import Only
 from orchgpu.cli.main import _status_of, cli
 from orchgpu.core.function import Output
 from tests.integration.cli.deployed import STATE, deploy, finished
@@ -105,10 +106,11 @@ def test_a_shell_is_offered_the_jobs_that_a_command_is_for(
     assert offered("cancel", "jb") == []
 
 
-def job(name: str, step: Step, outcome: str | None) -> Record:
+def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> Record:
     return Record(
         holder=JobId(name), revision=1, owner=None, attempt=1, step=step, strikes=0,
         waiting_since_s=None, handle="", outcome=outcome, block={"function": "f"},
+        updated_s=updated_s,
     )  # fmt: skip
 
 
@@ -246,3 +248,48 @@ def test_get_of_nothing_says_what_is_not_there(
     assert (shown.out, shown.err) == ("", f"orchgpu: {said}\n")
     assert not (tmp_path / "got").exists()
     s3.delete_object(Bucket=STATE, Key="functions/g.json")
+
+
+# ---------------------------------------------------------------------- `wait`, and some of `jobs`
+
+
+def test_jobs_that_were_started_before_are_waited_for(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(s3, ONE, "one.out")
+    finished(s3, OTHER, "other.out", state="FAILED")
+    assert _status_of(("wait", ONE[:20])) == 0
+    assert f"{ONE}  inputs/{ONE}  SUCCEEDED" in capsys.readouterr().out
+    assert _status_of(("wait", ONE, OTHER[:6], ONE, "--json")) == 1
+    told = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(one["job_id"], one["state"]) for one in told] == [
+        (ONE, "SUCCEEDED"),
+        (OTHER, "FAILED"),
+    ]
+    assert _status_of(("wait", TWO)) == 3
+
+
+def test_jobs_are_shown_by_function_state_and_age(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*asked: str) -> list[str]:
+        _status_of(("jobs", "--scheduler", "127.0.0.1:1", "--json", *asked))
+        told = json.loads(capsys.readouterr().out)
+        return sorted(one["job_id"] for one in told.get("jobs", ()))
+
+    finished(s3, ONE, "one.out")
+    finished(s3, OTHER, "other.out", state="FAILED")
+    assert shown("--function", "f", "--since", "1h") == [ONE, OTHER]
+    assert shown("--state", "failed") == shown("--state", "FAILED", "--limit", "1") == [OTHER]
+    assert shown("--state", "FAILED", "--state", "SUCCEEDED") == [ONE, OTHER]
+    assert shown("--function", "g") == shown("--state", "RUNNING") == []
+    assert len(shown("--limit", "1")) == 1
+
+
+def test_records_are_shown_by_function_state_and_age() -> None:
+    only = Only(frozenset({"f"}), frozenset({"FAILED", "RUNNING"}), 5.0)
+    assert only.wants(job(ONE, Step.ENDED, "FAILED", 6.0))
+    assert only.wants(job(ONE, Step.RUNNING, None, 5.0))
+    assert not only.wants(job(ONE, Step.RUNNING, None, 4.0))
+    assert not only.wants(job(ONE, Step.ENDED, "SUCCEEDED", 6.0))
+    assert not Only(frozenset({"g"}), frozenset(), 0.0).wants(job(ONE, Step.ENDED, "FAILED", 6.0))
