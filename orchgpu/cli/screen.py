@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from orchgpu.cli.table import GAP, Column, fitted
-from orchgpu.cli.text import folded_to, padded, printable, visible
+from orchgpu.cli.text import folded_to, packed_to, padded, printable, visible
 
 _COLOURS = {
     "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
@@ -120,6 +120,16 @@ def folded(text: str) -> str:
     """
     width = terminal_width()
     return text if width is None else folded_to(visible(text), width)
+
+
+def packed(items: Sequence[str], indent: str = "") -> str:
+    """Items side by side, broken between them only, as wide as the terminal."""
+    return packed_to(items, terminal_width(), indent)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 def terminal_width() -> int | None:

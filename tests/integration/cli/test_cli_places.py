@@ -164,7 +164,7 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
         s3.put_object(Bucket="outputs", Key=name, Body=b"")
     for place in ("in", "s3://outputs/in/"):
         assert _status_of(("run", "f", place)) == 0
-        assert "note: 1 files skipped: f takes only .fa or .fasta" in capsys.readouterr().err
+        assert "note: 1 file skipped: f takes only .fa or .fasta" in capsys.readouterr().err
     for place in ("none", "s3://outputs/none/"):
         assert _status_of(("run", "f", place)) == 3
         assert "there is no file that ends in .fa or .fasta" in capsys.readouterr().err

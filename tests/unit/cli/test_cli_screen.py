@@ -17,7 +17,7 @@ import pytest
 from orchgpu.cli import config, cost, dlq, job, jobs, local, objects, revisions, screen
 from orchgpu.cli.screen import Word, folded, redraw, say, say_raw, say_table
 from orchgpu.cli.table import GAP, Column, fitted, unique_prefix
-from orchgpu.cli.text import cells, cut, printable, visible
+from orchgpu.cli.text import cells, cut, packed_to, printable, visible
 from orchgpu.cli.times import shown_time, utc_option
 
 CLI = Path(screen.__file__).parent
@@ -140,6 +140,16 @@ def test_long_lines_break_between_words_on_a_terminal_only(
         "  in its way:", "      j-long-name:1", "      (4000 MiB)", "",
         "日本 日本 日本 日",
     ]  # fmt: skip
+
+
+def test_items_are_packed_and_never_broken() -> None:
+    items = ["RStart 0.000 s", "NStart 1.000 s", "日本 2.000 s"]
+    assert packed_to(items, None, "  ") == "  RStart 0.000 s  NStart 1.000 s  日本 2.000 s"
+    assert packed_to(items, 32, "  ").splitlines() == [
+        "  RStart 0.000 s  NStart 1.000 s", "  日本 2.000 s",
+    ]  # fmt: skip
+    assert packed_to(items, 3, "").splitlines() == items
+    assert packed_to([], 3, "  ") == ""
 
 
 @pytest.mark.parametrize(
