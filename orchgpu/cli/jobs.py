@@ -14,6 +14,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
 from orchgpu.cli.screen import folded, json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
+from orchgpu.cli.text import printable
 from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _say_jobs(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
     say_table(JOBS, rows, empty="no jobs in the last hour")
     _say_waits(found, queued)
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
-        say(f"{function}: {note}")
+        say(f"{printable(function)}: {note}")
 
 
 def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
@@ -146,7 +147,7 @@ def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
 
     for entry in found:
         if entry["why"]:
-            say(folded(f"{entry['job_id']} waits: {in_lines(entry['why'])}"))
+            say(folded(f"{entry['job_id']} waits: {in_lines(printable(entry['why']))}"))
     for function, count in queued.items():
         say(f"{function}: {count} more in its queue, not received yet")
 

@@ -91,7 +91,7 @@ def say_progress(job: Followed) -> None:
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
     name = printable(job.submitted.file.name)
-    rest = f"{why}{'  ' + more if more else ''}"
+    rest = f"{why}{'  ' + printable(more) if more else ''}"
     say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
 
 
@@ -117,9 +117,9 @@ def say_outcome(job: Followed, output: Path | None = None) -> None:
         where = "" if to is None else f"  -> {printable(str(to))}"
         say(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
     for note in job.result.notes:
-        say(folded(f"  note: {note}"))
+        say(folded(f"  note: {printable(note)}"))
     if not job.succeeded:
-        say(f"  {job.result.detail}")
+        say(f"  {printable(job.result.detail)}")
         for line in job.result.log_tail.splitlines()[-10:]:
             say(f"  | {line}")
 
