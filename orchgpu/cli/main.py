@@ -62,7 +62,8 @@ def cli(home: Path | None) -> None:
     \b
     Exit codes: 0 done; 1 a job did not succeed, a check failed, or a bug of
     ours; 2 wrong input; 3 no such thing; 4 somebody was first; 5 not allowed;
-    6 busy; 7 impossible; 8 no answer; 9 not in time; 130 Ctrl-C.
+    6 busy, or a full disk; 7 impossible; 8 no answer; 9 not in time; 130 Ctrl-C;
+    141 nobody reads the output.
     `plan`: 0 nothing to do, 2 something, 1 a wrong file.
     """
     if home is not None:

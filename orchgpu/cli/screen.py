@@ -137,14 +137,18 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Columns as wide as their content, or as the terminal allows; `empty` when there is no row."""
+def say_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Columns as wide as their content, or as the terminal allows; `empty` when there is no row.
+
+    A name alone is a column that gives up nothing.
+    """
     if not rows:
         say(empty)
         return
     rows = [[printable(cell) for cell in row] for row in rows]
-    table = fitted(columns, rows, terminal_width())
-    for row in ([column.name for column in columns], *rows):
+    stated = [Column(name=one) if isinstance(one, str) else one for one in columns]
+    table = fitted(stated, rows, terminal_width())
+    for row in ([column.name for column in stated], *rows):
         cells = table.line(row)
         while cells and not cells[-1]:
             cells.pop()  # no spaces before the end of a line

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +17,7 @@ import pytest
 from corekit.errors import EXIT_STATUS, ErrorCode
 from orchgpu.cli.main import BROKEN_PIPE_STATUS
 from orchgpu.cli.output import ReaderGone, pause
+from orchgpu.cli.text import cells
 
 FULL = Path("/dev/full")
 ORCHGPU = [sys.executable, "-m", "orchgpu"]
@@ -59,6 +64,24 @@ def test_a_failure_whose_line_cannot_be_written_keeps_its_status(tmp_path: Path)
     )  # fmt: skip
     os.close(writing)
     assert done.returncode == BROKEN_PIPE_STATUS
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_table_is_as_wide_as_a_real_terminal_allows(columns: int, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as output:
+            done = subprocess.run(
+                [*ORCHGPU, "config", "show"], cwd=tmp_path, stdout=output, timeout=120, check=False,
+                env={**environ, "ORCHGPU_HOME": str(tmp_path / ("home" * 40)), "NO_COLOR": "1"},
+            )  # fmt: skip
+        shown = terminal.read(1 << 16).decode().splitlines()
+    assert done.returncode == 0
+    assert shown[0].startswith("SETTING")
+    assert "…" in shown[1]  # the long name of the folder
+    assert max(map(cells, shown)) <= columns
 
 
 def test_a_pause_ends_when_the_reader_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from orchgpu.cli.times import shown_time, utc_option
 
 CLI = Path(screen.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
-TABLES = {
+TABLES: dict[str, Sequence[Column | str]] = {
     "jobs": jobs.JOBS, "gpus": jobs.DEVICES, "job": job.MOMENTS, "status": local.PROCESSES,
     "dlq ls": dlq.COUNTS, "dlq ls FUNCTION": dlq.LETTERS, "ls": objects.FUNCTIONS,
     "ls PLACE": objects.OBJECTS, "history": revisions.REVISIONS, "config show": config.SETTINGS,
@@ -178,7 +178,7 @@ VALUES = (
 )  # fmt: skip
 
 
-def rows_of(columns: Sequence[Column], seed: int) -> list[list[str]]:
+def rows_of(columns: Sequence[Column | str], seed: int) -> list[list[str]]:
     choose = random.Random(seed)
     return [[choose.choice(VALUES) for _ in columns] for _ in range(6)]
 
@@ -205,7 +205,7 @@ def test_a_table_is_whole_at_a_pipe(
     row = [f"{number}-" + "日本x" * 50 for number, _ in enumerate(columns)]
     say_table(columns, [row], empty="")
     head, line = capsys.readouterr().out.splitlines()
-    assert all(column.name in head for column in columns)
+    assert all((one if isinstance(one, str) else one.name) in head for one in columns)
     assert all(cell in line for cell in row)
 
 
