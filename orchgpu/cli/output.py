@@ -66,18 +66,25 @@ def _lost(error: OSError) -> OutputLost:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Raise `OutputLost` for every failure to write, until the block ends."""
-    streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in streams)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams
+    """Raise `OutputLost` for every failure to write, until the block ends.
+
+    What was closed from the start, as by `>&-`, is wanted by nobody: it goes nowhere.
+    """
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    with contextlib.ExitStack() as stack:
+        nowhere = Path(os.devnull)
+        found = [one or stack.enter_context(nowhere.open("w")) for one in streams]
+        sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in found)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", streams)
 
 
 def abandon() -> None:
     """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    for stream in filter(None, streams):
         try:
             stream.flush()
         except OSError:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from orchgpu.cli.table import GAP, Column, fitted
-from orchgpu.cli.text import folded_to, packed_to, padded, printable, visible
+from orchgpu.cli.text import cut, folded_to, packed_to, padded, printable, visible
 
 _COLOURS = {
     "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
@@ -110,7 +110,8 @@ def say_raw(text: str) -> None:
 
 def redraw(line: str) -> None:
     """The current line of the terminal on standard error becomes this one; "" clears it."""
-    click.echo(f"\r{visible(line)}{_CLEAR_REST}", nl=False, err=True, color=True)
+    shown = cut(visible(line), shutil.get_terminal_size().columns - 1)  # one line: no wrapping
+    click.echo(f"\r{shown}{_CLEAR_REST}", nl=False, err=True, color=True)
 
 
 def folded(text: str) -> str:

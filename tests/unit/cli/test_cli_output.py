@@ -66,6 +66,18 @@ def test_a_failure_whose_line_cannot_be_written_keeps_its_status(tmp_path: Path)
     assert done.returncode == BROKEN_PIPE_STATUS
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_what_was_closed_from_the_start_is_wanted_by_nobody(closed: str, tmp_path: Path) -> None:
+    environ = {**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")}
+    for command, status in (("config show", 0), ("status", 8), ("nonsense", 2), ("--help", 0)):
+        line = f"{sys.executable} -m orchgpu {command} {closed}"
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], capture_output=True, text=True, timeout=120, check=False,
+            env=environ, cwd=tmp_path,
+        )  # fmt: skip
+        assert (done.returncode, "Traceback" in done.stderr) == (status, False)
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_table_is_as_wide_as_a_real_terminal_allows(columns: int, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

@@ -93,9 +93,13 @@ def test_who_asks_for_raw_lines_gets_them(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == OSC_52 + "\n"
 
 
-def test_the_line_that_is_drawn_again_is_made_visible_too(
-    capsys: pytest.CaptureFixture[str],
+def test_the_line_that_is_drawn_again_is_visible_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    redraw("x" * 19)
+    redraw("x" * 20)
+    assert capsys.readouterr().err == f"\r{'x' * 19}\x1b[K\r{'x' * 18}…\x1b[K"
     redraw("1/2 \x1b[2J")
     assert capsys.readouterr().err == "\r1/2 \\x1b[2J\x1b[K"
 
