@@ -106,7 +106,7 @@ def test_the_line_that_is_drawn_again_is_visible_and_one_line(
 
 def test_text_is_printed_in_one_place() -> None:
     """What prints by itself prints no text of others: a script for a shell, a definition."""
-    by_themselves = {"screen.py", "completion.py", "fdl.py", "findings.py"}
+    by_themselves = {"screen.py", "completion.py", "fdl.py"}
     found = {
         file.name
         for file in CLI.glob("*.py")
