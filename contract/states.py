@@ -40,8 +40,6 @@ class Reason(StrEnum):
     BUSY = "BUSY"  #: every fitting device is lent
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
     HOST_UNREACHABLE = "HOST_UNREACHABLE"  #: a fitting device exists, its host is silent
-    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: every fitting device is drained, suspect or bad
-    QUOTA = "QUOTA"  #: the tenant holds all that it may
     SCHEDULER_UNREACHABLE = "SCHEDULER_UNREACHABLE"
     RETRY_BACKOFF = "RETRY_BACKOFF"  #: an attempt failed, the next starts after a pause
     # why an attempt failed

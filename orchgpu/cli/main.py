@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from corekit.errors import EXIT_STATUS, AppError, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
@@ -36,6 +36,8 @@ from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
+#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
+UNWRITABLE_STATUS = 74
 #: What a shell reports for a program whose reader went away.
 BROKEN_PIPE_STATUS = 141
 
@@ -62,8 +64,8 @@ def cli(home: Path | None) -> None:
     \b
     Exit codes: 0 done; 1 a job did not succeed, a check failed, or a bug of
     ours; 2 wrong input; 3 no such thing; 4 somebody was first; 5 not allowed;
-    6 busy, or a full disk; 7 impossible; 8 no answer; 9 not in time; 130 Ctrl-C;
-    141 nobody reads the output.
+    6 busy; 7 impossible; 8 no answer; 9 not in time; 74 the output cannot be
+    written; 130 Ctrl-C; 141 nobody reads the output.
     `plan`: 0 nothing to do, 2 something, 1 a wrong file.
     """
     if home is not None:
@@ -105,7 +107,7 @@ def _lost(lost: OutputLost) -> int:
     with contextlib.suppress(OSError):
         say(f"orchgpu: cannot write the output: {lost}", err=True)
     abandon()
-    return EXIT_STATUS[ErrorCode.EXHAUSTED if lost.full else ErrorCode.INTERNAL]
+    return UNWRITABLE_STATUS
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -18,14 +18,11 @@ from typing import Any, TextIO, TypeVar, cast
 
 T = TypeVar("T")
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _GONE = select.POLLERR | select.POLLHUP
 
 
 class OutputLost(Exception):
     """What a command prints cannot be written."""
-
-    full = False  #: there is no room for it
 
 
 class ReaderGone(OutputLost, BrokenPipeError):
@@ -59,9 +56,7 @@ def _lost(error: OSError) -> OutputLost:
     said = error.strerror or str(error)
     if isinstance(error, BrokenPipeError):
         return error if isinstance(error, OutputLost) else ReaderGone(said)
-    lost = OutputLost(said)
-    lost.full = error.errno in _FULL
-    return lost
+    return OutputLost(said)
 
 
 @contextlib.contextmanager

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 _LENT = frozenset({
     NoFit.MEMORY, NoFit.COMPUTE, NoFit.EXCLUSIVE_TAKEN, NoFit.SHARED_TAKEN, NoFit.RESERVED_FOR_HEAD,
 })  # fmt: skip
-#: What a device says until an operator or a check lets it work again.
-_WITHDRAWN = frozenset({NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD})
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
-#: Among the counts of a scheduler that tells it: the tenant holds all it may.
-QUOTA = "QUOTA"
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _IN_ITS_WAY = ". In its way: "
@@ -86,15 +82,11 @@ async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
 
 def reason_of_wait(why: Explanation) -> Reason:
     """Which of the closed set keeps a request waiting."""
-    if QUOTA in why.counts:
-        return Reason.QUOTA
     if why.devices_fitting or (why.position or 1) > 1 or NoFit.RESERVED_FOR_HEAD in why.counts:
         return Reason.QUEUED_BEHIND
-    if _LENT & set(why.counts):
-        return Reason.BUSY
-    if _SILENT & set(why.counts):
+    if not _LENT & set(why.counts) and _SILENT & set(why.counts):
         return Reason.HOST_UNREACHABLE
-    return Reason.OUT_OF_SERVICE if _WITHDRAWN & set(why.counts) else Reason.BUSY
+    return Reason.BUSY
 
 
 def in_the_way(why: Explanation, live: LeasesAnswer) -> list[InTheWay]:

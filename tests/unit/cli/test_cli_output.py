@@ -14,8 +14,7 @@ from typing import IO
 
 import pytest
 
-from corekit.errors import EXIT_STATUS, ErrorCode
-from orchgpu.cli.main import BROKEN_PIPE_STATUS
+from orchgpu.cli.main import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
 from orchgpu.cli.output import ReaderGone, pause
 from orchgpu.cli.text import cells
 
@@ -51,7 +50,7 @@ def test_a_reader_that_went_away_ends_a_command_with_141(
 def test_a_full_disk_ends_a_command_with_one_line(arguments: list[str], tmp_path: Path) -> None:
     with FULL.open("wb") as full:
         status, said = ended(arguments, tmp_path, full)
-    assert status == EXIT_STATUS[ErrorCode.EXHAUSTED]
+    assert status == UNWRITABLE_STATUS
     assert said == "orchgpu: cannot write the output: No space left on device\n"
 
 

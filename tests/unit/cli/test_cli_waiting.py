@@ -80,12 +80,6 @@ def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first()
         ({"devices_fitting": 1}, Reason.QUEUED_BEHIND),
         ({"counts": {NoFit.HOST_LOST.value: 2}}, Reason.HOST_UNREACHABLE),
         ({"counts": {NoFit.HOST_LOST.value: 1, NoFit.MEMORY.value: 1}}, Reason.BUSY),
-        ({"counts": {NoFit.DRAINED.value: 2}}, Reason.OUT_OF_SERVICE),
-        ({"counts": {NoFit.BAD.value: 1, NoFit.KIND.value: 1}}, Reason.OUT_OF_SERVICE),
-        ({"counts": {NoFit.DRAINED.value: 1, NoFit.MEMORY.value: 1}}, Reason.BUSY),
-        ({"counts": {NoFit.DRAINED.value: 1, NoFit.HOST_LOST.value: 1}}, Reason.HOST_UNREACHABLE),
-        ({"counts": {"QUOTA": 1}, "devices_fitting": 1}, Reason.QUOTA),
-        ({"counts": {"SOMETHING_NEWER": 1}}, Reason.BUSY),
     ],
 )
 def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: Reason) -> None:
