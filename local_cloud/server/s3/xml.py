@@ -62,7 +62,7 @@ def parse(body: bytes, root: str) -> Element:
     if b"<!DOCTYPE" in body or len(body) > BODY_BYTES_MAX:
         raise malformed()
     try:
-        found = ElementTree.fromstring(body)  # noqa: S314 - no DTD, nothing expands  # nosec B314
+        found = ElementTree.fromstring(body)  # noqa: S314 - without DTD nothing expands
     except ElementTree.ParseError:
         raise malformed() from None
     for node in found.iter():
