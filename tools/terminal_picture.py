@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--at", metavar="TEXT")
     arguments = parser.parse_args()
     for command in arguments.setup:
-        subprocess.run(command, shell=True, check=True)
+        subprocess.run(["/bin/sh", "-c", command], check=True)  # a command line, as in `run`
     screen = Screen()
     for number, command in enumerate(arguments.commands, 1):
         screen.colour = PROMPT

@@ -34,7 +34,7 @@ SLICES_MAX = 7
 #: Events taken at one look; a device that dies sends a few hundred.
 _EVENTS_MAX = 1_000
 #: Where the control daemon of MPS listens unless told otherwise (NVIDIA's manual of MPS).
-_MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108
+_MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108  # nosec B108
 
 
 class Driver:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from contract.keys import job_id, report_key, result_key
@@ -44,7 +44,7 @@ class Submitted:
     """One uploaded input."""
 
     function: Function
-    file: Path
+    file: PurePath  #: its name; the file itself may be gone by now
     key: str  #: in the function's input bucket
     job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
     #: RStart: wall clock of this machine when the upload began; the store's when it was before.

@@ -12,12 +12,11 @@ from orchgpu.cli.completing import any_job
 from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cli.screen import json_option, say, say_json, say_table
-from orchgpu.cli.table import Column
 
 if TYPE_CHECKING:
     from orchgpu.cost import Comparison
 
-COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
+COSTS = ("ON", "SHARERS", "TIME", "COST", "OF CPU")
 #: The paper's function, where no job and no other memory is named.
 DEFAULT_MEMORY_MIB = 3072
 SECONDS_MAX = 1e9

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import click
-
 from corekit.errors import EXIT_STATUS, AppError
 from fdl.notes import Note
-from orchgpu.cli.screen import say_json
+from orchgpu.cli.screen import say, say_json
 
 
 def reported(command: Callable[..., None]) -> Callable[..., None]:
@@ -31,7 +29,7 @@ def fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
     """End the process with what went wrong."""
     if as_json:
         say_json({"error": error.as_json()})
-    click.echo(f"orchgpu: {error.message}", err=True)
+    say(f"orchgpu: {error.message}", err=True)
     sys.exit(status)
 
 
@@ -49,4 +47,4 @@ def note_json(note: Note) -> dict[str, Any]:
 def show_notes(notes: Sequence[Note], file: str) -> None:
     """Findings on standard error, one a line."""
     for note in notes:
-        click.echo(note.text(file), err=True)
+        say(note.text(file), err=True)

@@ -166,8 +166,8 @@ def _say_end(known: Known) -> None:
         key = printable(str(file["key"]))
         say(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
     for note in result.notes:
-        say(folded(f"note: {note}"))
+        say(folded(f"note: {printable(note)}"))
     if result.reason != "NONE":
-        say(folded(f"{result.reason}: {result.detail}"))
+        say(folded(f"{result.reason}: {printable(result.detail)}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:
             say(f"| {line}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from contract.states import JobState
 from corekit.errors import EXIT_STATUS, AppError
+from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
 from orchgpu.cli.screen import folded, json_option, say, say_json, say_table
 from orchgpu.cli.table import Column
+from orchgpu.cli.text import printable
 from orchgpu.cli.times import shown_time, utc_option
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 EXPLAINED_MAX = 50
 
 
+STATE = click.Choice([state.value for state in JobState], case_sensitive=False)
 JOBS = (
     Column(name="JOB", ids=True, gives=2), Column(name="FUNCTION", gives=3, least=10, leaves=3),
     Column(name="STATE"), Column(name="REASON", gives=4, least=8, leaves=4),
@@ -40,10 +45,18 @@ DEVICES = (
 
 @click.command(short_help="Jobs with their states and reasons.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--function", "functions", multiple=True, metavar="NAME",
+              shell_complete=function_name, help="Only this function's (repeatable).")  # fmt: skip
+@click.option("--state", "states", multiple=True, type=STATE, metavar="STATE",
+              help="Only in this state, as WAITING or FAILED (repeatable).")  # fmt: skip
+@click.option("--since", metavar="DURATION", help="Only changed since then, as in 90s or 2h.")
 @scheduler_option
 @utc_option
 @json_option
-def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
+def jobs(
+    limit: int, functions: tuple[str, ...], states: tuple[str, ...], since: str | None,
+    scheduler: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Jobs with their states, newest first; of all that wait, for what and how long still.
 
     Of a device: the place in the queue, what is short, which leases are in the way and when those
@@ -54,12 +67,17 @@ def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
     \b
     Example:  orchgpu jobs --json
     """
+    from corekit.units import parse_duration_s
+
+    since_s = 0.0 if since is None else time.time() - parse_duration_s(since)
+    only = Only(frozenset(functions), frozenset(states), since_s)
     unheard: AppError | None = None
     try:
-        found = ask(scheduler_address(scheduler), lambda client: _jobs(client, limit))
+        found = ask(scheduler_address(scheduler), lambda client: _jobs(client, limit, only))
     except AppError as error:
-        unheard, found = error, _ended(error, limit)
+        unheard, found = error, _ended(error, limit, only)
     found, queued = with_notes(found)
+    queued = {name: count for name, count in queued.items() if not functions or name in functions}
     if as_json:
         failed = {} if unheard is None else {"error": unheard.as_json()}
         say_json({"jobs": found, "not_received": queued, **failed})
@@ -72,7 +90,26 @@ def jobs(limit: int, scheduler: str | None, as_json: bool) -> int:
     return EXIT_STATUS[unheard.code]
 
 
-def _ended(unheard: AppError, limit: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which jobs are shown; an empty set is all."""
+
+    functions: frozenset[str]
+    states: frozenset[str]
+    since_s: float  #: wall clock
+
+    def may_want(self, function: object, updated_s: float) -> bool:
+        """Whatever its state is."""
+        return (not self.functions or function in self.functions) and updated_s >= self.since_s
+
+    def wants(self, record: Record) -> bool:
+        """By all that was asked for."""
+        state = record.outcome or record.step.value
+        asked = not self.states or state in self.states
+        return asked and self.may_want(record.block.get("function"), record.updated_s)
+
+
+def _ended(unheard: AppError, limit: int, only: Only) -> list[dict[str, Any]]:
     """What the cloud holds of jobs; raises why the scheduler is not heard when that is nothing."""
     from contextlib import closing
 
@@ -83,7 +120,7 @@ def _ended(unheard: AppError, limit: int) -> list[dict[str, Any]]:
         raise unheard
     try:
         with closing(JobCloud()) as cloud:
-            found = ended_jobs(cloud, limit)
+            found = ended_jobs(cloud, limit, only)
     except AppError:
         raise unheard from None
     if not found:
@@ -102,7 +139,7 @@ def _say_jobs(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
     say_table(JOBS, rows, empty="no jobs in the last hour")
     _say_waits(found, queued)
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
-        say(f"{function}: {note}")
+        say(f"{printable(function)}: {note}")
 
 
 def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
@@ -110,7 +147,7 @@ def _say_waits(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
 
     for entry in found:
         if entry["why"]:
-            say(folded(f"{entry['job_id']} waits: {in_lines(entry['why'])}"))
+            say(folded(f"{entry['job_id']} waits: {in_lines(printable(entry['why']))}"))
     for function, count in queued.items():
         say(f"{function}: {count} more in its queue, not received yet")
 
@@ -143,7 +180,7 @@ def _note(image: str | None) -> str | None:
     return f"image {image} is not used here: the script runs on this machine's files"
 
 
-async def _jobs(client: SchedulerClient, limit: int) -> list[dict[str, Any]]:
+async def _jobs(client: SchedulerClient, limit: int, only: Only) -> list[dict[str, Any]]:
     from corekit.decode import encode
     from gpu_scheduler.model import Step
     from orchgpu.cli.waiting import (
@@ -155,7 +192,7 @@ async def _jobs(client: SchedulerClient, limit: int) -> list[dict[str, Any]]:
         waits,
     )
 
-    records = await newest_records(client, limit)
+    records = await newest_records(client, limit, only.wants)
     waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
     live = await client.live_leases() if waiting else None
     told: dict[str, dict[str, Any]] = {}

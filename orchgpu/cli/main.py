@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from corekit.errors import EXIT_STATUS, AppError, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
 from orchgpu.cli.config import config
@@ -27,14 +27,17 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
-from orchgpu.cli.output import OutputLost, abandon, guarded
+from orchgpu.cli.output import OutputLost, ReaderGone, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
+from orchgpu.cli.wait import wait
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
+#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
+UNWRITABLE_STATUS = 74
 #: What a shell reports for a program whose reader went away.
 BROKEN_PIPE_STATUS = 141
 
@@ -61,7 +64,8 @@ def cli(home: Path | None) -> None:
     \b
     Exit codes: 0 done; 1 a job did not succeed, a check failed, or a bug of
     ours; 2 wrong input; 3 no such thing; 4 somebody was first; 5 not allowed;
-    6 busy; 7 impossible; 8 no answer; 9 not in time; 130 Ctrl-C.
+    6 busy; 7 impossible; 8 no answer; 9 not in time; 74 the output cannot be
+    written; 130 Ctrl-C; 141 nobody reads the output.
     `plan`: 0 nothing to do, 2 something, 1 a wrong file.
     """
     if home is not None:
@@ -71,7 +75,7 @@ def cli(home: Path | None) -> None:
 #: By what somebody is about to do, the most usual first.
 SECTIONS = {
     "Define and deploy": (fdl, *DEPLOY_COMMANDS),
-    "Run and follow": (run, jobs, job, logs, cancel, retry, dlq, cost),
+    "Run and follow": (run, jobs, job, logs, wait, cancel, retry, dlq, cost),
     "Objects": (ls, put, get),
     "Operate": (gpus, doctor, config, orchestrate, completion),
     "A system on this machine": (demo, up, status, down),
@@ -97,13 +101,13 @@ def _status_of(arguments: Sequence[str] | None) -> int:
 
 def _lost(lost: OutputLost) -> int:
     """The status of a command whose output went nowhere; a closed pipe is worth no word."""
-    if not lost.unread:
-        with contextlib.suppress(OSError):
-            say(f"orchgpu: cannot write the output: {lost}", err=True)
-    abandon()
-    if lost.unread:
+    if isinstance(lost, ReaderGone):
+        abandon()
         return BROKEN_PIPE_STATUS
-    return EXIT_STATUS[ErrorCode.EXHAUSTED if lost.full else ErrorCode.INTERNAL]
+    with contextlib.suppress(OSError):
+        say(f"orchgpu: cannot write the output: {lost}", err=True)
+    abandon()
+    return UNWRITABLE_STATUS
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -1,7 +1,7 @@
 """Standard output and standard error as resources that can be lost: a closed pipe, a full disk.
 
-While a command runs, an `OSError` of either stream becomes `OutputLost`, which nothing on the way
-takes for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
+While a command runs, an `OSError` of either stream becomes `OutputLost`, so that nobody takes it
+for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ from typing import Any, TextIO, TypeVar, cast
 
 T = TypeVar("T")
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _GONE = select.POLLERR | select.POLLHUP
 
 
 class OutputLost(Exception):
-    """What a command prints cannot be written. Not an OSError: click takes EPIPE for its own."""
+    """What a command prints cannot be written."""
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error.strerror or str(error))
-        self.unread = isinstance(error, BrokenPipeError)  #: whoever read it went away
-        self.full = error.errno in _FULL  #: there is no room for it
+
+class ReaderGone(OutputLost, BrokenPipeError):
+    """Whoever read it went away. It has no errno: click takes EPIPE for its own."""
 
 
 class _Guarded:
@@ -51,23 +49,37 @@ def _translated(work: Callable[[], T]) -> T:
     try:
         return work()
     except OSError as error:
-        raise OutputLost(error) from error
+        raise _lost(error) from error
+
+
+def _lost(error: OSError) -> OutputLost:
+    said = error.strerror or str(error)
+    if isinstance(error, BrokenPipeError):
+        return error if isinstance(error, OutputLost) else ReaderGone(said)
+    return OutputLost(said)
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Raise `OutputLost` for every failure to write, until the block ends."""
-    streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in streams)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams
+    """Raise `OutputLost` for every failure to write, until the block ends.
+
+    What was closed from the start, as by `>&-`, is wanted by nobody: it goes nowhere.
+    """
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    with contextlib.ExitStack() as stack:
+        nowhere = Path(os.devnull)
+        found = [one or stack.enter_context(nowhere.open("w")) for one in streams]
+        sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in found)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", streams)
 
 
 def abandon() -> None:
     """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    for stream in filter(None, streams):
         try:
             stream.flush()
         except OSError:
@@ -76,7 +88,7 @@ def abandon() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Sleep; raises `OutputLost` as soon as whoever reads the standard output has gone away.
+    """Sleep; raises `ReaderGone` as soon as whoever reads the standard output has gone away.
 
     The kernel reports the end of a pipe's reader without anything being written (POLLERR).
     """
@@ -89,5 +101,5 @@ def pause(seconds: float) -> None:
     poller.register(output, 0)
     for _, event in poller.poll(seconds * 1000):
         if event & _GONE:
-            raise OutputLost(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+            raise ReaderGone(os.strerror(errno.EPIPE))
         time.sleep(seconds)  # POLLNVAL: closed from the start, as by `>&-`

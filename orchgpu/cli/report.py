@@ -17,7 +17,7 @@ from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
 from orchgpu.cli.objects import file_below
-from orchgpu.cli.screen import Word, folded, say
+from orchgpu.cli.screen import Word, counted, folded, packed, say
 from orchgpu.cli.text import padded, printable
 
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
@@ -91,7 +91,7 @@ def say_progress(job: Followed) -> None:
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
     name = printable(job.submitted.file.name)
-    rest = f"{why}{'  ' + more if more else ''}"
+    rest = f"{why}{'  ' + printable(more) if more else ''}"
     say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
 
 
@@ -117,11 +117,20 @@ def say_outcome(job: Followed, output: Path | None = None) -> None:
         where = "" if to is None else f"  -> {printable(str(to))}"
         say(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
     for note in job.result.notes:
-        say(folded(f"  note: {note}"))
+        say(folded(f"  note: {printable(note)}"))
     if not job.succeeded:
-        say(f"  {job.result.detail}")
+        say(f"  {printable(job.result.detail)}")
         for line in job.result.log_tail.splitlines()[-10:]:
             say(f"  | {line}")
+
+
+def say_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """All of it for each job and, of several, a summary."""
+    for job in jobs:
+        say_outcome(job, output)
+        say_timeline(job)
+    if len(jobs) > 1:
+        say_summary(jobs, output)
 
 
 def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
@@ -131,10 +140,10 @@ def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
     size = format_bytes(sum(int(file["size"]) for _, file in files))
     here = [one for one in files if output and fetched_to(one[0], output, str(one[1]["key"]))]
     fetched = f", {len(here)} of them fetched into {printable(str(output))}" if output else ""
-    words: list[str | Word] = [f"\n{len(jobs)} jobs:"]
+    words: list[str | Word] = [f"\n{counted(len(jobs), 'job')}:"]
     for state, count in states.most_common():
         words += [f" {count} ", Word(state), ","]
-    say(*words[:-1], f"; {len(files)} outputs, {size}{fetched}{_span(jobs)}")
+    say(*words[:-1], f"; {counted(len(files), 'output')}, {size}{fetched}{_span(jobs)}")
     for job in jobs:
         if not job.succeeded:
             name = padded(printable(job.submitted.file.name), 24)
@@ -153,13 +162,11 @@ def _span(jobs: Sequence[Followed]) -> str:
 def say_timeline(job: Followed) -> None:
     """Moments, latencies and the steps of the job's record, a line each."""
     times = timeline(job)
-    moments = "  ".join(f"{name} {_seconds(times[name])}" for name in MOMENTS)
-    say(folded(f"  {moments}"))
-    latencies = "  ".join(f"{name} {_seconds(times[name])}" for name in ("RLat", "DLat", "ELat"))
-    say(f"  {latencies}")
+    for names in (MOMENTS, ("RLat", "DLat", "ELat")):
+        say(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))
     if times["steps"]:
-        steps = "  ".join(f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items())
-        say(folded(f"  {steps}"))
+        steps = [f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items()]
+        say(packed(steps, "  "))
 
 
 def _seconds(value: float | None) -> str:

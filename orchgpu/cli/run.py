@@ -13,7 +13,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.objects import at_once_option, file_below, refuse_twins
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import json_option, say, say_json
+from orchgpu.cli.screen import counted, json_option, say, say_json
 from orchgpu.cli.text import printable
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _inputs(cloud: JobCloud, function: Function, given: Sequence[str]) -> list[S
     refuse_twins(one.name for one in inputs.found)
     if inputs.skipped:
         wanted = " or ".join(function.input_suffixes)
-        said = f"{inputs.skipped} files skipped: {function.name} takes only {wanted}"
+        files = counted(inputs.skipped, "file")
+        said = f"{files} skipped: {function.name} takes only {wanted}"
         say(f"note: {said}", err=True)
     return inputs.found
 
@@ -215,16 +216,12 @@ def _say_submitted(submitted: list[Submitted], *, as_json: bool) -> None:
 def _say_jobs(
     jobs: list[Followed], output: Path | None, conflict: AppError | None, *, as_json: bool
 ) -> None:
-    from orchgpu.cli.report import job_json, say_outcome, say_summary, say_timeline
+    from orchgpu.cli.report import job_json, say_outcomes
 
     if as_json:
         failed = {} if conflict is None else {"error": conflict.as_json()}
         say_json({"jobs": [job_json(job) for job in jobs], **failed})
     else:
-        for job in jobs:
-            say_outcome(job, output)
-            say_timeline(job)
-        if len(jobs) > 1:
-            say_summary(jobs, output)
+        say_outcomes(jobs, output)
     if conflict is not None:
         say(f"orchgpu: {conflict.message}", err=True)

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from orchgpu.cli.table import GAP, Column, fitted
-from orchgpu.cli.text import folded_to, padded, printable, visible
+from orchgpu.cli.text import cut, folded_to, packed_to, padded, printable, visible
 
 _COLOURS = {
     "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
@@ -110,7 +110,8 @@ def say_raw(text: str) -> None:
 
 def redraw(line: str) -> None:
     """The current line of the terminal on standard error becomes this one; "" clears it."""
-    click.echo(f"\r{visible(line)}{_CLEAR_REST}", nl=False, err=True, color=True)
+    shown = cut(visible(line), shutil.get_terminal_size().columns - 1)  # one line: no wrapping
+    click.echo(f"\r{shown}{_CLEAR_REST}", nl=False, err=True, color=True)
 
 
 def folded(text: str) -> str:
@@ -122,19 +123,33 @@ def folded(text: str) -> str:
     return text if width is None else folded_to(visible(text), width)
 
 
+def packed(items: Sequence[str], indent: str = "") -> str:
+    """Items side by side, broken between them only, as wide as the terminal."""
+    return packed_to(items, terminal_width(), indent)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
 def terminal_width() -> int | None:
     """Columns of the terminal on standard output; None where there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Columns as wide as their content, or as the terminal allows; `empty` when there is no row."""
+def say_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Columns as wide as their content, or as the terminal allows; `empty` when there is no row.
+
+    A name alone is a column that gives up nothing.
+    """
     if not rows:
         say(empty)
         return
     rows = [[printable(cell) for cell in row] for row in rows]
-    table = fitted(columns, rows, terminal_width())
-    for row in ([column.name for column in columns], *rows):
+    stated = [Column(name=one) if isinstance(one, str) else one for one in columns]
+    table = fitted(stated, rows, terminal_width())
+    for row in ([column.name for column in stated], *rows):
         cells = table.line(row)
         while cells and not cells[-1]:
             cells.pop()  # no spaces before the end of a line

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Literal
 
 #: Which part of a text that is too long stays.
@@ -80,6 +81,18 @@ def first(text: str, width: int) -> str:
         if taken > width:
             return text[:at]
     return text
+
+
+def packed_to(items: Sequence[str], width: int | None, indent: str) -> str:
+    """Items side by side, as many on a line as fit; None: all on one line."""
+    lines: list[str] = []
+    for item in items:
+        grown = f"{lines[-1]}  {item}" if lines else indent + item
+        if lines and (width is None or cells(grown) <= width):
+            lines[-1] = grown
+        else:
+            lines.append(indent + item)
+    return "\n".join(lines)
 
 
 def folded_to(text: str, width: int) -> str:

@@ -5,7 +5,7 @@ The scheduler says why a request waits; which leases are in its way follows from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 _LENT = frozenset({
     NoFit.MEMORY, NoFit.COMPUTE, NoFit.EXCLUSIVE_TAKEN, NoFit.SHARED_TAKEN, NoFit.RESERVED_FOR_HEAD,
 })  # fmt: skip
-#: What a device says until an operator or a check lets it work again.
-_WITHDRAWN = frozenset({NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD})
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
-_AWAY = _SILENT | _WITHDRAWN
+_AWAY = _SILENT | {NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD}
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _IN_ITS_WAY = ". In its way: "
@@ -56,16 +54,19 @@ class InTheWay:
         return f"ends in {self.ends_in_s:.0f} s at the latest"
 
 
-async def newest_records(client: SchedulerClient, limit: int) -> list[Record]:
-    """The newest job records, page by page."""
+async def newest_records(
+    client: SchedulerClient, limit: int, wanted: Callable[[Record], bool] = lambda _: True
+) -> list[Record]:
+    """The newest job records of those that are wanted, page by page."""
     found: list[Record] = []
+    after: str | None = None
     while len(found) < limit:
-        after = found[-1].holder if found else None
-        page = await client.records(limit=min(PAGE_MAX, limit - len(found)), after=after)
-        found += page
+        page = await client.records(limit=PAGE_MAX, after=after)
         if not page:
             break
-    return found
+        after = page[-1].holder
+        found += [record for record in page if wanted(record)]
+    return found[:limit]
 
 
 async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
@@ -89,11 +90,9 @@ def reason_of_wait(why: Explanation) -> Reason:
         return Reason.QUOTA if why.held_back is HeldBack.QUOTA else Reason.SCHEDULER_FULL
     if why.devices_fitting or (why.position or 1) > 1 or NoFit.RESERVED_FOR_HEAD in why.counts:
         return Reason.QUEUED_BEHIND
-    if _LENT & set(why.counts):
-        return Reason.BUSY
-    if _SILENT & set(why.counts):
+    if not _LENT & set(why.counts) and _SILENT & set(why.counts):
         return Reason.HOST_UNREACHABLE
-    return Reason.OUT_OF_SERVICE if _WITHDRAWN & set(why.counts) else Reason.BUSY
+    return Reason.BUSY
 
 
 def in_the_way(why: Explanation, live: LeasesAnswer) -> list[InTheWay]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corekit.ids import JobId
-from gpu_scheduler.model import Record, Step
-from orchgpu.cli import completing, sources
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Record, Request, Step
+from local_cloud.server.context import Context
+from orchgpu.cli import completing, scheduler, sources
+from orchgpu.cli.jobs import Only
 from orchgpu.cli.main import _status_of, cli
+from orchgpu.cli.scheduler import ask
 from orchgpu.core.function import Output
 from tests.integration.cli.deployed import STATE, deploy, finished
 
@@ -91,24 +96,82 @@ def test_a_shell_is_offered_nothing_where_nothing_answers(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_shell_is_offered_the_jobs_that_a_command_is_for(
-    programs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ORCHGPU_SCHEDULER", programs.ssgmd().wait_ready()["socket"])
-    monkeypatch.setattr(completing, "ANSWER_WITHIN_S", 60.0)
-    assert offered("job", "j") == []
-    jobs = [job(ONE, Step.RUNNING, None), job(TWO, Step.ENDED, "FAILED")]
-    monkeypatch.setattr(completing, "_records", lambda _: jobs)
-    assert offered("job", "j") == [ONE, TWO]
-    assert offered("cancel", "ja") == [ONE]
+@pytest.fixture
+def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A scheduler with the records of three jobs of `f`: one lives, two have ended."""
+    address: str = programs.ssgmd().wait_ready()["socket"]
+    monkeypatch.setenv("ORCHGPU_SCHEDULER", address)
+    for module in (completing, scheduler):
+        monkeypatch.setattr(module, "ANSWER_WITHIN_S", 60.0)
+
+    async def record(client: SchedulerClient) -> None:
+        for job, outcome in ((ONE, "SUCCEEDED"), (TWO, "FAILED")):
+            reason = "NONE" if outcome == "SUCCEEDED" else "EXIT_NONZERO"
+            await client.finish(job, outcome, reason, block={"function": "f"})
+        await client.attempt(OTHER, 1, 0, Request(count=1), block={"function": "f"})
+
+    ask(address, record)
+    return address
+
+
+def test_a_shell_is_offered_the_jobs_that_a_command_is_for(recorded: str) -> None:
+    assert sorted(offered("job", "j")) == sorted([ONE, TWO, OTHER])
+    assert offered("cancel", "j") == offered("wait", "jc") == [OTHER]
     assert offered("retry", "") == offered("dlq", "redrive", "f", "--job", "j") == [TWO]
     assert offered("cancel", "jb") == []
 
 
-def job(name: str, step: Step, outcome: str | None) -> Record:
+def test_jobs_of_records_are_shown_by_function_state_and_age(
+    recorded: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*asked: str) -> list[str]:
+        assert _status_of(("jobs", "--json", *asked)) == 0
+        return [one["job_id"] for one in json.loads(capsys.readouterr().out)["jobs"]]
+
+    assert shown("--function", "f", "--state", "FAILED") == [TWO]
+    assert shown("--state", "received") == [OTHER]
+    assert shown("--function", "g") == []
+    assert len(shown("--since", "1h", "--limit", "2")) == 2
+
+
+def test_an_id_is_found_among_records_and_results(
+    recorded: str, s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(s3, "jaaac" + "0" * 21, "x.out")
+    assert _status_of(("job", "jaaa")) == 2
+    said = capsys.readouterr().err
+    assert [line.split()[0] for line in said.splitlines()[1:]] == [ONE, TWO, "jaaac" + "0" * 21]
+    assert f"{TWO}  f  FAILED" in said
+    assert _status_of(("job", "jccc", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["job"]["state"] == "RECEIVED"
+
+
+def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
+    recorded: str, cloud: Context, s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(s3, ONE, "one.out")
+    now_s, request = time.time(), "c" * 36
+    for number, text in enumerate([
+        f"START RequestId: {request} Version: $LATEST",
+        f"[INFO]\tx\t{request}\t{ONE}, attempt 1", "one\ntwo", f"END RequestId: {request}",
+    ]):  # fmt: skip
+        cloud.logs.append("/aws/lambda/f", "named", now_s + number / 1000, text)
+    assert _status_of(("logs", "f", "--json", "--tail", "1000")) == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    told = {(one["text"], one["job"]) for one in lines}
+    assert ("one\ntwo", ONE) in told
+    assert {("user's code starts", ONE), ("user's code ends", ONE), ("job FAILED", TWO)} <= told
+    assert ("message received", OTHER) in told
+    assert _status_of(("logs", "f", "--filter", "two")) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-2:] for line in shown] == [[ONE[:8], "one"], [ONE[:8], "two"]]
+
+
+def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> Record:
     return Record(
         holder=JobId(name), revision=1, owner=None, attempt=1, step=step, strikes=0,
         waiting_since_s=None, handle="", outcome=outcome, block={"function": "f"},
+        updated_s=updated_s,
     )  # fmt: skip
 
 
@@ -162,7 +225,7 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
         s3.put_object(Bucket="outputs", Key=name, Body=b"")
     for place in ("in", "s3://outputs/in/"):
         assert _status_of(("run", "f", place)) == 0
-        assert "note: 1 files skipped: f takes only .fa or .fasta" in capsys.readouterr().err
+        assert "note: 1 file skipped: f takes only .fa or .fasta" in capsys.readouterr().err
     for place in ("none", "s3://outputs/none/"):
         assert _status_of(("run", "f", place)) == 3
         assert "there is no file that ends in .fa or .fasta" in capsys.readouterr().err
@@ -246,3 +309,48 @@ def test_get_of_nothing_says_what_is_not_there(
     assert (shown.out, shown.err) == ("", f"orchgpu: {said}\n")
     assert not (tmp_path / "got").exists()
     s3.delete_object(Bucket=STATE, Key="functions/g.json")
+
+
+# ---------------------------------------------------------------------- `wait`, and some of `jobs`
+
+
+def test_jobs_that_were_started_before_are_waited_for(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(s3, ONE, "one.out")
+    finished(s3, OTHER, "other.out", state="FAILED")
+    assert _status_of(("wait", ONE[:20])) == 0
+    assert f"{ONE}  inputs/{ONE}  SUCCEEDED" in capsys.readouterr().out
+    assert _status_of(("wait", ONE, OTHER[:6], ONE, "--json")) == 1
+    told = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(one["job_id"], one["state"]) for one in told] == [
+        (ONE, "SUCCEEDED"),
+        (OTHER, "FAILED"),
+    ]
+    assert _status_of(("wait", TWO)) == 3
+
+
+def test_jobs_are_shown_by_function_state_and_age(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*asked: str) -> list[str]:
+        _status_of(("jobs", "--scheduler", "127.0.0.1:1", "--json", *asked))
+        told = json.loads(capsys.readouterr().out)
+        return sorted(one["job_id"] for one in told.get("jobs", ()))
+
+    finished(s3, ONE, "one.out")
+    finished(s3, OTHER, "other.out", state="FAILED")
+    assert shown("--function", "f", "--since", "1h") == [ONE, OTHER]
+    assert shown("--state", "failed") == shown("--state", "FAILED", "--limit", "1") == [OTHER]
+    assert shown("--state", "FAILED", "--state", "SUCCEEDED") == [ONE, OTHER]
+    assert shown("--function", "g") == shown("--state", "RUNNING") == []
+    assert len(shown("--limit", "1")) == 1
+
+
+def test_records_are_shown_by_function_state_and_age() -> None:
+    only = Only(frozenset({"f"}), frozenset({"FAILED", "RUNNING"}), 5.0)
+    assert only.wants(job(ONE, Step.ENDED, "FAILED", 6.0))
+    assert only.wants(job(ONE, Step.RUNNING, None, 5.0))
+    assert not only.wants(job(ONE, Step.RUNNING, None, 4.0))
+    assert not only.wants(job(ONE, Step.ENDED, "SUCCEEDED", 6.0))
+    assert not Only(frozenset({"g"}), frozenset(), 0.0).wants(job(ONE, Step.ENDED, "FAILED", 6.0))

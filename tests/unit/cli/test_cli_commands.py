@@ -194,6 +194,21 @@ def test_logs_show_the_last_lines_of_each_program(
     assert "cloud, gpu-a" in capsys.readouterr().err
 
 
+def test_logs_are_made_visible_unless_they_are_wanted_raw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ".orchgpu" / "logs"
+    folder.mkdir(parents=True)
+    (folder / "cloud.log").write_bytes(b"\x1b]52;c;ZXZpbA==\x07 \xe2\x80\xaetxt\n")
+    assert status_of("logs") == 0
+    assert capsys.readouterr().out == "cloud | \\x1b]52;c;ZXZpbA==\\x07 \\u202etxt\n"
+    assert status_of("logs", "cloud", "--raw") == 0
+    assert capsys.readouterr().out == "cloud | \x1b]52;c;ZXZpbA==\x07 \u202etxt\n"
+    assert status_of("logs", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["lines"]
+    assert told == [{"program": "cloud", "text": "\x1b]52;c;ZXZpbA==\x07 \u202etxt"}]
+
+
 @pytest.mark.parametrize("data", ["proteins", "=x", "proteins=", "proteins=/no/such/file"])
 def test_up_refuses_wrong_data_before_it_starts_anything(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from corekit.errors import EXIT_STATUS, ErrorCode
-from orchgpu.cli.main import BROKEN_PIPE_STATUS
-from orchgpu.cli.output import OutputLost, pause
+from orchgpu.cli.main import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
+from orchgpu.cli.output import ReaderGone, pause
+from orchgpu.cli.text import cells
 
 FULL = Path("/dev/full")
 ORCHGPU = [sys.executable, "-m", "orchgpu"]
@@ -46,7 +50,7 @@ def test_a_reader_that_went_away_ends_a_command_with_141(
 def test_a_full_disk_ends_a_command_with_one_line(arguments: list[str], tmp_path: Path) -> None:
     with FULL.open("wb") as full:
         status, said = ended(arguments, tmp_path, full)
-    assert status == EXIT_STATUS[ErrorCode.EXHAUSTED]
+    assert status == UNWRITABLE_STATUS
     assert said == "orchgpu: cannot write the output: No space left on device\n"
 
 
@@ -61,13 +65,43 @@ def test_a_failure_whose_line_cannot_be_written_keeps_its_status(tmp_path: Path)
     assert done.returncode == BROKEN_PIPE_STATUS
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_what_was_closed_from_the_start_is_wanted_by_nobody(closed: str, tmp_path: Path) -> None:
+    environ = {**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")}
+    for command, status in (("config show", 0), ("status", 8), ("nonsense", 2), ("--help", 0)):
+        line = f"{sys.executable} -m orchgpu {command} {closed}"
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], capture_output=True, text=True, timeout=120, check=False,
+            env=environ, cwd=tmp_path,
+        )  # fmt: skip
+        assert (done.returncode, "Traceback" in done.stderr) == (status, False)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_table_is_as_wide_as_a_real_terminal_allows(columns: int, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as output:
+            done = subprocess.run(
+                [*ORCHGPU, "config", "show"], cwd=tmp_path, stdout=output, timeout=120, check=False,
+                env={**environ, "ORCHGPU_HOME": str(tmp_path / ("home" * 40)), "NO_COLOR": "1"},
+            )  # fmt: skip
+        shown = terminal.read(1 << 16).decode().splitlines()
+    assert done.returncode == 0
+    assert shown[0].startswith("SETTING")
+    assert "…" in shown[1]  # the long name of the folder
+    assert max(map(cells, shown)) <= columns
+
+
 def test_a_pause_ends_when_the_reader_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
         pause(0.0)  # somebody reads
         os.close(reading)
-        with pytest.raises(OutputLost):
+        with pytest.raises(ReaderGone):
             pause(3600.0)
 
 

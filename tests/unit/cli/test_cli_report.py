@@ -93,13 +93,13 @@ def test_the_json_of_a_job_without_a_result_is_whole_too() -> None:
 def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) -> None:
     job = ended(
         state="FAILED", reason="EXIT_NONZERO", exit_code=7, log_tail="going\nboom",
-        detail="the script exited with 7",
+        detail="the script exited with 7\nj2  SUCCEEDED",
     )  # fmt: skip
     say_outcome(job)
     say_timeline(job)
     shown = capsys.readouterr().out
     assert "FAILED (EXIT_NONZERO)" in shown
-    assert "  the script exited with 7\n  | going\n  | boom\n" in shown
+    assert "  the script exited with 7\\nj2  SUCCEEDED\n  | going\n  | boom\n" in shown
     assert "RLat 4.000 s" in shown
 
 

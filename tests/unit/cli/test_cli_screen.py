@@ -17,12 +17,12 @@ import pytest
 from orchgpu.cli import config, cost, dlq, job, jobs, local, objects, revisions, screen
 from orchgpu.cli.screen import Word, folded, redraw, say, say_raw, say_table
 from orchgpu.cli.table import GAP, Column, fitted, unique_prefix
-from orchgpu.cli.text import cells, cut, printable, visible
+from orchgpu.cli.text import cells, cut, packed_to, printable, visible
 from orchgpu.cli.times import shown_time, utc_option
 
 CLI = Path(screen.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
-TABLES = {
+TABLES: dict[str, Sequence[Column | str]] = {
     "jobs": jobs.JOBS, "gpus": jobs.DEVICES, "job": job.MOMENTS, "status": local.PROCESSES,
     "dlq ls": dlq.COUNTS, "dlq ls FUNCTION": dlq.LETTERS, "ls": objects.FUNCTIONS,
     "ls PLACE": objects.OBJECTS, "history": revisions.REVISIONS, "config show": config.SETTINGS,
@@ -93,16 +93,20 @@ def test_who_asks_for_raw_lines_gets_them(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == OSC_52 + "\n"
 
 
-def test_the_line_that_is_drawn_again_is_made_visible_too(
-    capsys: pytest.CaptureFixture[str],
+def test_the_line_that_is_drawn_again_is_visible_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    redraw("x" * 19)
+    redraw("x" * 20)
+    assert capsys.readouterr().err == f"\r{'x' * 19}\x1b[K\r{'x' * 18}…\x1b[K"
     redraw("1/2 \x1b[2J")
     assert capsys.readouterr().err == "\r1/2 \\x1b[2J\x1b[K"
 
 
 def test_text_is_printed_in_one_place() -> None:
     """What prints by itself prints no text of others: a script for a shell, a definition."""
-    by_themselves = {"screen.py", "completion.py", "fdl.py", "findings.py"}
+    by_themselves = {"screen.py", "completion.py", "fdl.py"}
     found = {
         file.name
         for file in CLI.glob("*.py")
@@ -142,6 +146,16 @@ def test_long_lines_break_between_words_on_a_terminal_only(
     ]  # fmt: skip
 
 
+def test_items_are_packed_and_never_broken() -> None:
+    items = ["RStart 0.000 s", "NStart 1.000 s", "日本 2.000 s"]
+    assert packed_to(items, None, "  ") == "  RStart 0.000 s  NStart 1.000 s  日本 2.000 s"
+    assert packed_to(items, 32, "  ").splitlines() == [
+        "  RStart 0.000 s  NStart 1.000 s", "  日本 2.000 s",
+    ]  # fmt: skip
+    assert packed_to(items, 3, "").splitlines() == items
+    assert packed_to([], 3, "  ") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "width"),
     [("abc", 3), ("日本", 4), ("e\u0301", 1), ("ｆ", 2), ("ﾊ", 1), ("", 0), ("a日", 3)],
@@ -168,7 +182,7 @@ VALUES = (
 )  # fmt: skip
 
 
-def rows_of(columns: Sequence[Column], seed: int) -> list[list[str]]:
+def rows_of(columns: Sequence[Column | str], seed: int) -> list[list[str]]:
     choose = random.Random(seed)
     return [[choose.choice(VALUES) for _ in columns] for _ in range(6)]
 
@@ -195,7 +209,7 @@ def test_a_table_is_whole_at_a_pipe(
     row = [f"{number}-" + "日本x" * 50 for number, _ in enumerate(columns)]
     say_table(columns, [row], empty="")
     head, line = capsys.readouterr().out.splitlines()
-    assert all(column.name in head for column in columns)
+    assert all((one if isinstance(one, str) else one.name) in head for one in columns)
     assert all(cell in line for cell in row)
 
 

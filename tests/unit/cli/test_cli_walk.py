@@ -10,8 +10,13 @@ import click
 import pytest
 
 from corekit.errors import EXIT_STATUS
-from gpu_scheduler.client.terminal import UNWRITABLE_STATUS
-from orchgpu.cli.main import BROKEN_PIPE_STATUS, INTERRUPTED_STATUS, _status_of, cli
+from orchgpu.cli.main import (
+    BROKEN_PIPE_STATUS,
+    INTERRUPTED_STATUS,
+    UNWRITABLE_STATUS,
+    _status_of,
+    cli,
+)
 
 #: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
 PRINT_NO_DATA = {"completion", "fdl schema", "orchestrate"}
@@ -72,8 +77,13 @@ def test_every_command_stands_in_one_section_in_one_line(
 def test_every_exit_status_is_documented() -> None:
     table = (Path(__file__).parents[3] / "docs" / "exit-codes.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
-    ended = {INTERRUPTED_STATUS, BROKEN_PIPE_STATUS, UNWRITABLE_STATUS}
-    assert documented == {0, *ended, *EXIT_STATUS.values()}
+    assert documented == {
+        0,
+        INTERRUPTED_STATUS,
+        BROKEN_PIPE_STATUS,
+        UNWRITABLE_STATUS,
+        *EXIT_STATUS.values(),
+    }
 
 
 def test_every_command_is_told_of_in_the_documents() -> None:
