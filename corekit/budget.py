@@ -51,7 +51,8 @@ class Budget:
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
     worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
-    worker_cut_s: float = 10.0  #: a killed worker lives on for so long: its device is SUSPECT
+    worker_cut_s: float = 10.0  #: a killed worker lives on for so long: its device is SUSPECT, and
+    #: a session waits so long for the share
     worker_slack_s: float = 1.0  #: a worker ends itself so long after gpud should have ended it
     program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
     program_stop_s: float = 2.0  #: a stopped program ends so long after its drain at the latest

@@ -342,9 +342,13 @@ class Performer:
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:  # CONFLICT: the runner's own report is there
                 raise
-        record = await self._scheduler.record(action.job)
-        if record is not None and record.lease is not None and _never_opened(record, action):
-            await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
+        if _never_opened(await self._scheduler.record(action.job), action):
+            # Lambda may deliver an event twice: another delivery may just have opened the session,
+            # and its host's word of that is on its way. Its lease must not end for this one.
+            await asyncio.sleep(self._budget.failure_grace_s)
+            record = await self._scheduler.record(action.job)
+            if record is not None and record.lease is not None and _never_opened(record, action):
+                await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
     async def _write_result(self, action: do.WriteResult) -> on.ResultWritten:
@@ -402,5 +406,7 @@ class Performer:
         await self._queue.delete(action.queue_url, [action.handle])
 
 
-def _never_opened(record: Record, action: do.RecordFunctionFailure) -> bool:
+def _never_opened(record: Record | None, action: do.RecordFunctionFailure) -> bool:
+    if record is None or record.lease is None:
+        return False
     return record.step is Step.STAGED and record.attempt == action.attempt

@@ -57,6 +57,14 @@ class Function:
         return Hold.DEADLINE if self.object_bucket else Hold.SESSION
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """Where the messages and records of its jobs lie: a job stays with them to its end."""
+        return (
+            self.queue_url, self.dead_letter_url, self.completion_url, self.input_bucket,
+            self.intermediate_bucket, self.object_bucket, self.object_key,
+        )  # fmt: skip
+
+    @property
     def inline(self) -> bool:
         """Whether a small input travels inside the envelope."""
         return self.envelope != "reference"

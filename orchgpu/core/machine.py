@@ -47,6 +47,9 @@ RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled wit
 #: Phases of a lease that ends without a session when nobody renews it.
 _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
+#: No attempt is open: the next one is of what is deployed by then.
+_BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
+
 Handler = Callable[[Job, Any], Iterable[do.Action]]
 
 
@@ -65,7 +68,7 @@ class OrchestratorMachine:
         self.jobs: dict[str, Job] = {}
 
     def set_functions(self, functions: Mapping[str, Function]) -> None:
-        """What is deployed now. Jobs under way keep the function they started with."""
+        """What is deployed now. An attempt that was opened keeps what it was opened with."""
         self._functions = dict(functions)
 
     def waiting_count(self, function: str) -> int:
@@ -107,6 +110,10 @@ class OrchestratorMachine:
     def _job_event(self, job: Job, event: on.JobEvent) -> Iterable[do.Action]:
         if not isinstance(event, on.CallFailed | on.TimerFired):
             job.failures.clear()
+        if job.phase in _BETWEEN_ATTEMPTS:
+            now = self._functions.get(job.function.name)
+            if now is not None and now.places == job.function.places:
+                job.function = now  # its code is deployed already: variables and limits go with it
         return self._handlers[type(event)](job, event)
 
     def _handler_table(self) -> dict[type[on.JobEvent], Handler]:

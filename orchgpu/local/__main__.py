@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -20,10 +21,13 @@ from typing import Any
 
 import orchgpu
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.local.home import Home
 from orchgpu.local.programs import CLOUDS, LocalSettings, Programs, base_environment
 from orchgpu.local.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
 
 #: What each host may promise: a quarter of the memory, at most this, so that a demo fits anywhere.
 HOST_MEMORY_MIB_MAX = 4096
@@ -32,6 +36,7 @@ HOST_MEMORY_MIB_MAX = 4096
 def main() -> None:
     """Run one system until it is told to stop. Exit status as in `corekit.errors`."""
     arguments = _parser().parse_args()
+    log_as_json()
     home = Home(arguments.home)
     status = 0
     try:
@@ -109,7 +114,7 @@ def _rewrite(home: Home, supervisor: Supervisor, cloud: str) -> None:
     try:
         home.write_system(supervisor.record(cloud, os.getpid()))
     except OSError as error:
-        sys.stderr.write(f"{home.system_file} is out of date: {error}\n")
+        logger.warning("%s is out of date: %s", home.system_file, error)
 
 
 def _lifeline(loop: asyncio.AbstractEventLoop, life: _Life) -> None:
@@ -133,8 +138,15 @@ def _named(pairs: list[str]) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in (pair.partition("=") for pair in pairs)}
 
 
+#: What our own log keeps too: of a detached system nobody reads the lines below.
+_LOGGED = ("died", "restarting", "given_up")
+
+
 def tell(event: dict[str, Any]) -> None:
     """One JSON line to whoever started us; nobody may be there any more."""
+    if event["event"] in _LOGGED:
+        words = " ".join(str(event[key]) for key in ("program", "message") if key in event)
+        logger.warning("%s: %s", event["event"], words, extra={"event": event["event"]})
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
 

@@ -256,7 +256,8 @@ class Gateway:
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, Any]) -> None:
         lease = LeaseId(hello.lease)
-        await self._host.until(lambda: self._placed(lease), self._budget.install_wait_s)
+        # A cut is real work and may take so long; a session refused before fails its attempt.
+        await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
         host = self._host
         now_s = host.now_s()
         host.apply(host.table.expire(now_s))

@@ -103,6 +103,16 @@ def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) 
     assert "RLat 4.000 s" in shown
 
 
+def test_a_success_that_stored_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ended(notes=["1 file passed no output: a\x1b[2J.txt; nothing was stored"])
+    say_outcome(job)
+    shown = capsys.readouterr().out
+    assert "note: 1 file passed no output: a" in shown
+    assert "\x1b" not in shown
+    assert job.result is not None
+    assert job_json(job)["notes"] == job.result.notes
+
+
 def test_progress_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
     say_progress(followed(state="WAITING", reason="BUSY", sentence="2 of 2 are lent"))
     shown = capsys.readouterr()

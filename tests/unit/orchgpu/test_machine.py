@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from orchgpu.core import events as on
 from orchgpu.core.job import Phase
 from tests.unit.orchgpu.jobs import (
     EXPLANATION,
+    FUNCTION,
     JOB,
     NOW,
     Bench,
@@ -216,6 +219,41 @@ def _next(bench: Bench, n: int) -> None:
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=n, granted=granted(n), record=opened))
     bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=n))
     bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=n))
+
+
+def deployed_again(bench: Bench, **changes: Any) -> None:
+    bench.machine.set_functions({"search": dataclasses.replace(FUNCTION, **changes)})
+
+
+def test_the_next_attempt_is_of_what_is_deployed_by_then(bench: Bench) -> None:
+    bench.running()
+    deployed_again(bench, revision="2", variables={"MODE": "new"})
+    _fail(bench, 1)
+    assert bench.machine.jobs[JOB].function.variables == {}  # attempt 1 ends as it began
+    pause_s = bench.one(do.RecordAttemptFailure).pause_s
+    failed = record(Step.RECEIVED, revision=20)
+    bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    opened = record(attempt=2, revision=21)
+    bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=2, granted=granted(2), record=opened))
+    assert bench.one(do.StageEnvelope).function.variables == {"MODE": "new"}
+
+
+def test_a_job_that_is_being_read_is_of_what_is_deployed_when_it_opens(bench: Bench) -> None:
+    bench.received()
+    deployed_again(bench, request=dataclasses.replace(FUNCTION.request, memory_mib=64))
+    bench.tell(input_read())
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.one(do.OpenAttempt).request.memory_mib == 64
+
+
+def test_a_job_stays_with_the_places_where_its_records_lie(bench: Bench) -> None:
+    bench.received()
+    deployed_again(bench, intermediate_bucket="elsewhere")
+    bench.tell(input_read())
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.machine.jobs[JOB].function is FUNCTION
 
 
 def test_three_attempts_then_a_failed_result_a_dead_letter_and_the_end(bench: Bench) -> None:

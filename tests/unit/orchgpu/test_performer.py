@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from contract.states import Reason
 from corekit.aio.clock import SystemClock
+from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
+from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.performer import Performer
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, record
 
 
 class Choking:
@@ -52,6 +56,54 @@ def test_a_value_that_a_library_cannot_take_fails_its_call(error: Exception) -> 
     assert not event.retryable
     assert event.action is READ
     assert type(error).__name__ in event.message
+
+
+class Opening:
+    """A scheduler whose record moves on with each look at it; remembers what was released."""
+
+    def __init__(self, *steps: Step) -> None:
+        self._steps = list(steps)
+        self.released: list[str] = []
+
+    async def record(self, _holder: str) -> Record:
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        return record(step, lease="lease-1")
+
+    async def release(self, lease: str, reason: str, _detail: str) -> None:
+        self.released.append(f"{lease} {reason}")
+
+
+class Taking:
+    """A store that takes everything."""
+
+    async def put(self, *_names: Any, **_options: Any) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("steps", "released"),
+    [
+        ((Step.STAGED,), ["lease-1 NOT_STARTED"]),
+        ((Step.STAGED, Step.RUNNING), []),  # another delivery of the event opened it meanwhile
+        ((Step.RUNNING,), []),
+    ],
+)
+def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
+    steps: tuple[Step, ...], released: list[str]
+) -> None:
+    nothing: Any = None
+    scheduler: Any = Opening(*steps)
+    store: Any = Taking()
+    made = Performer(
+        queue=nothing, store=store, scheduler=scheduler, render=nothing, clock=SystemClock(),
+        budget=Budget(),
+    )  # fmt: skip
+    failure = do.RecordFunctionFailure(
+        job=JOB, function=FUNCTION, attempt=1, reason=Reason.FUNCTION_ERROR, detail="LeaseNotOpen"
+    )
+    event = run_virtual(made.perform(failure))
+    assert isinstance(event, on.FunctionFailureRecorded)
+    assert scheduler.released == released
 
 
 def test_what_nobody_foresaw_is_not_hidden() -> None:
