@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from corekit.budget import Budget
 from orchgpu.local.child import Child, Died, Program, birth_of
 from orchgpu.local.home import Home, ProcessRecord, SystemRecord
-from orchgpu.local.programs import Ready
+from orchgpu.local.programs import Ready, key_pair
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "stopped", "program": …, …}
 Tell = Callable[[dict[str, Any]], None]
@@ -69,7 +69,10 @@ class Supervisor:
     def record(self, cloud: str, supervisor_pid: int) -> SystemRecord:
         """The running system for `system.json`. Call it after `start`."""
         ready = {child.program.name: child.ready for child in self._children}
+        access_key, secret_key = key_pair(ready)
         return SystemRecord(
+            access_key=access_key,
+            secret_key=secret_key,
             supervisor_pid=supervisor_pid,
             cloud=cloud,
             endpoint=str(ready["cloud"]["endpoint"]),
