@@ -123,6 +123,9 @@ class HttpDoor:
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
         try:
             text = await request.read()
         except web.RequestPayloadError as error:

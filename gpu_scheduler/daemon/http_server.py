@@ -56,7 +56,11 @@ async def listen(
 ) -> tuple[str, int]:  # fmt: skip
     """Serve until the stack is left. Raises OSError when the address cannot be used."""
     runner = web.AppRunner(
-        application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S
+        application,
+        access_log=None,
+        logger=_SILENT,
+        shutdown_timeout=_STOP_WITHIN_S,
+        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before any limit is looked at
     )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
