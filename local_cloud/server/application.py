@@ -109,7 +109,9 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         logs=LogStore(),
         nursery=nursery,
         verifier=Verifier(_secrets(options.keys), clock.now_s),
-        allowed_hosts=tuple(name.lower().rstrip(".") for name in options.allowed_hosts),
+        allowed_hosts=tuple(
+            name.lower().rstrip(".") for name in (options.host, *options.allowed_hosts)
+        ),
     )
 
 
