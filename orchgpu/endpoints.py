@@ -10,8 +10,9 @@ Precedence, first match wins:
 5. real AWS.
 
 Whatever is not AWS itself gets path-style addresses, and the keys test/test when the caller has
-none; a profile in the environment counts there only when it exists. Real AWS never gets fake keys,
-and nothing is created there without being told so.
+none; a profile in the environment counts there only when it exists. A local system that verifies
+signatures gets the keys that it was started with, whatever the caller has. Real AWS never gets
+fake keys, and nothing is created there without being told so.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def resolve(
 ) -> ClientSettings:
     """Where `service` is. Raises INVALID for an endpoint that is none and for fake keys on AWS."""
     environ = os.environ if environ is None else environ
-    url, source = _endpoint(service, endpoint_url, environ, home)
+    url, source, own_keys = _endpoint(service, endpoint_url, environ, home)
     if url is None or _is_aws(url):
         _refuse_fake_keys(environ, profile)
         return ClientSettings(
@@ -96,8 +97,8 @@ def resolve(
         service=service,
         endpoint_url=None if source.startswith("AWS_ENDPOINT_URL") else url,
         region=named or LOCAL_REGION,
-        access_key_id=None if keys else FAKE_KEY,
-        secret_access_key=None if keys else FAKE_KEY,
+        access_key_id=own_keys[0] or (None if keys else FAKE_KEY),
+        secret_access_key=own_keys[1] or (None if keys else FAKE_KEY),
         profile=profile,
         s3_addressing="path",
         local=True,
@@ -197,19 +198,21 @@ def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:
 
 def _endpoint(
     service: str, explicit: str | None, environ: Mapping[str, str], home: Home | None
-) -> tuple[str | None, str]:
+) -> tuple[str | None, str, tuple[str, str]]:
+    """The address, which rule gave it, and the key pair that a local system wants."""
+    none = ("", "")
     if explicit:
-        return _checked(explicit, "--endpoint-url"), "--endpoint-url"
+        return _checked(explicit, "--endpoint-url"), "--endpoint-url", none
     if environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
         for name in (f"AWS_ENDPOINT_URL_{service.upper()}", "AWS_ENDPOINT_URL"):
             if environ.get(name):
-                return _checked(environ[name], name), name
+                return _checked(environ[name], name), name, none
     if environ.get("LOCALSTACK_HOST"):
-        return _localstack(service, environ["LOCALSTACK_HOST"]), "LOCALSTACK_HOST"
+        return _localstack(service, environ["LOCALSTACK_HOST"]), "LOCALSTACK_HOST", none
     system = (home or _home(environ)).read_system()
     if system is not None:
-        return system.endpoint, "the local system"
-    return None, "AWS"
+        return system.endpoint, "the local system", (system.access_key, system.secret_key)
+    return None, "AWS", none
 
 
 def _home(environ: Mapping[str, str]) -> Home:

@@ -79,12 +79,16 @@ def private_folder(folder: Path) -> None:
         logging.getLogger(__name__).warning(text, extra=extra)
 
 
-def write_ready(path: Path | None, fields: Mapping[str, Any]) -> None:
-    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID."""
+def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool = False) -> None:
+    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID.
+
+    A `private` file is readable by its owner alone: it holds a secret.
+    """
     if path is None:
         return
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
+        new.touch(mode=0o600 if private else 0o666)
         new.write_text(json.dumps({"pid": os.getpid(), **fields}))
         new.replace(path)
     except OSError as error:

@@ -129,6 +129,9 @@ class HttpDoor:
         op = request.path.rpartition("/")[2]
         self._opened()
         self._caller(request)  # before a byte of its body is kept
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
         try:
             text = await request.read()
         except web.RequestPayloadError as error:

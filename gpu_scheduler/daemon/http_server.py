@@ -78,6 +78,7 @@ async def listen(
     runner = web.AppRunner(
         application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S,
         keepalive_timeout=_IDLE_S, max_headers=_HEADERS_MAX, max_field_size=_HEADER_BYTES_MAX,
+        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before any limit is looked at
     )  # fmt: skip
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -24,6 +25,8 @@ from local_cloud.model.recorder import Forgetful, Recorder, part
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
 IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
+#: What XML 1.0 has no character for (SendMessage, "message body").
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 BATCH_MAX = 10  #: messages of one receive, send or delete
 
 
@@ -102,13 +105,21 @@ class Queue:
     ) -> Message:
         """Accept a message; `delay_s` overrides the queue's own.
 
-        Raises InvalidMessageContents (empty) and InvalidParameterValue (too large, bad delay).
+        Raises MissingParameter (empty), InvalidMessageContents (characters that XML has not),
+        InvalidParameterValue (too large, bad delay).
         """
         delay = self.settings.delay_s if delay_s is None else delay_s
         if not body:
             raise refused("MissingParameter", "The request must contain the parameter MessageBody.")
         if not 0 <= delay <= 900:
             raise _bad_value(str(delay), "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+        texts = [body, *(str(a.get("StringValue", "")) for a in (attributes or {}).values())]
+        if any(_NOT_XML.search(text) for text in texts):
+            raise refused(
+                "InvalidMessageContents",
+                "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to"
+                " #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.",
+            )
         size = len(body.encode())
         if size > self.settings.message_bytes_max:
             raise refused(

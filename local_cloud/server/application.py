@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,6 +36,10 @@ from local_cloud.server.state import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
 _KEEPALIVE_S = 900.0
+#: The front logs its own faults; what aiohttp would log here, with a trace each, is the peers':
+#: connections that break off, and bytes that are not HTTP.
+_SILENT = logging.getLogger("local_cloud.server.no_http")
+_SILENT.setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,7 @@ async def running(options: Options) -> AsyncIterator[Context]:
             front,
             handler_cancellation=True,
             access_log=None,
+            logger=_SILENT,
             keepalive_timeout=_KEEPALIVE_S,
             auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
         )
@@ -103,7 +109,9 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         logs=LogStore(),
         nursery=nursery,
         verifier=Verifier(_secrets(options.keys), clock.now_s),
-        allowed_hosts=tuple(name.lower().rstrip(".") for name in options.allowed_hosts),
+        allowed_hosts=tuple(
+            name.lower().rstrip(".") for name in (options.host, *options.allowed_hosts)
+        ),
     )
 
 

@@ -66,5 +66,6 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = stop_signal()
     async with running(options) as context:
         keys = {} if options.keys is None else {"credentials": asdict(options.keys)}
-        write_ready(ready_file, {"endpoint": context.endpoint, "region": options.region, **keys})
+        fields = {"endpoint": context.endpoint, "region": options.region, **keys}
+        write_ready(ready_file, fields, private=bool(keys))
         await until_stopped(stop, context.nursery)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
+from local_cloud.model.log_pattern import compile_pattern
 from local_cloud.sandbox.log_store import LogEvent, LogStore
 from local_cloud.server.context import Context
 from local_cloud.server.reading import read_signed
@@ -114,7 +115,7 @@ def _get_events(logs: LogStore, body: Body) -> Any:
 
 
 def _filter_events(logs: LogStore, body: Body) -> Any:
-    wanted = body.get("filterPattern", "").strip('"')
+    matches = compile_pattern(body.get("filterPattern", ""))
     names = body.get("logStreamNames")
     prefix = body.get("logStreamNamePrefix", "")
     after = _after(body)
@@ -123,7 +124,7 @@ def _filter_events(logs: LogStore, body: Body) -> Any:
         for name, events in _streams(logs, body).items()
         if name.startswith(prefix) and (names is None or name in names)
         for event in _between(events, body)
-        if event.number > after and wanted in event.message
+        if event.number > after and matches(event.message)
     ]
     found.sort(key=lambda item: item[0])
     page = found[: _limit(body)]

@@ -30,7 +30,7 @@ class StateLog:
     def __init__(self, folder: Path, soon: Callable[[Callable[[], None]], object]) -> None:
         """`soon(flush)` is called after a change, to write it even if no request does."""
         self._soon = soon
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds everybody's objects
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # bodies, code and keys lie in it
         self._path = folder / "cloud.jsonl"
         self._lock = _locked(folder / "lock")
         self._live = _read(self._path)

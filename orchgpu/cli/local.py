@@ -48,9 +48,19 @@ cloud_option = click.option(
               help="Data set that lies on every GPU host (repeatable).")  # fmt: skip
 @click.option("--middleware", multiple=True, metavar="NAME=PROGRAM",
               help="Remote-GPU software that every GPU host offers too (repeatable).")  # fmt: skip
+@click.option("--verify-signatures", is_flag=True,
+              help="Refuse requests to the cloud that its own key pair did not sign.")  # fmt: skip
+@click.option("--allow-host", multiple=True, metavar="NAME",
+              help="Host name besides localhost for clients and pages (repeatable).")  # fmt: skip
 @json_option
 def up(
-    detach: bool, cloud: str, data: tuple[str, ...], middleware: tuple[str, ...], as_json: bool
+    detach: bool,
+    cloud: str,
+    data: tuple[str, ...],
+    middleware: tuple[str, ...],
+    verify_signatures: bool,
+    allow_host: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
 
@@ -60,13 +70,23 @@ def up(
     \b
     Example:  orchgpu up --detach
     """
+    if verify_signatures and cloud != "embedded":
+        raise invalid(f"--verify-signatures: {cloud} verifies none; use --cloud embedded")
     home = default_home()
     running = home.read_system()
     if running is not None:
         return _show_running(running, str(home.path), as_json=as_json)
     resident = {**resident_data(), **_named_files("--data", data)}
     offered = _named_files("--middleware", middleware)
-    launch = Launch(home, cloud=cloud, data=resident, middlewares=offered, lifeline=not detach)
+    launch = Launch(
+        home,
+        cloud=cloud,
+        data=resident,
+        middlewares=offered,
+        allowed_hosts=allow_host,
+        verify_signatures=verify_signatures,
+        lifeline=not detach,
+    )
     try:
         # what is shown ends no system: `orchgpu up | head -1` closes the pipe after a line
         system = await_up(launch, quiet=as_json, show=heard(show_event))
@@ -250,9 +270,15 @@ def _show_system(system: SystemRecord, *, as_json: bool) -> None:
         processes = [
             {"name": p.name, "pid": p.pid, "healthy": healthy(p)} for p in system.processes
         ]
-        say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
+        keys = {"access_key": system.access_key, "secret_key": system.secret_key}
+        shown = {"credentials": keys} if system.access_key else {}
+        about = {"cloud": system.cloud, "endpoints": endpoints_of(system)}
+        say_json({**about, **shown, "processes": processes})
         return
     say(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
+    if system.access_key:
+        keys_shown = f"AWS_ACCESS_KEY_ID={system.access_key}"
+        say(f"key pair      export {keys_shown} AWS_SECRET_ACCESS_KEY={system.secret_key}")
     say(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
 
 

@@ -58,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--middleware", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
+    parser.add_argument("--verify-signatures", action="store_true")
     parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
     parser.add_argument("--remove-home", action="store_true", help="remove the folder at the end")
     return parser
@@ -131,6 +133,8 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
         host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
         data=_named(arguments.data),
         middlewares=_named(arguments.middleware),
+        verify_signatures=arguments.verify_signatures,
+        allowed_hosts=tuple(arguments.allow_host),
     )
 
 

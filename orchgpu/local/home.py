@@ -50,6 +50,8 @@ class SystemRecord:
     scheduler_http: str  #: "address:port" of ssgmd's HTTP door
     processes: tuple[ProcessRecord, ...]
     version: int = 1
+    access_key: str = ""  #: of a cloud that verifies signatures; empty = it does not
+    secret_key: str = ""
 
     def as_json(self) -> dict[str, Any]:
         value: dict[str, Any] = encode(self)
@@ -120,6 +122,7 @@ class Home:
     def write_system(self, system: SystemRecord) -> None:
         """Replace `system.json` atomically."""
         fresh = self.system_file.with_suffix(".new")
+        fresh.touch(mode=0o600)  # it may hold the cloud's secret
         fresh.write_text(json.dumps(system.as_json(), indent=2) + "\n")
         fresh.replace(self.system_file)
 

@@ -39,7 +39,9 @@ def main() -> None:
     except ImportError as error:
         sys.exit(f"moto is not installed ({error}); pip install 'orchgpu[moto]'")
     default_user_config["lambda"] = {"use_docker": False}
-    application = guarded(DomainDispatcherApplication(create_backend_app), arguments.allow_host)
+    application = guarded(
+        DomainDispatcherApplication(create_backend_app), (address, *arguments.allow_host)
+    )
     server = make_server(
         address, int(port), application, threaded=True, request_handler=MotoRequestHandler
     )

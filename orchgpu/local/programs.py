@@ -32,6 +32,9 @@ class LocalSettings:
     data: Mapping[str, Path]  #: data sets resident on every host: name → file
     #: What every host offers besides the built-in plane: name → its server's program.
     middlewares: Mapping[str, Path] = field(default_factory=dict)
+    verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
+    #: Host names beside localhost by which clients and pages may reach the cloud.
+    allowed_hosts: tuple[str, ...] = ()
 
 
 class Programs:
@@ -68,18 +71,12 @@ class Programs:
 
     def _cloud(self, ready: Ready) -> Program:
         module = "orchgpu.local.moto" if self._settings.cloud == "moto" else "local_cloud.server"
-        state = ("--state", str(self._home.state("cloud")))
-        return self._built(
-            "cloud",
-            (
-                module,
-                "--listen",
-                last_address(ready, "cloud", "endpoint"),
-                *(state if self._settings.cloud == "embedded" else ()),
-            ),
-            "endpoint",
-            {},
-        )
+        hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
+        command = [module, "--listen", last_address(ready, "cloud", "endpoint"), *hosts]
+        if self._settings.cloud == "embedded":
+            command += ["--state", str(self._home.state("cloud"))]
+            command += ["--verify-signatures"] if self._settings.verify_signatures else []
+        return self._built("cloud", tuple(command), "endpoint", {})
 
     def _bridge(self, ready: Ready) -> Program:
         endpoint = str(ready["cloud"]["endpoint"])
@@ -88,7 +85,7 @@ class Programs:
             "bridge",
             (*command, "--state", str(self._home.state("bridge"))),
             None,
-            cloud_environment(endpoint),
+            cloud_environment(endpoint, key_pair(ready)),
         )
 
     def _scheduler(self, ready: Ready) -> Program:
@@ -127,7 +124,7 @@ class Programs:
             "orchestrator",
             ("orchgpu", "orchestrate", "--scheduler", scheduler),
             None,
-            cloud_environment(str(ready["cloud"]["endpoint"])),
+            cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready)),
         )
 
     def _built(
@@ -167,12 +164,18 @@ def cores_of(index: int, parts: int, cores: tuple[int, ...]) -> tuple[int, ...]:
     return cores[start : start + size + (1 if index < rest else 0)]
 
 
-def cloud_environment(endpoint: str) -> dict[str, str]:
+def key_pair(ready: Ready) -> tuple[str, str]:
+    """Access key and secret of a cloud that verifies signatures; empty where it does not."""
+    found = ready["cloud"].get("credentials", {})
+    return str(found.get("access_key", "")), str(found.get("secret_key", ""))
+
+
+def cloud_environment(endpoint: str, keys: tuple[str, str] = ("", "")) -> dict[str, str]:
     """What points any AWS client of a process at the local cloud, and at nothing else."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_ACCESS_KEY_ID": keys[0] or "local",
+        "AWS_SECRET_ACCESS_KEY": keys[1] or "local",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_CONFIG_FILE": "/dev/null",
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",

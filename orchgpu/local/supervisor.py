@@ -12,7 +12,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import Child, Program, birth_of
 from orchgpu.local.home import GIVEN_UP, RESTARTING, RUNNING, Home, ProcessRecord, SystemRecord
-from orchgpu.local.programs import Ready
+from orchgpu.local.programs import Ready, key_pair
 from orchgpu.local.restarts import Restarts
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "restarting" | "given_up" |
@@ -85,7 +85,10 @@ class Supervisor:
 
     def record(self, cloud: str, supervisor_pid: int) -> SystemRecord:
         """The running system for `system.json`. Call it after `start`."""
+        access_key, secret_key = key_pair(self._ready)
         return SystemRecord(
+            access_key=access_key,
+            secret_key=secret_key,
             supervisor_pid=supervisor_pid,
             cloud=cloud,
             endpoint=str(self._ready["cloud"]["endpoint"]),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Launch:
         cloud: str,
         data: Mapping[str, Path],
         middlewares: Mapping[str, Path] | None = None,
+        allowed_hosts: Iterable[str] = (),
+        verify_signatures: bool = False,
         lifeline: bool,
         remove_home: bool = False,
     ) -> None:
@@ -45,6 +47,8 @@ class Launch:
         command += ["--cloud", cloud]
         for option, named in (("--data", data), ("--middleware", middlewares or {})):
             command += [part for name, path in named.items() for part in (option, f"{name}={path}")]
+        command += [part for name in allowed_hosts for part in ("--allow-host", name)]
+        command += ["--verify-signatures"] if verify_signatures else []
         command += ["--lifeline"] if lifeline else []
         command += ["--remove-home"] if remove_home else []
         with home.supervisor_log.open("ab") as log:
@@ -167,7 +171,8 @@ def survivors(system: SystemRecord) -> list[str]:
 
 def environment_of(system: SystemRecord) -> dict[str, str]:
     """What points this process's own clients at that system."""
-    return {**cloud_environment(system.endpoint), SCHEDULER_VARIABLE: system.scheduler}
+    keys = (system.access_key, system.secret_key)
+    return {**cloud_environment(system.endpoint, keys), SCHEDULER_VARIABLE: system.scheduler}
 
 
 #: "address:port" of ssgmd's socket door, for every command that asks the scheduler.

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -248,3 +250,37 @@ def test_an_attached_system_serves_though_its_reader_left(environment: dict[str,
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     until("everything gone", lambda: not processes_naming(environment["ORCHGPU_HOME"]))
+
+
+def test_a_system_that_verifies_signatures_runs_a_job(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The key pair reaches every program, the function and the commands by itself."""
+    status, out, err = orchgpu(
+        environment, "up", "--detach", "--json", "--verify-signatures", "--allow-host", "a.example"
+    )
+    assert status == 0, err
+    try:
+        started = json.loads(out)
+        assert set(started["credentials"]) == {"access_key", "secret_key"}
+        example = ROOT / "fdl/examples/sequence-search"
+        assert orchgpu(environment, "deploy", str(example / "fdl.yaml"))[0] == 0
+        command = ("run", "sequence-search", str(example / "input/kinase.fasta"), "--wait")
+        status, _, err = orchgpu(environment, *command, "--output", str(tmp_path / "out"))
+        assert status == 0, err
+        assert [p for p in (tmp_path / "out").rglob("*.tsv") if p.stat().st_size]
+        for host in ("a.example", "b.example"):  # unsigned; foreign
+            request = urllib.request.Request(started["endpoints"]["aws"], headers={"Host": host})
+            with pytest.raises(urllib.error.HTTPError) as error:
+                urllib.request.urlopen(request, timeout=60)
+            with error.value as answer:
+                assert answer.code == 403
+                assert (b"--allow-host b.example" in answer.read()) == (host == "b.example")
+    finally:
+        finish(start(environment, "down"))
+    until("everything gone", lambda: not processes_naming(environment["ORCHGPU_HOME"]))
+
+
+def test_moto_verifies_no_signatures(environment: dict[str, str]) -> None:
+    status, _, err = orchgpu(environment, "up", "--cloud", "moto", "--verify-signatures")
+    assert (status, "--cloud embedded" in err) == (2, True)

@@ -6,12 +6,13 @@ access rules) this cloud does not do, and docs/local-cloud.md says so.
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from local_cloud.model.bucket import Bucket
-from local_cloud.model.errors import CloudError
+from local_cloud.model.errors import CloudError, refused
 from local_cloud.server.s3 import cors, xml
 from local_cloud.server.s3.attributes import BUCKET_TAGS_MAX, read_tags
 from local_cloud.server.s3.payload import read_small
@@ -62,8 +63,18 @@ async def handle(bucket: Bucket, kind: str, request: web.BaseRequest) -> web.Res
         read_tags(body, BUCKET_TAGS_MAX)
     elif known.root:
         xml.parse(body, known.root)
-    bucket.set_document(kind, body.decode("utf-8", "strict"))
+    bucket.set_document(kind, _text(body, known.root))
     return web.Response(status=200 if known.root else 204)
+
+
+def _text(body: bytes, root: str) -> str:
+    """A document as text; XML in another encoding than UTF-8 is written anew."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        if not root:
+            raise refused("MalformedPolicy", "The policy is not valid UTF-8.") from None
+        return ElementTree.tostring(xml.parse(body, root), encoding="unicode")
 
 
 def _get(bucket: Bucket, kind: str, known: _Kind) -> web.Response:

@@ -61,7 +61,7 @@ def _made(path: Path) -> KeyPair:
         access_key="LKIA" + "".join(secrets.choice(letters) for _ in range(16)),
         secret_key=secrets.token_urlsafe(30),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = json.dumps({"access_key": pair.access_key, "secret_key": pair.secret_key})
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(file, "w") as stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -263,6 +264,18 @@ async def test_what_is_too_long_is_refused(system: System) -> None:
         assert await peer.next() is None
     async with system.doors.peer() as stranger:
         assert "longer than 262144" in (await stranger.line(too_long))["error"]["message"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "anything"])
+async def test_a_compressed_body_is_refused_before_it_is_inflated(
+    system: System, encoding: str
+) -> None:
+    bomb = gzip.compress(b" " * 64 * 2**20)
+    headers = {"Content-Encoding": encoding}
+    answer = await system.doors.ask("POST", "/v1/reserve", bomb, headers=headers)
+    assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
+    assert "Content-Encoding" in answer.value["error"]["message"]
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -19,6 +19,8 @@ def test_it_is_written_whole(tmp_path: Path) -> None:
     }  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["ready"]
     write_ready(None, {})
+    write_ready(tmp_path / "secret", {"key": "x"}, private=True)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/ready", "taken"])

@@ -104,3 +104,19 @@ def test_golden_commands_name_no_path_outside_the_home(tmp_path: Path, name: str
     paths = [argument for argument in command if argument.startswith("/")]
     assert paths
     assert all(path.startswith(str(tmp_path / "home")) for path in paths)
+
+
+def test_a_cloud_that_verifies_gives_its_keys_to_the_programs_that_use_it(tmp_path: Path) -> None:
+    built = programs(tmp_path, verify_signatures=True, allowed_hosts=("a.example", "b.example"))
+    command = built.program("cloud", READY).command
+    assert "--verify-signatures" in command
+    assert [command[i + 1] for i, p in enumerate(command) if p == "--allow-host"] == [
+        "a.example",
+        "b.example",
+    ]
+    keys = {"access_key": "LKIA", "secret_key": "secret"}
+    ready = {**READY, "cloud": {**READY["cloud"], "credentials": keys}}
+    found = built.program("orchestrator", ready).environment
+    assert (found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"]) == ("LKIA", "secret")
+    plain = programs(tmp_path).program("cloud", READY).command
+    assert not {"--verify-signatures", "--allow-host"} & set(plain)

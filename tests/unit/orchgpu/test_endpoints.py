@@ -17,7 +17,7 @@ def found(
     return resolve(service, environ=environ, home=Home(home), **arguments)
 
 
-def system_in(path: Path, endpoint: str) -> Home:
+def system_in(path: Path, endpoint: str, **keys: str) -> Home:
     home = Home(path)
     home.create()
     home.write_system(
@@ -28,9 +28,20 @@ def system_in(path: Path, endpoint: str) -> Home:
             scheduler="127.0.0.1:1",
             scheduler_http="127.0.0.1:2",
             processes=(),
+            **keys,
         )
     )
     return home
+
+
+def test_a_local_system_that_verifies_signatures_gets_its_own_keys(tmp_path: Path) -> None:
+    home = system_in(tmp_path, "http://127.0.0.1:1", access_key="LKIA", secret_key="s")
+    assert home.system_file.stat().st_mode & 0o077 == 0
+    with home.lock():
+        own = found(tmp_path, {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine"})
+        assert (own.access_key_id, own.secret_access_key) == ("LKIA", "s")
+        other = found(tmp_path, {"AWS_ENDPOINT_URL": "http://127.0.0.1:2"})
+        assert other.access_key_id == "test"
 
 
 def test_nothing_said_is_real_aws(tmp_path: Path) -> None:

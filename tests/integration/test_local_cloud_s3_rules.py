@@ -1,0 +1,306 @@
+"""S3's smaller rules: names, locations, markers, copies, limits, documents, clients that leave."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.embedded_cloud import Address, Answer, cloud_in
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    with cloud_in(tmp_path_factory.mktemp("rules")) as address:
+        assert address.ask("PUT", "/bucket").status == 200
+        yield address
+
+
+@pytest.fixture(scope="module")
+def s3(cloud: Address) -> Iterator[Any]:
+    client = boto3.client(
+        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
+        aws_access_key_id="test", aws_secret_access_key="test",
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
+    )  # fmt: skip
+    yield client
+    client.close()
+
+
+def code(answer: Answer) -> str:
+    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+
+
+def test_every_answer_has_request_ids(cloud: Address) -> None:
+    for path in ("/bucket", "/none", "/bucket/none"):
+        for method in ("GET", "HEAD", "DELETE"):
+            headers = cloud.ask(method, path).headers
+            assert len(headers["x-amz-request-id"]) == 16
+            assert headers["x-amz-id-2"]
+        cloud.ask("PUT", "/bucket")
+    failed = cloud.ask("GET", "/bucket/none")
+    request_id, host_id = failed.headers["x-amz-request-id"], failed.headers["x-amz-id-2"]
+    assert f"<RequestId>{request_id}</RequestId><HostId>{host_id}<".encode() in failed.body
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["192.168.1.1", "xn--bucket", "bucket-s3alias", "bucket--ol-s3", "a.-b", "a-.b", "a..b", "ab",
+     "-abc", "abc-", "Abc", "a_b", "sthree-abc", "abc.mrap", "abc--x-s3", "a" * 64, ".abc", "abc."],
+)  # fmt: skip
+def test_names_that_s3_has_not_are_refused(cloud: Address, name: str) -> None:
+    answer = cloud.ask("PUT", f"/{name}")
+    assert (answer.status, code(answer)) == (400, "InvalidBucketName")
+
+
+@pytest.mark.parametrize("name", ["192.168.1.1a", "a.b", "1.2.3", "x-n--b", "a--b", "a" * 63])
+def test_names_that_s3_has_are_taken(cloud: Address, name: str) -> None:
+    assert cloud.ask("PUT", f"/{name}").status == 200
+
+
+def location(place: str) -> bytes:
+    constraint = f"<LocationConstraint>{place}</LocationConstraint>"
+    return f"<CreateBucketConfiguration>{constraint}</CreateBucketConfiguration>".encode()
+
+
+def test_making_ones_own_bucket_again(cloud: Address) -> None:
+    """Succeeds in us-east-1 and changes nothing; not elsewhere."""
+    cloud.ask("PUT", "/again")
+    cloud.ask("PUT", "/again/key", b"kept")
+    assert cloud.ask("PUT", "/again").status == 200
+    assert cloud.ask("GET", "/again/key").body == b"kept"
+    assert cloud.ask("PUT", "/far", location("eu-west-1")).status == 200
+    for body in (b"", location("eu-west-1"), location("eu-west-2")):
+        answer = cloud.ask("PUT", "/far", body)
+        assert (answer.status, code(answer)) == (409, "BucketAlreadyOwnedByYou")
+
+
+def test_elsewhere_a_bucket_is_made_once(tmp_path: Any) -> None:
+    with cloud_in(tmp_path, region="eu-west-1") as cloud:
+        assert cloud.ask("PUT", "/again", location("eu-west-1")).status == 200
+        assert cloud.ask("PUT", "/again", location("eu-west-1")).status == 409
+        assert cloud.ask("PUT", "/again").status == 409
+
+
+def test_a_location_is_remembered(cloud: Address, s3: Any) -> None:
+    cloud.ask("PUT", "/placed", location("ap-south-2"))
+    assert s3.get_bucket_location(Bucket="placed")["LocationConstraint"] == "ap-south-2"
+    assert cloud.ask("HEAD", "/placed").headers["x-amz-bucket-region"] == "ap-south-2"
+    assert s3.get_bucket_location(Bucket="bucket")["LocationConstraint"] is None
+    for place in ("us-east-1", "the moon"):
+        answer = cloud.ask("PUT", "/nowhere", location(place))
+        assert (answer.status, code(answer)) == (400, "InvalidLocationConstraint")
+
+
+def test_delete_markers_are_named_in_headers(cloud: Address, s3: Any) -> None:
+    cloud.ask("PUT", "/marked")
+    s3.put_bucket_versioning(Bucket="marked", VersioningConfiguration={"Status": "Enabled"})
+    cloud.ask("PUT", "/marked/k", b"x")
+    marker = cloud.ask("DELETE", "/marked/k").headers["x-amz-version-id"]
+    for method in ("GET", "HEAD"):
+        gone = cloud.ask(method, "/marked/k")
+        shown = (gone.headers["x-amz-delete-marker"], gone.headers["x-amz-version-id"])
+        assert (gone.status, shown) == (404, ("true", marker))
+        itself = cloud.ask(method, f"/marked/k?versionId={marker}")
+        assert (itself.status, itself.headers["x-amz-delete-marker"]) == (405, "true")
+        assert itself.headers["Allow"] == "DELETE"
+    undone = cloud.ask("DELETE", f"/marked/k?versionId={marker}")
+    assert undone.headers["x-amz-delete-marker"] == "true"
+    assert "x-amz-delete-marker" not in cloud.ask("GET", "/marked/never").headers
+
+
+def test_a_copy_to_itself_must_change_something(cloud: Address) -> None:
+    cloud.ask("PUT", "/bucket/self", b"x", {"x-amz-meta-a": "1", "x-amz-tagging": "t=1"})
+    source = {"x-amz-copy-source": "/bucket/self"}
+    refused = cloud.ask("PUT", "/bucket/self", headers=source)
+    assert (refused.status, code(refused)) == (400, "InvalidRequest")
+    for change in (
+        {"x-amz-metadata-directive": "REPLACE", "x-amz-meta-a": "2"},
+        {"x-amz-storage-class": "STANDARD"}, {"x-amz-checksum-algorithm": "SHA256"},
+        {"x-amz-server-side-encryption": "AES256"},
+    ):  # fmt: skip
+        assert cloud.ask("PUT", "/bucket/self", headers=source | change).status == 200
+    assert cloud.ask("GET", "/bucket/self").headers["x-amz-meta-a"] == "2"
+    other = cloud.ask("PUT", "/bucket/other", headers=source | {
+        "x-amz-tagging-directive": "REPLACE", "x-amz-tagging": "n=2",
+    })  # fmt: skip
+    assert other.status == 200
+    assert b"<Key>n</Key>" in cloud.ask("GET", "/bucket/other?tagging").body
+    assert cloud.ask("GET", "/bucket/other").headers["x-amz-meta-a"] == "2"
+
+
+def tags(*pairs: tuple[str, str]) -> bytes:
+    inner = "".join(f"<Tag><Key>{k}</Key><Value>{v}</Value></Tag>" for k, v in pairs)
+    return f"<Tagging><TagSet>{inner}</TagSet></Tagging>".encode()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "wanted"),
+    [
+        ([(f"k{n}", "v") for n in range(11)], "BadRequest"), ([("k" * 129, "v")], "InvalidTag"),
+        ([("k", "v" * 257)], "InvalidTag"), ([("k", "1"), ("k", "2")], "InvalidTag"),
+        ([("", "v")], "InvalidTag"),
+    ],
+)  # fmt: skip
+def test_tags_have_limits(cloud: Address, pairs: list[tuple[str, str]], wanted: str) -> None:
+    cloud.ask("PUT", "/bucket/tagged", b"x")
+    answer = cloud.ask("PUT", "/bucket/tagged?tagging", tags(*pairs))
+    assert (answer.status, code(answer)) == (400, wanted)
+    text = "&".join(f"{k}={v}" for k, v in pairs)
+    put = cloud.ask("PUT", "/bucket/never", b"x", {"x-amz-tagging": text})
+    assert (put.status, code(put)) == (400, wanted)
+    assert cloud.ask("GET", "/bucket/never").status == 404
+    assert cloud.ask(
+        "PUT", "/bucket?tagging", tags(*[(f"k{n}", "") for n in range(50)])
+    ).status == (200)
+    assert cloud.ask(
+        "PUT", "/bucket?tagging", tags(*[(f"k{n}", "") for n in range(51)])
+    ).status == (400)
+
+
+def test_metadata_has_a_limit_of_two_kilobytes(cloud: Address) -> None:
+    fits = {"x-amz-meta-a": "v" * 1023, "x-amz-meta-b": "v" * 1023}
+    assert cloud.ask("PUT", "/bucket/meta", b"x", fits).status == 200
+    answer = cloud.ask("PUT", "/bucket/meta", b"x", fits | {"x-amz-meta-c": ""})
+    assert (answer.status, code(answer)) == (400, "MetadataTooLarge")
+    assert b"<MaxSizeAllowed>2048</MaxSizeAllowed>" in answer.body
+
+
+def test_a_body_without_a_length_is_refused(cloud: Address) -> None:
+    with closing(socket.create_connection(("127.0.0.1", cloud.port))) as connection:
+        connection.sendall(
+            b"PUT /bucket/k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        connection.settimeout(60)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 411 ")
+
+
+def test_another_accounts_bucket_is_not_expected(cloud: Address) -> None:
+    owner = "x-amz-expected-bucket-owner"
+    answer = cloud.ask("GET", "/bucket", headers={owner: "111122223333"})
+    assert (answer.status, code(answer)) == (403, "AccessDenied")
+    assert cloud.ask("GET", "/bucket", headers={owner: "000000000000"}).status == 200
+
+
+def test_buckets_are_listed_in_pages(s3: Any) -> None:
+    for name in ("paged-a", "paged-b", "paged-c"):
+        s3.create_bucket(Bucket=name)
+    first = s3.list_buckets(MaxBuckets=2, Prefix="paged-")
+    assert [b["Name"] for b in first["Buckets"]] == ["paged-a", "paged-b"]
+    token = first["ContinuationToken"]
+    rest = s3.list_buckets(MaxBuckets=2, Prefix="paged-", ContinuationToken=token)
+    assert [b["Name"] for b in rest["Buckets"]] == ["paged-c"]
+    assert "ContinuationToken" not in rest
+
+
+# --- documents
+
+BOMB = """<?xml version="1.0" encoding="{name}"?><!DOCTYPE T [<!ENTITY a "aaaaaaaaaa">
+<!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><Tagging><TagSet><Tag><Key>&b;</Key><Value>x</Value></Tag>
+</TagSet></Tagging>"""
+
+
+@pytest.mark.parametrize("name", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1"])
+def test_a_document_type_is_refused_in_every_encoding(cloud: Address, name: str) -> None:
+    marks = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
+    shown = "utf-16" if name in marks else name
+    body = marks.get(name, b"") + BOMB.format(name=shown).encode(name)
+    answer = cloud.ask("PUT", "/bucket?tagging", body)
+    assert (answer.status, code(answer)) == (400, "MalformedXML")
+    good = marks.get(name, b"") + tags(("ä", "ö")).decode().encode(name)
+    if name != "iso-8859-1":
+        assert cloud.ask("PUT", "/bucket?tagging", good).status == 200
+        assert "<Key>ä</Key>".encode() in cloud.ask("GET", "/bucket?tagging").body
+    assert cloud.ask("PUT", "/bucket?policy", b"\xff\xfe{\0").status == 400
+
+
+@pytest.mark.parametrize("encoding", ["cp037", "utf-7", "no-such", "utf-32"])
+def test_an_encoding_that_cannot_be_read_is_refused(cloud: Address, encoding: str) -> None:
+    body = f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + tags(("a", "b"))
+    answer = cloud.ask("PUT", "/bucket?tagging", body)
+    assert (answer.status, code(answer)) == (400, "MalformedXML")
+
+
+# --- messages and lines
+
+
+@pytest.mark.parametrize("text", ["\0", "a\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
+def test_characters_that_xml_has_not_are_no_message(cloud: Address, text: str) -> None:
+    sqs = boto3.client(
+        "sqs", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
+        aws_access_key_id="test", aws_secret_access_key="test",
+    )  # fmt: skip
+    with closing(sqs):
+        url = sqs.create_queue(QueueName="q")["QueueUrl"]
+        attribute = {"a": {"DataType": "String", "StringValue": text}}
+        for arguments in (
+            {"MessageBody": text},
+            {"MessageBody": "x", "MessageAttributes": attribute},
+        ):
+            with pytest.raises(ClientError) as error:
+                sqs.send_message(QueueUrl=url, **arguments)
+            assert error.value.response["Error"]["Code"] == "InvalidMessageContents"
+        entries = [{"Id": "1", "MessageBody": text}, {"Id": "2", "MessageBody": "\t\r\n ü𝄞"}]
+        answer = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+        assert [e["Code"] for e in answer["Failed"]] == ["InvalidMessageContents"]
+        assert [e["Id"] for e in answer["Successful"]] == ["2"]
+        sqs.purge_queue(QueueUrl=url)
+
+
+def test_lines_are_filtered_by_fields_or_the_pattern_is_refused(cloud: Address) -> None:
+    def ask(operation: str, **body: Any) -> Answer:
+        target = {"X-Amz-Target": f"Logs_20140328.{operation}"}
+        return cloud.ask("POST", "/", json.dumps(body).encode(), target)
+
+    assert ask("CreateLogGroup", logGroupName="g").status == 200
+    assert ask("FilterLogEvents", logGroupName="g", filterPattern="{ $.x = 1 }").status == 200
+    refused = ask("FilterLogEvents", logGroupName="g", filterPattern="{ $.x ~ 1 }")
+    assert refused.status == 400
+    assert "Invalid filter pattern" in json.loads(refused.body)["message"]
+
+
+# --- clients that leave
+
+
+def test_a_client_that_breaks_off_leaves_no_trace_in_the_log(
+    cloud: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    big = b"x" * 8 * 2**20
+    assert cloud.ask("PUT", "/bucket/big", big).status == 200
+    caplog.clear()
+    head = b"Host: localhost\r\n"
+    requests = [
+        b"PUT /bucket/cut HTTP/1.1\r\n%bContent-Length: 1000\r\n\r\nhalf" % head,
+        b"PUT /bucket/cut HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n5\r\nab" % head,
+        b"PUT /bucket/cut HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\nzz\r\n" % head,
+        b"PUT /bucket?tagging HTTP/1.1\r\n%bContent-Length: 1000\r\n\r\n<Tag" % head,
+        b"POST / HTTP/1.1\r\n%bX-Amz-Target: AmazonSQS.ListQueues\r\nContent-Length: 9\r\n\r\n{"
+        % head,
+        b"POST /2015-03-31/functions HTTP/1.1\r\n%bContent-Length: 9\r\n\r\n{" % head,
+        b"GET /bucket/big HTTP/1.1\r\n%b\r\n" % head,
+        b"GET /bucket/big HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00not http at all\r\n\r\n",
+        b"GET /bucket/big HTT",
+    ]
+    for request in requests:
+        for abruptly in (False, True):
+            with closing(socket.create_connection(("127.0.0.1", cloud.port))) as connection:
+                connection.sendall(request)
+                if b"GET /bucket/big HTTP/1.1\r\nHost" in request:
+                    connection.recv(1)
+                if abruptly:  # a reset instead of an orderly end
+                    linger = struct.pack("ii", 1, 0)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    assert cloud.ask("GET", "/bucket/cut").status == 404
+    assert cloud.ask("GET", "/bucket/big").body == big
+    records = [r for r in caplog.records if r.levelno >= logging.WARNING or r.exc_info]
+    assert [record.getMessage() for record in records] == []
