@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 
 from corekit.errors import EXIT_STATUS, AppError, invalid
 
+#: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
+DESCRIPTORS_MAX = 65_536
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -71,6 +74,23 @@ def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
+    """Let this process open as many files as its hard limit allows, at most `most`.
+
+    A shell's soft limit of 1,024 is there for programs that use select(2). Returns the soft limit
+    that holds now; safe to repeat, and it never lowers one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # a sandbox may forbid it: the daemon serves with what it has
+        return soft
+    return wanted
 
 
 def run_program(program: str, main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
