@@ -12,7 +12,7 @@ from types import TracebackType
 from remote_gpu.wire.errors import RemoteError
 
 #: Its folder, with a separator; by hand, because pathlib costs a cold function milliseconds.
-_PACKAGE = os.sep.join(__file__.split(os.sep)[:-2]) + os.sep
+_PACKAGE = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0] + os.sep
 
 
 def end_in_own_line() -> None:
