@@ -67,7 +67,8 @@ class Worker:
         self._refuted = False  #: it broke the protocol, and is killed
         self.bound = False  #: belongs to a lease
         self.on_turn: Callable[[Mapping[str, Any]], None] = _ignore  #: what it says of turns
-        self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
+        #: Lanes that it has not yet taken, by their numbers.
+        self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._hung_up = False
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
@@ -102,7 +103,7 @@ class Worker:
             self._lanes[number] = stream.dup()
         except OSError as error:
             raise AppError(ErrorCode.UNAVAILABLE, f"no descriptor for a lane: {error}") from None
-        self._offered.append(taken)
+        self._offered.append((number, taken))
         try:
             lane = {"number": number, "device": device, "kind": kind, "key": key.hex()}
             control.send(self._stream, {"lane": lane}, stream.fileno())
@@ -162,7 +163,7 @@ class Worker:
         if not isinstance(meta, dict):
             raise TypeError("a packet that is not an object")
         if "lane_taken" in meta:
-            self._offered.popleft().set_result(True)
+            self._offered.popleft()[1].set_result(True)
         elif "lane_ended" in meta:
             _cut(self._lanes.pop(meta["lane_ended"]))
         else:
@@ -187,12 +188,16 @@ class Worker:
             return
         os.close(self._pidfd)
         self._stream.close()
+        untaken = list(self._offered)
+        self._offered.clear()
+        for number, _ in untaken:
+            self._lanes.pop(number).close()  # not cut: the lease's next worker gets it
         for lane in self._lanes.values():
             _cut(lane)
         self._lanes.clear()
         self.gone.set_result(None)  # before the lanes: whoever waits for one asks for a new worker
-        while self._offered:
-            self._offered.popleft().set_result(False)
+        for _, taken in untaken:
+            taken.set_result(False)
 
 
 def _cut(lane: socket.socket) -> None:

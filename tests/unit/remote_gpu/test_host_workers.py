@@ -120,3 +120,17 @@ async def test_a_packet_of_slices_that_means_nothing_ends_its_worker(
         theirs.close()
         await asyncio.wait_for(asyncio.shield(made.gone), 60)
     assert sum(one.levelno >= logging.WARNING for one in caplog.records) == 1
+
+
+async def test_a_lane_that_a_dead_worker_never_took_lives_on() -> None:
+    client, lane = socket.socketpair()
+    with client, lane:
+        async with worker() as (made, theirs):
+            handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
+            await settle()
+            theirs.close()
+            made.kill()
+            assert not await handed
+            assert made.lanes == 0
+        lane.send(b"x")  # by the next worker
+        assert client.recv(1) == b"x"
