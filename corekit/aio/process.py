@@ -17,6 +17,8 @@ from typing import Any
 
 from corekit.errors import EXIT_STATUS, AppError, invalid
 
+#: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
+DESCRIPTORS_MAX = 65_536
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from remote_gpu.client.devices import Devices
 from remote_gpu.client.session import Session
+from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 
@@ -19,8 +20,10 @@ def connect(environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_
 
     With a runner (`ORCHGPU_SESSION`) their lanes are on the runner's session. Without one
     (`ORCHGPU_CONNECTION`) it opens the session itself, capped at `cap_s`, and closing the devices
-    closes it. Raises Refused: NOT_INSTALLED when the environment names no lease.
+    closes it. An error of a device that nobody catches is printed down to the program's own line.
+    Raises Refused: NOT_INSTALLED when the environment names no lease.
     """
+    end_in_own_line()
     variables = os.environ if environ is None else environ
     if text := variables.get(SESSION_VARIABLE):
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from remote_gpu.client.device import DeviceBuffer, OpResult, fitting, kept_in, new_views
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
+from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
 from remote_gpu.wire.frames import HEADER_BYTES, flat_views, pack, parse_meta
@@ -31,6 +32,7 @@ class Local(Sequence["Local"]):
     def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
         """`data`: what `gpud --data NAME=PATH` would name. Raises Refused(NOT_INSTALLED) where
         the operations' package is not present."""
+        end_in_own_line()
         try:
             module = importlib.import_module("remote_gpu.worker.lane")
         except ImportError as error:

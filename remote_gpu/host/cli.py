@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, write_ready
+from corekit.aio.process import log_as_json, raise_descriptor_limit, write_ready
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
@@ -177,6 +177,7 @@ def main(
         )
         drivers = [*(["nvml"] if nvml else []), *_OPENCL[opencl]]
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
+        raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
         asyncio.run(_serve(settings, upstream, ready_file))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)

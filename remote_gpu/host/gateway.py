@@ -43,9 +43,11 @@ logger = logging.getLogger(__name__)
 #: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB. One
 #: more takes the place of the oldest: who proves itself does so at once, who floods us never does.
 UNPROVEN_MAX = 512
-#: Connections that wait for an install that may never come: they take no place from the former.
+#: Connections for leases that are installed here: room that no silent or invented one can take.
+KNOWN_MAX = 512
+#: Connections that wait for an install that may never come: they take no place from the others.
 AWAITED_MAX = 512
-#: Of one source address, of both kinds each: behind one NAT there may be many functions.
+#: Of one source address, of each kind: behind one NAT there may be many functions.
 PER_SOURCE_MAX = 256
 _BACKLOG = 256
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, gid
@@ -98,7 +100,8 @@ class Gateway:
         self._tls = tls
         self._listeners: list[socket.socket] = []
         self._unix = ""
-        self._unproven = Slots(UNPROVEN_MAX, PER_SOURCE_MAX, "connections that prove themselves")
+        self._unproven = Slots(UNPROVEN_MAX, PER_SOURCE_MAX, "connections that say nothing yet")
+        self._known = Slots(KNOWN_MAX, PER_SOURCE_MAX, "connections that prove themselves")
         self._awaited = Slots(AWAITED_MAX, PER_SOURCE_MAX, "connections that wait for an install")
         self._sessions: dict[LeaseId, Peer] = {}
 
@@ -210,7 +213,7 @@ class Gateway:
         with self._unproven.held(source, displaced):
             hello = Hello.from_meta(await self._receive(peer))
         proving = await self._proving(hello, source, port_of)
-        with self._unproven.held(source, displaced):
+        with self._known.held(source, displaced):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
@@ -240,13 +243,27 @@ class Gateway:
         return {"bound": gateway_bound(proven.key, binding)}
 
     async def _install_of(self, hello: Hello, source: str) -> None:
-        """The lease's install may be a moment behind the envelope."""
+        """The lease's install may be a moment behind the envelope. Raises Refused(BUSY)."""
         host = self._host
         host.apply(host.table.expire(host.now_s()))
-        if not self._verifier.knows(hello.lease):
-            with self._awaited.held(source):
-                known = functools.partial(self._verifier.knows, hello.lease)
-                await host.until(known, self._budget.install_wait_s)
+        if self._verifier.knows(hello.lease):
+            return
+        known = functools.partial(self._verifier.knows, hello.lease)
+        waiting = asyncio.ensure_future(host.until(known, self._budget.install_wait_s))
+        lost = False
+
+        def displaced() -> None:
+            nonlocal lost
+            lost = True
+            waiting.cancel()
+
+        try:
+            with self._awaited.held(source, displaced):
+                await asyncio.wait({waiting})
+        finally:
+            waiting.cancel()
+        if lost:
+            raise Refused(Refusal.BUSY, "newer connections that wait for an install took its place")
 
     async def _receive(self, peer: Peer) -> dict[str, Any]:
         return await peer.receive(HANDSHAKE, self._budget.handshake_s)

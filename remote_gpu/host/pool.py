@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.cells import Cells, HostCell
+from remote_gpu.host.kept import sweep
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
@@ -35,6 +37,9 @@ from remote_gpu.worker.programs import Program
 
 logger = logging.getLogger(__name__)
 
+#: What a packet raises that no worker of ours sends; an assertion of the slices is one, too.
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
+             asyncio.InvalidStateError)  # fmt: skip
 #: One is taken at each first lane, and forked anew in 3 ms.
 IDLE_WORKERS = 2
 
@@ -60,16 +65,25 @@ class Worker:
         self._pidfd = pidfd
         self._stream = stream
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.lanes = 0  #: open now
+        #: Copies of the sockets of its lanes: what it says is over is cut, so it cannot hold more.
+        self._lanes: dict[int, socket.socket] = {}
+        self._numbers = itertools.count(1)
+        self._refuted = False  #: it broke the protocol, and is killed
         self.bound = False  #: belongs to a lease
         self.on_turn: Callable[[Mapping[str, Any]], None] = _ignore  #: what it says of turns
-        self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
+        #: Lanes that it has not yet taken, by their numbers.
+        self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._hung_up = False
         self._cell: HostCell | None = None
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         asyncio.get_running_loop().add_reader(stream, self._heard)
+
+    @property
+    def lanes(self) -> int:
+        """Open now."""
+        return len(self._lanes)
 
     def start(self, start: control.Start, cell: HostCell) -> None:
         """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
@@ -88,16 +102,20 @@ class Worker:
         """Hand a proven connection over; the caller closes its own copy.
 
         False: the process died before it took the lane, and nothing of it was served. Raises
-        AppError(TIMEOUT) when a living worker does not take it.
+        AppError: TIMEOUT when a living worker does not take it, UNAVAILABLE without a descriptor.
         """
         if self._exited:
             await self.gone
             return False
         taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._offered.append(taken)
-        self.lanes += 1
+        number = next(self._numbers)
         try:
-            lane = {"device": device, "kind": kind, "key": key.hex()}
+            self._lanes[number] = stream.dup()
+        except OSError as error:
+            raise AppError(ErrorCode.UNAVAILABLE, f"no descriptor for a lane: {error}") from None
+        self._offered.append((number, taken))
+        try:
+            lane = {"number": number, "device": device, "kind": kind, "key": key.hex()}
             control.send(self._stream, {"lane": lane}, stream.fileno())
             return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
         except TimeoutError:
@@ -131,21 +149,46 @@ class Worker:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def _heard(self) -> None:
-        with contextlib.suppress(OSError):
-            if (received := control.receive(self._stream)) is not None:
-                meta, descriptor = received
-                if descriptor is not None:  # nobody asked for one
-                    os.close(descriptor)
-                if "lane_taken" in meta:
-                    self._offered.popleft().set_result(True)
-                elif "lane_ended" in meta:
-                    self.lanes -= 1
-                else:
-                    self.on_turn(meta)
-                return
-        asyncio.get_running_loop().remove_reader(self._stream)
-        self._hung_up = True
-        self._finish()
+        try:
+            received = control.receive(self._stream)
+        except ValueError as error:
+            self._refute(error)
+            return
+        except OSError:
+            received = None
+        if received is None:
+            asyncio.get_running_loop().remove_reader(self._stream)
+            self._hung_up = True
+            self._finish()
+            return
+        meta, descriptor = received
+        if descriptor is not None:  # nobody asked for one
+            os.close(descriptor)
+        if not self._refuted:
+            try:
+                self._obey(meta)
+            except _NONSENSE as error:
+                self._refute(error)
+
+    def _obey(self, meta: Mapping[str, Any]) -> None:
+        """One packet of a worker. Raises one of `_NONSENSE` for what none of ours sends."""
+        if not isinstance(meta, dict):
+            raise TypeError("a packet that is not an object")
+        if "lane_taken" in meta:
+            self._offered.popleft()[1].set_result(True)
+        elif "lane_ended" in meta:
+            _cut(self._lanes.pop(meta["lane_ended"]))
+        else:
+            self.on_turn(meta)
+
+    def _refute(self, error: BaseException) -> None:
+        """Kill a worker that broke the protocol, and say so once; what it still says is dropped."""
+        if not self._refuted:
+            self._refuted = True
+            why = f"{type(error).__name__}: {error}"[:200]
+            about = {"event": "worker_killed", "pid": self.pid, "why": why}
+            logger.error("a worker broke the protocol and is killed", extra=about)
+        self.kill()
 
     def _ended(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -165,9 +208,22 @@ class Worker:
             return
         os.close(self._pidfd)
         self._stream.close()
+        untaken = list(self._offered)
+        self._offered.clear()
+        for number, _ in untaken:
+            self._lanes.pop(number).close()  # not cut: the lease's next worker gets it
+        for lane in self._lanes.values():
+            _cut(lane)
+        self._lanes.clear()
         self.gone.set_result(None)  # before the lanes: whoever waits for one asks for a new worker
-        while self._offered:
-            self._offered.popleft().set_result(False)
+        for _, taken in untaken:
+            taken.set_result(False)
+
+
+def _cut(lane: socket.socket) -> None:
+    """End a lane, whoever holds other copies of its socket."""
+    with lane, contextlib.suppress(OSError):
+        lane.shutdown(socket.SHUT_RDWR)
 
 
 def _ignore(meta: Mapping[str, Any]) -> None:
@@ -211,6 +267,8 @@ class WorkerPool:
         self._stream: socket.socket | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
+        self._kept = kept
+        self._sweeping: asyncio.Task[None] | None = None
         self.ready = Ready()
 
     async def open(self) -> None:
@@ -258,12 +316,19 @@ class WorkerPool:
                 with contextlib.suppress(OSError):  # it died while it was idle: take the next
                     worker.start(start, cell)
                     self._nursery.start(self._refill(), "refill")
+                    worker.gone.add_done_callback(lambda _: self._sweep())
+                    self._sweep()
                     return worker
         except BaseException:
             self._nursery.start(cell.close(), "cell")
             raise
         await cell.close()
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
+
+    def _sweep(self) -> None:
+        """Keep all tenants' contents within the host's limit; one sweep at a time."""
+        if not self._closing and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = self._nursery.start(asyncio.to_thread(sweep, self._kept), "sweep")
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -30,14 +30,16 @@ class Slots:
     def held(self, source: str, displaced: Callable[[], None] | None = None) -> Iterator[None]:
         """One place for the length of a block. Raises Refused(BUSY) when there is none.
 
-        A place with `displaced` is lost to a newer one that finds all taken: the oldest first, of
-        the same source where that has its part. Its holder is told by the call.
+        A place with `displaced` is lost to a newer one that finds all taken: the oldest of the same
+        source where that has its part, else of the source that has most, so a flood from a few
+        sources takes nothing from another one. Its holder is told by the call.
         """
         if self._held[source] >= self._per_source:
             text = f"{self._per_source} {self._what} are open here from {source}"
             self._make_room([place for place in self._places if place.source == source], text)
         elif len(self._places) >= self._limit:
-            self._make_room(list(self._places), f"{self._limit} {self._what} are open here")
+            most_first = sorted(self._places, key=lambda place: -self._held[place.source])
+            self._make_room(most_first, f"{self._limit} {self._what} are open here")
         place = _Place(source, displaced)
         self._places[place] = None
         self._held[source] += 1

@@ -4,13 +4,14 @@ One packet is one JSON object, with at most one file descriptor. Blocking; local
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"device": index, "kind": …, "key": hex}}
+    gpud → worker    {"start": Start}, once; {"lane": {"number": n, "device": index, "kind": …,
+                     "key": hex}}
                      + its socket; with a key it goes on in TLS, and is bound by that key;
                      {"cap_s": seconds from now}, when its lease is to last longer or shorter;
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
                      of the monotonic clock; {"due": [device, until_s | null]}: another moment
     worker → gpud    {"ask": [device, ticket]} for a token, {"done": [device, ticket]}: it is back;
-                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": {}}
+                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": number}
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None 
 def receive(
     stream: socket.socket, bytes_max: int = PACKET_BYTES_MAX
 ) -> tuple[dict[str, Any], int | None] | None:
-    """The next packet and its descriptor; None when the other side is gone."""
+    """The next packet and its descriptor; None when the other side is gone.
+
+    Raises ValueError for a packet that is not JSON: only a worker that runs foreign code sends one.
+    """
     size = array.array("i").itemsize
     body, ancillary, _, _ = stream.recvmsg(bytes_max, socket.CMSG_LEN(size))
     if not body:
@@ -74,7 +78,12 @@ def receive(
             descriptors.frombytes(data[: len(data) - len(data) % size])
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    return json.loads(body), descriptors[0] if descriptors else None
+    try:
+        return json.loads(body), descriptors[0] if descriptors else None
+    except (ValueError, RecursionError) as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise ValueError(f"a packet that is not JSON: {error}") from None
 
 
 def die_with_parent(parent: int) -> None:

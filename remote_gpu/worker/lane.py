@@ -68,7 +68,7 @@ class Runner:
             "operations.describe": self._described,
             "sync": _nothing,
         }
-        self._sessions = Sessions(context.resources, context.contents)
+        self._sessions = Sessions(context.resources, context.contents, context.quota)
         self._commands |= {
             "session.new": self._sessions.new,
             "session.free": self._sessions.free,

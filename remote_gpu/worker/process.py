@@ -115,7 +115,8 @@ def _serve(
                 context, kind=meta["lane"]["kind"], device=name, gate=gate
             )
             key = bytes.fromhex(meta["lane"]["key"])
-            _start_lane(stream, lane, registry, of_device, _carrier(lanes, lane, key))
+            ended = {"lane_ended": meta["lane"]["number"]}
+            _start_lane(stream, ended, lane, registry, of_device, _carrier(lanes, lane, key))
         elif (cap_s := meta.get("cap_s")) is not None:
             _end_in(cap_s)
         elif (turn := meta.get("turn")) is not None:
@@ -155,6 +156,7 @@ def _end_in(cap_s: float) -> None:
 
 def _start_lane(
     stream: socket.socket,
+    ended: Mapping[str, Any],
     lane: socket.socket,
     registry: Registry,
     context: Context,
@@ -169,13 +171,13 @@ def _start_lane(
                 LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
         finally:  # whatever ends it: gpud counts lanes
             with contextlib.suppress(OSError):  # it is gone, and this process with it in a moment
-                control.send(stream, {"lane_ended": {}})
+                control.send(stream, ended)
 
     try:
         threading.Thread(target=serve, name="lane", daemon=True).start()
     except RuntimeError:  # the lease's memory is full: its other lanes go on
         lane.close()
-        control.send(stream, {"lane_ended": {}})
+        control.send(stream, ended)
 
 
 def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stream]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.inference.stated import check_stated
 from remote_gpu.worker.quota import Quota
 
 T = TypeVar("T")
@@ -120,9 +121,10 @@ class Resources:
 class Sessions:
     """The sessions of one lane, as commands. Not thread-safe, as a lane is not."""
 
-    def __init__(self, resources: Resources, contents: Contents) -> None:
+    def __init__(self, resources: Resources, contents: Contents, quota: Quota) -> None:
         self._resources = resources
         self._contents = contents
+        self._quota = quota
         self._open: dict[int, None] = {}  # in order: what ends a lane ends them in it
 
     def new(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
@@ -143,7 +145,8 @@ class Sessions:
 
     def register(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
         """`session`, `type`, `content` → {"missing": true} when its bytes have to be sent first
-        (`content.put`), else it is registered."""
+        (`content.put`), else it is registered. Raises OpFailed(ENOMEM) for a model that states a
+        tensor larger than the lease's memory."""
         session, kind = self._of(args), args.get("type")
         if kind not in TYPES:
             raise OpFailed(OpCode.EINVAL, f"'type' must be one of {', '.join(TYPES)}")
@@ -151,6 +154,8 @@ class Sessions:
         data = self._contents.find(content)
         if data is None:
             return {"missing": True}, []
+        if kind == "model" and self._quota.limit_bytes is not None:
+            check_stated(data, self._quota.limit_bytes)
         self._resources.register(session, kind, content, data)
         return {"missing": False}, []
 

@@ -63,9 +63,9 @@ __kernel void rows(__global int *y, long at) {
 __kernel void group(__global int *y, __local int *part, long at) { part[at] = 7; y[0] = part[at]; }
 __kernel void bytes(__global int *y, long at) { ((__global uchar *)y)[at] = 1; }
 __kernel void wrapped(__global int *y, int a) {
-    int mine[16];
-    int j = a + 2147483640;
-    int k = j / 3 - 715827870;  /* 10…12 for a compiler that takes it that nothing overflows */
+    int mine[13];
+    int j = (a & 15) + 2147483640;
+    int k = j / 3 - 715827870;  /* 10...12 for a compiler that takes it that nothing overflows */
     mine[k] = 1;
     y[0] = mine[k];
 }
@@ -185,10 +185,11 @@ def test_inside_everything_is_as_written(machine: Machine) -> None:
     assert machine.run("inner", Scalar("long", 3))[:2] == [20, 9]
 
 
-@pytest.mark.parametrize("a", [0, 7, 8, 15, 100, 2**31 - 1])
-def test_a_compiler_cannot_argue_a_check_away(machine: Machine, a: int) -> None:
-    """In C a sum that overflows may be taken for one that does not; the check stays."""
-    if a <= 7:
+@pytest.mark.parametrize(("a", "inside"), [(0, True), (7, True), (13, False), (15, False)])
+def test_a_compiler_cannot_argue_a_check_away(machine: Machine, a: int, inside: bool) -> None:
+    """In C a sum that overflows may be taken for one that does not: with a length that it knows
+    LLVM 14 removes this check and writes behind the array."""
+    if inside:
         assert machine.run("wrapped", Scalar("int", a))[0] == 1
     else:
         with pytest.raises(OpFailed, match="kernel 'wrapped', line 37 or 38"):

@@ -371,7 +371,9 @@ class Statements:
         elif token.text in ("case", "default"):
             self._case(token.line)
         elif self._declares(token.text):
-            self.write(token.line, self.variable(self.specifiers()))
+            declared = self.specifiers()
+            if not frame.skip(";"):
+                self.write(token.line, self.variable(declared))
         elif frame.skip(";"):
             self.write(token.line, ";")
         else:

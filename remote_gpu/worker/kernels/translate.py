@@ -52,7 +52,6 @@ class Signature:
     parameters: tuple[Parameter, ...]
     line: int
     private_bytes: int  #: of one work item's variables, or more
-    local_bytes: int  #: that a group shares and that the kernel declares itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +233,7 @@ class Translator:
         self._statements.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
         self._statements.local_bytes = 0
         self._body(scope, first, f"{_END} return")
-        local, private = self._statements.local_bytes, frame.private_bytes
-        self._kernels[name] = Signature(name, parameters, line, private, local)
+        self._kernels[name] = Signature(name, parameters, line, frame.private_bytes)
 
     def _memories(
         self, taken: Sequence[tuple[str, Scalar | Struct | Target, bool]]

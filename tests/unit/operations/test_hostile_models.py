@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.graphs import content_id
+from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import Model
+from remote_gpu.worker.inference.stated import stated
 from remote_gpu.worker.operation import Context
+from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.resources import Resources, Sessions
 
 FLOAT, UINT8, INT64, STRING = 1, 2, 7, 8  # TensorProto.DataType
 INT, TENSOR, GRAPH = 2, 4, 5  # AttributeProto.AttributeType
@@ -169,6 +174,81 @@ def test_a_models_memory_is_back_after_it_and_none_is_enomem(tmp_path: Path) -> 
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def shape_of(*sides: int) -> bytes:
+    data = b"".join(side.to_bytes(8, "little", signed=True) for side in sides)
+    return whole(1, len(sides)) + whole(2, INT64) + part(8, "s") + part(9, data)
+
+
+HUGE = 40 * 10**9
+STATES = {
+    "an output": model([node("Identity", "x", "y")], [], HUGE, declared("x", HUGE)),
+    "a weight": model([node("Identity", "w", "y")], [tensor("w", HUGE, part(9, b"a"))], 1),
+    "packed sides": model(
+        [node("Identity", "w", "y")],
+        [part(1, varint(200_000), varint(200_000)) + whole(2, UINT8) + part(8, "w")],
+        1,
+    ),
+    "a constant": model(
+        [node("Constant", "", "y", part(1, "value") + part(5, tensor("c", HUGE)))], [], 1
+    ),
+    "a filled one": model(
+        [node("ConstantOfShape", "s", "t"), node("ReduceMax", "t", "y")],
+        [shape_of(100_000, 100_000)],
+        declared("y", "n", FLOAT),
+    ),
+    "an expanded one": model(
+        [node("Expand", "x s", "t"), node("ReduceMax", "t", "y")],
+        [shape_of(200_000, 200_000)],
+        declared("y", "n", FLOAT),
+        declared("x", 1, FLOAT),
+    ),
+    "a branch": model(
+        [
+            node("If", "f", "y", part(1, "then_branch") + part(6, graph([], [], HUGE))),
+        ],
+        [],
+        1,
+    ),
+    "weights together": model(
+        [node("Add", "a b", "y")], [tensor(name, 3 << 30) for name in "ab"], 1
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STATES)
+def test_a_model_that_states_too_much_is_refused_when_it_is_registered(what: str) -> None:
+    contents, quota = Contents(), Quota(4 << 30)
+    content = content_id(STATES[what])
+    contents.put(content, memoryview(STATES[what]))
+    sessions = Sessions(Resources(), contents, quota)
+    session = sessions.new({})[0]["session"]
+    args = {"session": session, "type": "model", "content": content}
+    with pytest.raises(OpFailed, match=r"ENOMEM: the model states a tensor .* the lease has 4294"):
+        sessions.register(args)
+    assert sessions.register({**args, "type": "data"})[0] == {"missing": False}
+    sessions.close()
+    free = Sessions(Resources(), contents, Quota())  # without a lease there is no limit
+    session = free.new({})[0]["session"]
+    assert free.register({**args, "session": session})[0] == {"missing": False}
+
+
+def test_what_a_model_states_is_read_whatever_it_is() -> None:
+    small = model([node("Identity", "w", "y")], [tensor("w", 4, part(9, b"abcd"))], 4)
+    assert list(stated(memoryview(small))) == [("w", 4), ("y", 4), ("all weights", 4)]
+    assert max(size for _, size in stated(memoryview(highest_of_ones()))) == 8, "of its input"
+    choose = random.Random(5)
+    for whole_one in STATES.values():
+        for _ in range(200):
+            damaged = bytearray(whole_one)
+            for _ in range(choose.randint(1, 4)):
+                damaged[choose.randrange(len(damaged))] = choose.randrange(256)
+            list(stated(memoryview(bytes(damaged[: choose.randint(0, len(damaged))]))))
+    deep = b""
+    for _ in range(100):
+        deep = graph([node("If", "f", "y", part(6, deep))], [], 1)
+    list(stated(memoryview(part(7, deep))))
 
 
 def test_tensors_and_outputs_that_are_none() -> None:

@@ -159,8 +159,8 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
         for name in (
             "client.device", "client.devices", "client.entry", "client.graph", "client.handshake",
             "client.local", "client.prompt", "client.resources", "client.session", "client.timing",
-            "wire.channel", "wire.connection", "wire.errors", "wire.frames", "wire.graphs",
-            "wire.proof", "wire.segment",
+            "client.uncaught", "wire.channel", "wire.connection", "wire.errors", "wire.frames",
+            "wire.graphs", "wire.proof", "wire.segment",
         )
     }, "TLS, shared memory and asyncio cost those who use them"  # fmt: skip
     foreign = {name.partition(".")[0] for name in loaded - ours}

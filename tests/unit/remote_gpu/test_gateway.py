@@ -56,10 +56,12 @@ async def serving(
     log.close()
 
 
-async def ask(address: str, lease: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def ask(
+    address: str, lease: str, source: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection that has said hello for a lease."""
     host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
     hello = {
         "role": "session", "lease": lease, "fence": 1, "host": "h", "session": "00" * 16,
         "nonce": "11" * 16, "cap_ms": 1000, "device": 0, "middleware": "", "port": 0,
@@ -94,7 +96,38 @@ async def test_who_waits_for_an_install_takes_no_place_from_others(
         assert "challenge" in await answer(await connection("known"))
         daemon.install(install("unknown"))
         answers = [set(one) for one in await asyncio.gather(*waiting)]
-        assert {"challenge"} in answers
+        assert answers == [{"challenge"}] * 2
+
+
+@pytest.mark.asyncio
+async def test_a_flood_for_unknown_leases_does_not_refuse_a_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tenant's own install is a moment behind it, and the places are full of inventions."""
+    monkeypatch.setattr(gateway_module, "AWAITED_MAX", 20)
+    monkeypatch.setattr(gateway_module, "PER_SOURCE_MAX", 10)
+    async with serving(tmp_path) as (daemon, address), contextlib.AsyncExitStack() as stack:
+
+        async def connection(lease: str, source: str) -> asyncio.StreamReader:
+            reader, writer = await ask(address, lease, source)
+            stack.callback(writer.close)
+            return reader
+
+        flood = [await connection(f"invented{n}", f"127.0.0.{2 + n % 3}") for n in range(40)]
+        tenant = await connection("tenant", "127.0.0.9")
+        flood += [await connection("invented", f"127.0.0.{2 + n % 3}") for n in range(40)]
+        refused = [asyncio.ensure_future(answer(one)) for one in flood]
+        for task in asyncio.as_completed(refused):
+            assert (await task)["refused"]["code"] == "BUSY"
+            if sum(one.done() for one in refused) >= 61:  # all but 19 and the tenant
+                break
+        daemon.install(install("tenant"))
+        assert "challenge" in await answer(tenant)
+        daemon.install(install("known"))
+        assert "challenge" in await answer(await connection("known", "127.0.0.2"))
+        for task in refused:
+            task.cancel()
+        await asyncio.wait(refused)
 
 
 @pytest.mark.asyncio

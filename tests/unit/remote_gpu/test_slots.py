@@ -36,15 +36,31 @@ def test_a_newer_one_takes_the_place_of_the_oldest() -> None:
         for number, source in enumerate("abb"):
             enter(source, number)
         enter("b", 3)  # one of its own goes
-        enter("c", 4)
-        assert lost == [1, 0]
+        assert lost == [1]
+        enter("c", 4)  # b has most
+        assert lost == [1, 2]
         stack.enter_context(slots.held("d"))  # takes a place, and keeps it
         enter("e", 5)
         enter("f", 6)
-        assert lost == [1, 0, 2, 3, 4]
+        assert lost == [1, 2, 0, 3, 4]
         stack.enter_context(slots.held("d"))
         stack.enter_context(slots.held("e"))
         with pytest.raises(Refused, match="3 visitors are open here"):
             enter("f", 7)
     with slots.held("a"), slots.held("a"), slots.held("b"):  # nobody left twice
-        assert lost == [1, 0, 2, 3, 4, 5, 6]
+        assert lost == [1, 2, 0, 3, 4, 5, 6]
+
+
+def test_a_flood_from_a_few_sources_takes_nothing_from_another_one() -> None:
+    slots, lost = Slots(6, 4, "visitors"), []
+    with contextlib.ExitStack() as stack:
+
+        def enter(source: str) -> None:
+            stack.enter_context(slots.held(source, lambda: lost.append(source)))
+
+        enter("tenant")
+        for number in range(50):
+            enter(f"flood{number % 2}")
+        assert "tenant" not in lost
+        enter("tenant")
+        assert "tenant" not in lost

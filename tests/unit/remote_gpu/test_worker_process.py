@@ -34,7 +34,7 @@ class Lane:
         for end in (self.client, lane, self.gpud, worker):
             end.settimeout(60)
             stack.enter_context(end)
-        self._start = (worker, lane, REGISTRY, Context())
+        self._start = (worker, {"lane_ended": 7}, lane, REGISTRY, Context())
         self._lane = lane
 
     def start(self, carried: Any = None) -> None:
@@ -42,7 +42,7 @@ class Lane:
 
     def ended(self) -> bool:
         received = control.receive(self.gpud)
-        return received is not None and received[0] == {"lane_ended": {}}
+        return received is not None and received[0] == {"lane_ended": 7}
 
 
 def test_a_lane_that_gets_no_thread_ends_alone(small_stacks) -> None:

@@ -1,0 +1,136 @@
+"""gpud beside a worker that a tenant has taken over: it says what it likes on its control socket.
+
+The process is a real one that does nothing; the test speaks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from remote_gpu.host.pool import Worker
+from remote_gpu.worker import control
+
+pytestmark = pytest.mark.asyncio
+
+
+def idle() -> subprocess.Popen[bytes]:
+    """A process that waits."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+@asynccontextmanager
+async def worker() -> AsyncIterator[tuple[Worker, socket.socket]]:
+    """A worker and the end of its socket that it speaks on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with idle() as process:
+        made = Worker(process.pid, os.pidfd_open(process.pid), ours, take_s=30.0)
+        try:
+            yield made, theirs
+        finally:
+            made.kill()
+            theirs.close()
+            await made.gone
+
+
+async def settle() -> None:
+    """Until the event loop has read what was sent."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def hand_over(made: Worker, theirs: socket.socket) -> tuple[int, socket.socket]:
+    """A lane that the worker takes: its number, and the client's end."""
+    client, lane = socket.socketpair()
+    with lane:
+        handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
+        await asyncio.sleep(0)
+        received = control.receive(theirs)
+        assert received is not None
+        meta, descriptor = received
+        assert descriptor is not None
+        os.close(descriptor)  # it serves nobody, and does not say so
+        control.send(theirs, {"lane_taken": {}})
+        assert await handed
+    return meta["lane"]["number"], client
+
+
+async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
+    async with worker() as (made, theirs):
+        lanes = [await hand_over(made, theirs) for _ in range(3)]
+        assert made.lanes == 3
+        number, client = lanes[1]
+        control.send(theirs, {"lane_ended": number})
+        await settle()
+        assert made.lanes == 2
+        client.setblocking(False)
+        assert client.recv(1) == b"", "whoever keeps the socket, its client sees the end"
+        with pytest.raises(BlockingIOError):
+            lanes[0][1].recv(1, socket.MSG_DONTWAIT)
+    for _, client in lanes:
+        assert client.recv(1) == b"", "a dead worker's lanes are cut"
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"nonsense", b"\xff\xfe", b"[" * 9000, b"1", b"[]", b'"lane_taken"', b"null",
+        b'{"lane_taken": {}}', b'{"lane_ended": {}}', b'{"lane_ended": 7}', b'{"lane_ended": null}',
+    ],
+)  # fmt: skip
+async def test_nonsense_is_one_line_and_the_end(
+    packet: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with worker() as (made, theirs):
+        for _ in range(200):
+            try:
+                theirs.send(packet, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                await settle()
+        await settle()
+        theirs.close()
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
+    (line,) = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert line.message == "a worker broke the protocol and is killed"
+    assert line.exc_info is None
+    assert line.__dict__["pid"] == made.pid
+
+
+async def test_a_packet_of_slices_that_means_nothing_ends_its_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def heard(meta: object) -> None:
+        raise KeyError(json.dumps(meta))
+
+    async with worker() as (made, theirs):
+        made.on_turn = heard
+        control.send(theirs, {"ask": ["x"]})
+        await settle()
+        theirs.close()
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
+    assert sum(one.levelno >= logging.WARNING for one in caplog.records) == 1
+
+
+async def test_a_lane_that_a_dead_worker_never_took_lives_on() -> None:
+    client, lane = socket.socketpair()
+    with client, lane:
+        async with worker() as (made, theirs):
+            handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
+            await settle()
+            theirs.close()
+            made.kill()
+            assert not await handed
+            assert made.lanes == 0
+        lane.send(b"x")  # by the next worker
+        assert client.recv(1) == b"x"
