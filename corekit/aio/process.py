@@ -48,10 +48,6 @@ def log_as_json(level: int = logging.INFO) -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-#: A daemon with so many connections has other troubles; each costs the kernel a few KiB.
-DESCRIPTORS_MAX = 65_536
-
-
 def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
     """Let this process open as many files as it may, up to `most`; how many it may open now.
 
