@@ -19,11 +19,11 @@ from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Limit, Record
 
 #: What looks, or asks for something new: these cost a token of each rate.
-_CHARGED = (
+_CHARGED: frozenset[type[on.Event]] = frozenset({
     on.AttemptAsked, on.ReserveAsked, on.ReopenAsked, on.ExplainAsked, on.OrphansAsked,
     on.RecordAsked, on.RecordsAsked, on.InventoryAsked, on.LeasesAsked, on.QueueAsked,
     on.ParametersAsked, on.WatchAsked, on.ResizeAsked, on.TransferAsked,
-)  # fmt: skip
+})  # fmt: skip
 
 
 class Refusal(NamedTuple):
@@ -43,9 +43,12 @@ class Refusal(NamedTuple):
 
 def too_fast(turn: Turn, event: on.Event) -> bool:
     """Refuse a request that comes faster than its sender may ask; other events pass."""
-    if not isinstance(event, _CHARGED):
+    if type(event) not in _CHARGED:
         return False
+    assert isinstance(event, on.Asked), "a session asks for all that is charged"
     held, key = turn.state.parameters, key_of(event.session)
+    if not key and held.rate_per_s is None:
+        return False
     asked = getattr(event, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)

@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._caller = ANYBODY  # until its hello
         self._guests = guests
         self._lines = LineBuffer(STRANGER_LINE_BYTES_MAX)
+        self._held = 0  # bytes of an unfinished line, as the guests know it
         self._under_way = 0
         self._paused = False
         self._out: list[bytes] = []  # written together once per turn of the loop
@@ -106,7 +107,9 @@ class Connection(asyncio.Protocol):
         except BrokenFrame as error:
             self._fatal(invalid(f"{error}; this door speaks JSON lines"))
             return
-        self._guests.holds(self, self._lines.held)
+        if self._lines.held != self._held:
+            self._held = self._lines.held
+            self._guests.holds(self, self._held)
         if self._under_way >= UNDER_WAY_MAX and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
