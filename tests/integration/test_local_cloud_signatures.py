@@ -77,6 +77,8 @@ def test_every_service_serves_the_holder_of_the_key(cloud: Address) -> None:
     with client(cloud, "logs") as logs:
         assert logs.describe_log_groups()["logGroups"] == []
     with client(cloud, "s3", signature_version="s3") as old:
+        old.create_bucket(Bucket="by-version-2", ACL="private")
+        assert old.list_objects_v2(Bucket="by-version-2", Prefix="a b")["KeyCount"] == 0
         assert old.head_object(Bucket="bucket", Key="a key/ü+")["Metadata"] == {"a": "b  c"}
 
 

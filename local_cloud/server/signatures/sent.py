@@ -6,6 +6,7 @@ import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 from local_cloud.model.errors import CloudError
 
@@ -85,3 +86,13 @@ def read_amz_date(text: str) -> datetime | None:
         return datetime.strptime(text, AMZ_DATE).replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def signing_date(sent: Sent) -> datetime:
+    """When a request was signed, by `x-amz-date` or `Date`. Raises AccessDenied without one."""
+    text = sent.header("x-amz-date") or sent.header("date") or ""
+    try:
+        return read_amz_date(text) or parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        message = "AWS authentication requires a valid Date or x-amz-date header"
+        raise denied("AccessDenied", message) from None

@@ -9,10 +9,9 @@ import base64
 import hmac
 import urllib.parse
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from local_cloud.model.errors import refused
-from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied, read_amz_date
+from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied, signing_date
 
 #: Query parameters that are signed, by name.
 _SIGNED = frozenset(
@@ -33,16 +32,12 @@ def header_claim(sent: Sent) -> Claim:
     key, colon, signature = (sent.header("authorization") or "").removeprefix("AWS ").partition(":")
     if not colon:
         raise refused("InvalidArgument", "AWS authorization header is invalid.")
-    return Claim(version=2, access_key=key, signature=signature, signed_at=_date(sent))
+    return Claim(version=2, access_key=key, signature=signature, signed_at=signing_date(sent))
 
 
-def _date(sent: Sent) -> datetime:
-    text = sent.header("x-amz-date") or sent.header("date") or ""
-    try:
-        return read_amz_date(text) or parsedate_to_datetime(text).astimezone(UTC)
-    except ValueError:
-        message = "AWS authentication requires a valid Date or x-amz-date header"
-        raise denied("AccessDenied", message) from None
+def names_a_bucket(sent: Sent) -> bool:
+    """Whether the path is a bucket's, without a slash at its end."""
+    return not sent.host_bucket and len(sent.path) > 1 and sent.path.count("/") == 1
 
 
 def query_claim(sent: Sent) -> Claim:

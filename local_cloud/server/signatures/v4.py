@@ -18,9 +18,9 @@ from local_cloud.server.signatures.sent import (
     Claim,
     Sent,
     Signed,
-    denied,
     quoted,
     read_amz_date,
+    signing_date,
 )
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -39,15 +39,11 @@ def header_claim(sent: Sent) -> Claim:
     if match is None:
         raise refused("AuthorizationHeaderMalformed", "The authorization header is malformed.")
     access_key, scope = _credential(match[1], "AuthorizationHeaderMalformed")
-    signed_at = read_amz_date(sent.header("x-amz-date") or "")
-    if signed_at is None:
-        message = "AWS authentication requires a valid Date or x-amz-date header"
-        raise denied("AccessDenied", message)
     return Claim(
         version=4,
         access_key=access_key,
         signature=match[3],
-        signed_at=signed_at,
+        signed_at=signing_date(sent),
         scope=scope,
         signed_headers=tuple(match[2].split(";")),
         payload_hash=sent.header("x-amz-content-sha256"),

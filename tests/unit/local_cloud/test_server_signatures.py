@@ -77,6 +77,15 @@ def test_s3_requests_signed_in_headers(
     assert v4.unsigned_headers(sent, claim) == []
 
 
+def test_the_date_may_come_in_the_header_of_http() -> None:
+    signer = auth.S3SigV4Auth(credentials(), "s3", "eu-west-1")
+    date = {"Date": "Tue, 07 Jul 2026 21:53:04 GMT"}
+    sent = signed(signer, "PUT", "/bucket/key", {}, date)
+    claim = v4.header_claim(sent)
+    assert sent.header("x-amz-date") is None
+    assert v4.sign(sent, claim, SECRET, "").signature == claim.signature
+
+
 @given(key=keys, query=queries, expires_s=st.integers(1, 604_800))
 def test_presigned_urls(key: str, query: dict[str, str], expires_s: int) -> None:
     signer = auth.S3SigV4QueryAuth(credentials(), "s3", "us-east-1", expires=expires_s)
