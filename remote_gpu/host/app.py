@@ -96,11 +96,11 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.operations,
             settings.budget,
             nursery,
-            cells,
-            policy,
             settings.tls,
             settings.programs,
             settings.batch_wait_s,
+            cells,
+            policy,
         )
         stack.push_async_callback(pool.close)
         await pool.open()

@@ -159,9 +159,7 @@ class Cells:
         _directory(compiled, user, group, 0o2770)
         _hand_over(compiled, user, group)
         os.chown(folder, user, group)
-        return Cell(
-            user=user, group=group, folder=str(folder), compiled=str(compiled), kinds=kinds
-        )
+        return Cell(user=user, group=group, folder=str(folder), compiled=str(compiled), kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         """The tenant's, kept as the group of its folder; one of this block."""

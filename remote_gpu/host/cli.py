@@ -51,7 +51,14 @@ logger = logging.getLogger(__name__)
 _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
-@click.command()
+_ISOLATION = """What a tenant computes is taken for hostile. Each lease's worker is isolated by
+what this machine has, as the log says at the start: a user per lease (as root), user and process
+namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock) or
+system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are refused, or,
+with --isolation require, gpud does not start."""
+
+
+@click.command(epilog=_ISOLATION)
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")
@@ -130,12 +137,6 @@ def main(
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
 
-    What a tenant computes is taken for hostile. Each lease's worker is isolated by what this
-    machine has, named in the log at the start: a user per lease (as root), a user and a process
-    namespace, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock)
-    or system calls (seccomp) cannot be held, kernels on CPUs and `exec` are refused, or, with
-    --isolation require, gpud does not start.
-
     \b
     Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
                    --listen 10.0.1.21:4711 --state /var/lib/gpud
@@ -148,8 +149,7 @@ def main(
         told = _address("--advertise", advertise or listen)
         if _is_any(told[0]):
             raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
-        access = find_access(key_file=key_file, ca=ca)
-        take((KEY_VARIABLE,))
+        access = _access(key_file, ca)
         settings = HostSettings(
             host=HostId(host_id),
             state=state,
@@ -267,6 +267,13 @@ def _hide() -> None:
         hide_memory()
     except OSError as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
+
+
+def _access(key_file: Path | None, ca: Path | None) -> Access:
+    """How the scheduler is reached; its key is in no environment from now on."""
+    access = find_access(key_file=key_file, ca=ca)
+    take((KEY_VARIABLE,))
+    return access
 
 
 def _secret_files(key_file: Path | None) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.worker.isolation import places, probe
-from remote_gpu.worker.isolation.policy import Policy, Setting, decide
+from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
 from remote_gpu.worker.programs import Program
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def find_policy(
     """
     kernels = importlib.util.find_spec("pyopencl") is not None
     if setting is Setting.NONE:
-        policy = decide(probe.Facts(), setting, programs=bool(programs), kernels=kernels)
+        policy = decide(Facts(), setting, programs=bool(programs), kernels=kernels)
         logger.warning(
             "leases are not isolated: a tenant's code can read and change everything of this host",
             extra={"event": "isolation", "setting": setting.value},
@@ -59,7 +59,7 @@ def _check_apart(secret: Iterable[Path], host: places.Host) -> None:
             raise invalid(f"{path} lies in {folder}, which every lease may read: move it elsewhere")
 
 
-def _tell(policy: Policy, facts: probe.Facts, setting: Setting, *, programs: bool) -> None:
+def _tell(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> None:
     about = {
         "event": "isolation",
         "setting": setting.value,

@@ -26,6 +26,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.cells import Cells, HostCell
+from remote_gpu.host.said import Said
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
@@ -53,8 +54,14 @@ class Worker:
     """One process, from fork to its certain end."""
 
     def __init__(
-        self, pid: int, pidfd: int, stream: socket.socket, take_s: float, nursery: Nursery
+        self,
+        pid: int,
+        pidfd: int,
+        stream: socket.socket,
+        take_s: float,
+        nursery: Nursery | None = None,
     ) -> None:
+        """`nursery`: where its cell is closed; one that gets none needs none."""
         self.pid = pid
         self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
@@ -71,12 +78,14 @@ class Worker:
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         asyncio.get_running_loop().add_reader(stream, self._heard)
 
-    def start(self, start: control.Start, cell: HostCell) -> None:
+    def start(self, start: control.Start, cell: HostCell | None = None) -> None:
         """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        cell.admit(self.pid)
-        control.send(self._stream, {"start": asdict(replace(start, cell=asdict(cell.cell)))})
+        if cell is not None:
+            cell.admit(self.pid)
+            start = replace(start, cell=asdict(cell.cell))
+        control.send(self._stream, {"start": asdict(start)})
         self._cell = cell
         self.bound = True
 
@@ -153,6 +162,7 @@ class Worker:
         if self._cell is None:
             self._finish()
         else:
+            assert self._nursery is not None, "a worker with a cell has it"
             self._nursery.start(self._close(self._cell), "cell")
 
     async def _close(self, cell: HostCell) -> None:
@@ -185,16 +195,17 @@ class WorkerPool:
         operations: Sequence[str],
         budget: Budget,
         nursery: Nursery,
-        cells: Cells,
-        policy: Policy,
         tls: HostTls | None = None,
         programs: Mapping[str, Program] | None = None,
         batch_wait_s: float = BATCH_WAIT_S,
+        cells: Cells | None = None,
+        policy: Policy | None = None,
     ) -> None:
+        """`cells`, `policy`: what isolates leases; None: nothing."""
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
-            "policy": asdict(policy),
+            "policy": asdict(policy or Policy()),
             "cpus": list(cpus),
             "operations": list(operations),
             "programs": {name: one.command for name, one in (programs or {}).items()},
@@ -209,6 +220,7 @@ class WorkerPool:
         self._workers: set[Worker] = set()  # all that live, idle or bound
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
+        self._said: Said | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
         self.ready = Ready()
@@ -247,11 +259,7 @@ class WorkerPool:
 
     async def take(self, start: control.Start) -> Worker:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
-        try:
-            cell = await self._cells.make(start.tenant, start.memory_bytes, start.kinds)
-        except OSError as error:
-            message = f"this host cannot isolate the lease: {error}"
-            raise AppError(ErrorCode.UNAVAILABLE, message) from None
+        cell = await self._cell(start)
         try:
             for _ in range(IDLE_WORKERS + 1):
                 worker = self._idle.popleft() if self._idle else await self._fork()
@@ -260,10 +268,21 @@ class WorkerPool:
                     self._nursery.start(self._refill(), "refill")
                     return worker
         except BaseException:
-            self._nursery.start(cell.close(), "cell")
+            if cell is not None:
+                self._nursery.start(cell.close(), "cell")
             raise
-        await cell.close()
+        if cell is not None:
+            await cell.close()
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
+
+    async def _cell(self, start: control.Start) -> HostCell | None:
+        if self._cells is None:
+            return None
+        try:
+            return await self._cells.make(start.tenant, start.memory_bytes, start.kinds)
+        except OSError as error:
+            message = f"this host cannot isolate the lease: {error}"
+            raise AppError(ErrorCode.UNAVAILABLE, message) from None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -286,17 +305,29 @@ class WorkerPool:
             gone = {worker.gone for worker in workers}
             await asyncio.wait(gone, timeout=self._budget.worker_cut_s)
         self._idle.clear()
+        self._hear_no_more()
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
-        return subprocess.Popen(
-            # -P: the folder that gpud was started in is no place of libraries
-            [sys.executable, "-P", "-m", "remote_gpu.worker.spawner", *arguments],
-            pass_fds=[descriptor],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=spawner_variables(os.environ),
-        )
+        self._hear_no_more()
+        self._said, stderr = Said.open("workers")
+        try:
+            return subprocess.Popen(
+                # -P: the folder that gpud was started in is no place of libraries
+                [sys.executable, "-P", "-m", "remote_gpu.worker.spawner", *arguments],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=spawner_variables(os.environ),
+            )
+        finally:
+            os.close(stderr)
+
+    def _hear_no_more(self) -> None:
+        if self._said is not None:
+            self._said.close()
+            self._said = None
 
     async def _reopen(self) -> None:
         async with self._lock:

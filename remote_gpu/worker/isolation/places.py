@@ -1,4 +1,4 @@
-"""Which files a lease's processes reach: Python, libraries and drivers to read, its own to write."""
+"""Which files a lease's processes reach: libraries and drivers to read, its own to write."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
 #: Of every machine: libraries, and what the loader, drivers and time zones are configured by.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/rocm", "/opt/amdgpu", "/opt/intel",
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL", "/etc/nvidia",
-    "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL",
+    "/etc/nvidia", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
     "/sys/devices", "/sys/bus", "/sys/class", "/sys/module",
 )  # fmt: skip
 #: Of a /proc that shows other processes as well: what concerns the machine, and this process.

@@ -62,7 +62,13 @@ _TO_OTHERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "rt_tgsigqueueinfo": (297, 240),
 }  # fmt: skip
 _SOCKET, _SOCKETPAIR, _CLONE, _CLONE3 = (41, 198), (53, 199), (56, 220), (435, 435)
-_TKILL, _AFFINITY, _PRLIMIT, _IOCTL, _PRCTL = (200, 130), (203, 122), (302, 261), (16, 29), (157, 167)
+_TKILL, _AFFINITY, _PRLIMIT, _IOCTL, _PRCTL = (
+    (200, 130),
+    (203, 122),
+    (302, 261),
+    (16, 29),
+    (157, 167),
+)
 _LAST_KNOWN: Final = 450  #: set_mempolicy_home_node, of Linux 5.17
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
@@ -201,5 +207,3 @@ def install(code: bytes) -> None:
     program = _Program(len(code) // 8, code)
     address = ctypes.addressof(program)
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, what="seccomp")
-
-

@@ -43,7 +43,9 @@ class UserBlock:
             block = cls(range(first, first + BLOCK))
             if any(number in named for number in block.ids):
                 continue
-            lock = os.open(locks / f"users-{first}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(
+                locks / f"users-{first}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:  # another gpud's

@@ -249,7 +249,7 @@ def main():
     asked = json.load(sys.stdin)
     if "sleep" in asked:
         time.sleep(asked["sleep"])
-    print(json.dumps(run(asked["what"], asked["on"])))
+    sys.stdout.write(json.dumps(run(asked["what"], asked["on"])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""For a gpud under test: one more operation, which runs what its caller says, as a wild kernel does.
+"""For a gpud under test: one more operation, which runs whatever its caller says.
 
 Found by PYTHONPATH alone; nothing of the product knows of it.
 """
