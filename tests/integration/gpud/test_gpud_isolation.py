@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.client import OpFailed, Session, connect
+from remote_gpu.client import OpFailed, Refused, Session, connect
 from remote_gpu.worker.isolation import probe
 from remote_gpu.worker.isolation.policy import Facts
 from tests.unit.operations.test_hostile_models import reading
@@ -238,6 +238,18 @@ def running(mark: str) -> list[int]:
             if mark.encode() in entry.read_bytes() and lives(int(entry.parent.name)):
                 found.append(int(entry.parent.name))
     return found
+
+
+def test_a_fault_of_its_memory_ends_its_worker_alone(strict: Ground) -> None:
+    with contextlib.ExitStack() as stack:
+        _, neighbour, _ = strict.lease(stack, "victim")
+        session, device, worker = strict.lease(stack, "attacker")
+        with pytest.raises(Refused, match="ENDED"):
+            device.op("hostile", what=[("fault", "")], on={})
+        until(lambda: not lives(worker))
+        assert neighbour.op("noop", b"goes on").buffers[0] == b"goes on"
+        with connect(session.environment()) as again:
+            again.op("noop")
 
 
 def test_it_cannot_fill_the_machine_with_tasks(strict: Ground) -> None:

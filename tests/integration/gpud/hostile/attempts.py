@@ -218,6 +218,10 @@ def fill_tasks(most):
     return len(threads)
 
 
+def fault(_):
+    return ctypes.string_at(1)
+
+
 def executable_memory(_):
     """Not held back: it shows that the attempts run with all that native code can do."""
     with mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as page:
