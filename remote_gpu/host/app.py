@@ -116,7 +116,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.host, daemon, settings.budget, nursery, settings.tls
         )
         servers = settings.state.resolve() / SERVERS_NAME
-        daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery)
+        daemon.doors = Doors(settings.middlewares, servers, settings.budget, nursery, cells)
         address = _listen(gateway, settings)
         daemon.ports = LeasePorts(
             PortSettings(

@@ -22,9 +22,10 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Cell
-from remote_gpu.worker.isolation.cgroup import Group, prepare
+from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.users import UserBlock
+from remote_gpu.worker.isolation.veil import closed_above
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 #: the host's side of a card's contexts.
 _OVERHEAD_BYTES = 1 << 30
 _CARD_OVERHEAD_BYTES = 4 << 30
+_GROUPS = "orchgpu-"  #: before the number of a gpud: the folder of its groups
 _LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
 _SWEEP = Path(__file__).with_name("sweep.py")
 _SWEEP_S = 10.0
@@ -40,8 +42,12 @@ _SWEEP_S = 10.0
 class HostCell:
     """One lease's. `cell` is what its worker is told."""
 
-    def __init__(self, cells: Cells, cell: Cell, group: Group | None) -> None:
+    def __init__(
+        self, cells: Cells, cell: Cell, group: Group | None, *, sweep: bool = False
+    ) -> None:
+        """`sweep`: look for processes of its user at its end, which nothing else ends."""
         self.cell = cell
+        self._sweep = sweep
         self._cells = cells
         self._group = group
         self._closed = False
@@ -62,7 +68,7 @@ class HostCell:
         if self._closed:
             return
         self._closed = True
-        if self._cells.sweeps and self.cell.user >= 0:
+        if self._sweep and self.cell.user >= 0:
             await self._cells.sweep(self.cell.user)
         if self._group is not None:
             self.kill()
@@ -94,7 +100,7 @@ class Cells:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
         self._groups = self._folder_of_groups(policy)
         #: A user's processes are looked for at its end: no namespace ends them.
-        self.sweeps = (policy.execute or policy.link) and not policy.spaces
+        self._sweeps = (policy.execute or policy.link) and not policy.spaces
         self._making, self._sweeping = asyncio.Lock(), asyncio.Lock()
         self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
 
@@ -103,27 +109,53 @@ class Cells:
         if self._users is not None:
             self._users.close()
         if self._groups is not None:
-            with contextlib.suppress(OSError):
-                self._groups.rmdir()
+            remove_all(self._groups)
 
-    async def make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
-        """For a lease. Raises OSError."""
+    def group(self, pid: int) -> Group | None:
+        """A group for a process, in which it is when this returns. Raises OSError."""
+        if self._groups is None:
+            return None
+        group = Group(self._groups, secrets.token_hex(8))
+        try:
+            group.admit(pid)
+        except BaseException:
+            group.remove()
+            raise
+        return group
+
+    async def make(
+        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+    ) -> HostCell:
+        """For a lease, with the `group` of its worker. Raises OSError."""
         async with self._making:
-            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds)
+            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
 
-    def _make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
+    def _make(
+        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+    ) -> HostCell:
         token = secrets.token_hex(8)
         folder = self._scratch / token
         folder.mkdir(mode=0o700)
-        group = self._group(f"lease-{token}", memory_bytes, kinds)
         try:
             cell = self._cell(tenant, folder, kinds)
         except BaseException:
-            if group is not None:
-                group.remove()
             folder.rmdir()
             raise
-        return HostCell(self, cell, group)
+        if group is not None:
+            overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
+            group.limit(memory_bytes + overhead)
+        return HostCell(self, cell, group, sweep=self._sweeps)
+
+    def make_of_server(self, program: Path) -> HostCell:
+        """For a server that knows nothing of it: a user, where one may pass to `program`, and a
+        cgroup without limits. Raises OSError."""
+        user = -1
+        group = None
+        if self._groups is not None:
+            group = Group(self._groups, f"server-{secrets.token_hex(8)}")
+        if self._users is not None and closed_above(program) is None:
+            user = self._users.lend()
+        return HostCell(self, Cell(user=user, group=user), group, sweep=True)
 
     async def sweep(self, user: int) -> None:
         """End what a lease's user has left. One at a time: they are of one user themselves."""
@@ -133,13 +165,15 @@ class Cells:
 
     def leave(self, cell: Cell) -> None:
         """Remove its files, and free what it was lent. Nothing of it runs."""
-        with contextlib.suppress(RecursionError):  # nested deeper than this can follow: it stays
-            shutil.rmtree(cell.folder, ignore_errors=True)
-        if Path(cell.folder).exists():
-            logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
-        if cell.user >= 0 and self._users is not None:
+        if cell.folder:
+            with contextlib.suppress(RecursionError):  # nested deeper than it can follow: it stays
+                shutil.rmtree(cell.folder, ignore_errors=True)
+            if Path(cell.folder).exists():
+                logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
+        if cell.compiled:
             tenant, slot = Path(cell.compiled).parts[-3], int(Path(cell.compiled).name)
             self._slots[tenant].discard(slot)
+        if cell.user >= 0 and self._users is not None:
             self._users.give_back(cell.user)
 
     def _cell(self, tenant: str, folder: Path, kinds: tuple[str, ...]) -> Cell:
@@ -178,8 +212,11 @@ class Cells:
         if not policy.cgroup:
             return None
         own = Path(policy.cgroup)
+        for left in own.glob(f"{_GROUPS}*"):  # by a gpud that was killed
+            if not Path("/proc", left.name.removeprefix(_GROUPS)).exists():
+                remove_all(left)
         prepare(own)
-        folder = own / f"orchgpu-{os.getpid()}"
+        folder = own / f"{_GROUPS}{os.getpid()}"
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -187,14 +224,6 @@ class Cells:
             return None
         prepare(folder)
         return folder
-
-    def _group(self, name: str, memory_bytes: int, kinds: tuple[str, ...]) -> Group | None:
-        if self._groups is None:
-            return None
-        group = Group(self._groups, name)
-        overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
-        group.limit(memory_bytes + overhead)
-        return group
 
 
 def _directory(path: Path, user: int, group: int, mode: int) -> None:

@@ -30,6 +30,7 @@ from remote_gpu.host.said import Said
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
+from remote_gpu.worker.isolation.cgroup import Group
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
@@ -73,6 +74,7 @@ class Worker:
         self._offered: deque[asyncio.Future[bool]] = deque()  # lanes it has not yet taken
         self._exited = self._hung_up = False
         self._cell: HostCell | None = None
+        self.group: Group | None = None  #: it is in this one from its beginning
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
@@ -83,7 +85,6 @@ class Worker:
         if self._exited:
             raise ProcessLookupError("the worker has died")
         if cell is not None:
-            cell.admit(self.pid)
             start = replace(start, cell=asdict(cell.cell))
         control.send(self._stream, {"start": asdict(start)})
         self._cell = cell
@@ -160,6 +161,8 @@ class Worker:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._exited = True
         if self._cell is None:
+            if self.group is not None:
+                self.group.remove()
             self._finish()
         else:
             assert self._nursery is not None, "a worker with a cell has it"
@@ -259,28 +262,30 @@ class WorkerPool:
 
     async def take(self, start: control.Start) -> Worker:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
-        cell = await self._cell(start)
-        try:
-            for _ in range(IDLE_WORKERS + 1):
-                worker = self._idle.popleft() if self._idle else await self._fork()
-                with contextlib.suppress(OSError):  # it died while it was idle: take the next
-                    worker.start(start, cell)
-                    self._nursery.start(self._refill(), "refill")
-                    return worker
-        except BaseException:
-            if cell is not None:
-                self._nursery.start(cell.close(), "cell")
-            raise
-        if cell is not None:
-            await cell.close()
+        for _ in range(IDLE_WORKERS + 1):
+            worker = self._idle.popleft() if self._idle else await self._fork()
+            cell = await self._cell(start, worker)
+            try:
+                worker.start(start, cell)
+            except OSError:  # it died while it was idle: take the next
+                if cell is not None:
+                    await cell.close()
+                continue
+            self._nursery.start(self._refill(), "refill")
+            return worker
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
 
-    async def _cell(self, start: control.Start) -> HostCell | None:
+    async def _cell(self, start: control.Start, worker: Worker) -> HostCell | None:
         if self._cells is None:
             return None
         try:
-            return await self._cells.make(start.tenant, start.memory_bytes, start.kinds)
-        except OSError as error:
+            return await self._cells.make(
+                start.tenant, start.memory_bytes, start.kinds, worker.group
+            )
+        except BaseException as error:
+            worker.kill()
+            if not isinstance(error, OSError):
+                raise
             message = f"this host cannot isolate the lease: {error}"
             raise AppError(ErrorCode.UNAVAILABLE, message) from None
 
@@ -364,8 +369,22 @@ class WorkerPool:
         take_s = self._budget.worker_take_s
         worker = Worker(_number(pidfd, meta["forked"]), pidfd, ours, take_s, self._nursery)
         self._workers.add(worker)
+        await self._join_group(worker)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
+
+    async def _join_group(self, worker: Worker) -> None:
+        """Ahead of need: the kernel takes some milliseconds for it."""
+        if self._cells is None:
+            return
+        try:
+            worker.group = await asyncio.to_thread(self._cells.group, worker.pid)
+        except BaseException as error:
+            worker.kill()
+            if not isinstance(error, OSError):
+                raise
+            message = f"a worker cannot be put into a cgroup: {error}"
+            raise AppError(ErrorCode.UNAVAILABLE, message) from None
 
     async def _receive(self, wait_s: float) -> tuple[dict[str, Any], int | None]:
         assert self._stream is not None, "open() comes first"

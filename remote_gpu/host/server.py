@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from remote_gpu.host.cells import HostCell
 from remote_gpu.host.variables import INHERITED
 from remote_gpu.middleware import ServerCommand
 
@@ -36,12 +37,21 @@ _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 class Server:
     """One process group, from start to its certain end."""
 
-    def __init__(self, program: Path, command: ServerCommand, folder: Path) -> None:
-        """Start it in `folder`, which is made now and removed at its end. Raises OSError."""
+    def __init__(
+        self, program: Path, command: ServerCommand, folder: Path, cell: HostCell | None = None
+    ) -> None:
+        """Start it in `folder`, which is made now and removed at its end, as its cell does.
+
+        Raises OSError.
+        """
         folder.mkdir(parents=True)
+        user = -1 if cell is None else cell.cell.user
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
-        arguments = [str(os.getpid()), str(program), *command.arguments]
+            os.chown(folder / name, user, user)
+        os.chown(folder, user, user)
+        self._cell = cell
+        arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         self._output, inner = os.pipe()
         try:
@@ -49,7 +59,7 @@ class Server:
                 [sys.executable, "-I", "-S", str(_GUARD), *arguments],
                 cwd=folder,
                 env=passed | dict(command.variables),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=inner,
                 stderr=inner,
                 start_new_session=True,
@@ -62,12 +72,27 @@ class Server:
         self._folder = folder
         self._said = b""
         self.pid = self._process.pid
+        self._begin()
         self.exited = asyncio.Event()  #: its first process has ended
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pidfd = os.pidfd_open(self.pid)
         os.set_blocking(self._output, False)
         asyncio.get_running_loop().add_reader(self._pidfd, self.exited.set)
         asyncio.get_running_loop().add_reader(self._output, self._hear)
+
+    def _begin(self) -> None:
+        """Once it is in its cell, so that all it starts is. Raises OSError."""
+        assert self._process.stdin is not None, "it is a pipe"
+        try:
+            with self._process.stdin as stdin:
+                if self._cell is not None:
+                    self._cell.admit(self.pid)
+                stdin.write(b"\n")
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._output)
+            raise
 
     @property
     def said(self) -> str:
@@ -89,6 +114,8 @@ class Server:
         self._process.wait()  # only now may its number become anybody else's
         while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel tells nobody of a group's end
             await asyncio.sleep(_LOOK_S)
+        if self._cell is not None:
+            await self._cell.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.gone.set_result(None)
 
@@ -97,6 +124,8 @@ class Server:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+        if self._cell is not None:
+            self._cell.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
         """The port it serves on, once it does: `port`, or for 0 its lowest; 0 = it does not.

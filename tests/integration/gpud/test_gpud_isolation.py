@@ -23,9 +23,8 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.client import OpFailed, Refused, Session, connect
-from remote_gpu.worker.isolation import probe
-from remote_gpu.worker.isolation.policy import Facts
+from remote_gpu.client import Graph, OpFailed, Refused, Session, connect
+from remote_gpu.worker.isolation import probe, system
 from tests.unit.operations.test_hostile_models import reading
 
 from .conftest import Gpud, lives, until
@@ -103,7 +102,9 @@ def bound_workers(gpud: Gpud) -> list[int]:
 
 
 @contextlib.contextmanager
-def ground(ordinary: bool, *options: str, operations: tuple[str, ...] = ()) -> Iterator[Ground]:
+def ground(
+    ordinary: bool, *options: str, operations: tuple[str, ...] = (), **more: str
+) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="isolation-"))
     home, abstract = folder / "home", f"isolation-{secrets.token_hex(8)}"
     (home / ".ssh").mkdir(parents=True)
@@ -119,7 +120,7 @@ def ground(ordinary: bool, *options: str, operations: tuple[str, ...] = ()) -> I
     else:
         folder.chmod(0o755)
     variables = {"PYTHONPATH": f"{HOSTILE}{os.pathsep}{ROOT}", "ORCHGPU_SCHEDULER_KEY": KEY,
-                 "HOME": str(home)}  # fmt: skip
+                 "HOME": str(home)} | more  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -334,11 +335,42 @@ def test_without_isolation_the_attempts_succeed() -> None:
             "read neighbour_environ"}.isdisjoint(got)  # fmt: skip
 
 
-def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
-    from remote_gpu.worker.isolation.policy import Setting, decide
+BARE = pytest.mark.skipif(
+    os.geteuid() != 0 or system.architecture() != "x86_64",
+    reason="NOT TESTED: a kernel without isolation; needs root on x86-64, to play one",
+)
 
-    bare = Facts(why={"seccomp": "not in this kernel", "landlock": "not in this kernel"})
-    policy = decide(bare, Setting.AUTO, programs=True, kernels=True)
-    assert "not in this kernel" in policy.kernels_refused
-    assert "not in this kernel" in policy.programs_refused
-    assert not policy.execute
+
+@BARE
+def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
+    with contextlib.ExitStack() as stack:
+        options = ("--program", ATTEMPTS)
+        bare = stack.enter_context(ground(True, *options, operations=("exec",), BARE="1"))
+        assert not {"graph", "exec"} & set(bare.gpud.device["operations"])
+        _, device, _ = bare.lease(stack, "one")
+        graph = Graph("__kernel void one(__global int *x) { x[get_global_id(0)] = 1; }")
+        graph.launch("one", (4,), (1,), graph.inout("x", 16))
+        for refused in (lambda: device.run(graph, x=bytes(16)),
+                        lambda: device.op("exec", program="attempts")):  # fmt: skip
+            with pytest.raises(OpFailed, match="no seccomp") as failed:
+                refused()
+            assert (failed.value.code, "Landlock" in failed.value.message) == ("ENOTSUP", True)
+        said = (bare.gpud.state.parent / "gpud.log").read_text()
+        assert "kernels on CPUs and the operation exec are refused" in said
+
+
+@BARE
+def test_who_requires_isolation_does_not_start_without() -> None:
+    with (
+        pytest.raises(AssertionError, match=r"--isolation require: .*no seccomp"),
+        ground(True, "--isolation", "require", BARE="1"),
+    ):
+        pytest.fail("it started")
+
+
+def test_a_state_that_leases_could_read_is_refused() -> None:
+    with (
+        pytest.raises(AssertionError, match="which every lease may read: move it elsewhere"),
+        ground(False, "--data", f"all={tempfile.gettempdir()}"),
+    ):
+        pytest.fail("it started")

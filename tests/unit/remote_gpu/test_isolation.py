@@ -269,7 +269,7 @@ def _use(folder: Path, kept: Path) -> None:
 async def test_a_cells_folder_goes_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     cells = Cells(Policy(), kept)
-    one = await cells.make("t", 1 << 20, ("cpu",))
+    one = await cells.make("t", 1 << 20, ("cpu",), None)
     _use(Path(one.cell.folder), kept)
     await one.close()
     await one.close()
