@@ -68,6 +68,7 @@ class HostCell:
         if self._closed:
             return
         self._closed = True
+        self.kill()
         if self._sweep and self.cell.user >= 0:
             await self._cells.sweep(self.cell.user)
         if self._group is not None:
@@ -153,8 +154,11 @@ class Cells:
         group = None
         if self._groups is not None:
             group = Group(self._groups, f"server-{secrets.token_hex(8)}")
-        if self._users is not None and closed_above(program) is None:
+        if self._users is not None and (closed := closed_above(program)) is None:
             user = self._users.lend()
+        elif self._users is not None:
+            text = "a server runs as gpud's user: another one may not pass this folder"
+            logger.warning(text, extra={"program": str(program), "folder": str(closed)})
         return HostCell(self, Cell(user=user, group=user), group, sweep=True)
 
     async def sweep(self, user: int) -> None:

@@ -1,7 +1,7 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
 It is ended by SIGKILL to the whole group, and gone when nobody of the group is left. What it forks
-into other sessions by itself is the operator's affair.
+into other sessions ends with its cell, where that has a user or a cgroup of its own.
 """
 
 from __future__ import annotations
