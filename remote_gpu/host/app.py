@@ -82,6 +82,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         policy = find_policy(
             settings.isolation,
             state=settings.state,
+            kept=settings.state / KEPT_NAME,
             secret_files=settings.secret_files,
             data=settings.data,
             programs=settings.programs,

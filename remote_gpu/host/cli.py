@@ -146,9 +146,7 @@ def main(
         _hide()
         parse_address(scheduler)  # before anything is started
         address, port = _address("--listen", listen)
-        told = _address("--advertise", advertise or listen)
-        if _is_any(told[0]):
-            raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
+        told = _told(advertise or listen)
         access = _access(key_file, ca)
         settings = HostSettings(
             host=HostId(host_id),
@@ -173,7 +171,7 @@ def main(
             isolation=Setting(isolation),
             secret_files=_secret_files(key_file),
         )
-        drivers = [*(["nvml"] if nvml else []), *_OPENCL[opencl]]
+        drivers = (*(["nvml"] if nvml else []), *_OPENCL[opencl])
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
         asyncio.run(_serve(settings, upstream, ready_file))
     except AppError as error:
@@ -288,6 +286,14 @@ def _use_mps(folder: Path | None) -> None:
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
             raise click.BadParameter(text, param_hint="--mps")
         os.environ[MPS_DIRECTORY] = str(folder)
+
+
+def _told(text: str) -> tuple[str, int]:
+    """The gateway as clients reach it. Raises INVALID for an address that nobody can connect to."""
+    told = _address("--advertise", text)
+    if _is_any(told[0]):
+        raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
+    return told
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

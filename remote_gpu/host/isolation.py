@@ -20,11 +20,12 @@ def find_policy(
     setting: Setting,
     *,
     state: Path,
+    kept: Path,
     secret_files: Iterable[Path],
     data: Mapping[str, Path],
     programs: Mapping[str, Program],
 ) -> Policy:
-    """What is used on this machine, written to the log.
+    """What is used on this machine, written to the log. `kept`: of the tenants, in `state`.
 
     Raises AppError: UNAVAILABLE under `require` where it is too little, INVALID when what no lease
     may read lies in a folder that all of them may.
@@ -42,7 +43,7 @@ def find_policy(
     )
     _check_apart((state, *secret_files), host)
     read = places.libraries()
-    facts = probe.ask([*read, *host.data, *host.programs, state])
+    facts = probe.ask([*read, *host.data, *host.programs, kept])
     policy = decide(facts, setting, programs=bool(programs), kernels=kernels)
     _tell(policy, facts, setting, programs=bool(programs))
     why = policy.kernels_refused or (policy.programs_refused if programs else "")

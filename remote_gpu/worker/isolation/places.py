@@ -79,7 +79,8 @@ def allowed(
     found += [(one, run) for one in (*read, *host.programs)]
     found += [(one, READ) for one in host.data]
     found += [(one, WRITE) for one in own]
-    found += [(Path(one), READ) for one in (("/proc",) if own_proc else _PROC)]
+    # the warden of a program looks for what that has started
+    found += [(Path(one), READ) for one in (("/proc",) if own_proc or execute else _PROC)]
     found += [(Path(one), DEVICE) for one in _DEVICES]
     if link:
         found += [(Path(one), READ | EXECUTE) for one in _LINKERS]
