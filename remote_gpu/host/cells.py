@@ -35,6 +35,7 @@ _OVERHEAD_BYTES = 1 << 30
 _CARD_OVERHEAD_BYTES = 4 << 30
 _GROUPS = "orchgpu-"  #: before the number of a gpud: the folder of its groups
 _LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEEP = Path(__file__).with_name("sweep.py")
 _SWEEP_S = 10.0
 
@@ -191,13 +192,21 @@ class Cells:
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
         slots.add(slot)
-        compiled = own / "compiled" / str(slot)
-        _directory(own, 0, group, 0o2770)
-        _directory(compiled.parent, 0, group, 0o2770)
-        _directory(compiled, user, group, 0o2770)
-        _hand_over(compiled, user, group)
-        os.chown(folder, user, group)
-        return Cell(user=user, group=group, folder=str(folder), compiled=str(compiled), kinds=kinds)
+        try:
+            with (
+                _opened(self._kept) as kept,
+                _entered(own.name, kept, 0, group) as tenants,
+                _entered("compiled", tenants, 0, group) as all_compiled,
+                _entered(str(slot), all_compiled, user, group) as compiled,
+            ):
+                _hand_over(compiled, user, group)
+            os.chown(folder, user, group)
+        except BaseException:
+            slots.discard(slot)
+            self._users.give_back(user)
+            raise
+        place = str(own / "compiled" / str(slot))
+        return Cell(user=user, group=group, folder=str(folder), compiled=place, kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         """The tenant's, kept as the group of its folder; one of this block."""
@@ -208,8 +217,8 @@ class Cells:
         with os.scandir(self._kept) as entries:
             taken = {entry.stat(follow_symlinks=False).st_gid for entry in entries}
         group = users.group_of(taken)
-        _directory(folder, 0, group, 0o2770)
-        _hand_over(folder, -1, group)
+        with _opened(self._kept) as kept, _entered(folder.name, kept, 0, group) as tenants:
+            _hand_over(tenants, -1, group)
         return group
 
     def _folder_of_groups(self, policy: Policy) -> Path | None:
@@ -230,31 +239,43 @@ class Cells:
         return folder
 
 
-def _directory(path: Path, user: int, group: int, mode: int) -> None:
-    """A folder with that owner; never a link that a lease left in its place."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        path.unlink()
-    path.mkdir(exist_ok=True)
-    with _opened(path) as descriptor:
-        os.fchown(descriptor, user, group)
-        os.fchmod(descriptor, mode)
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, _FOLDER)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _hand_over(folder: Path, user: int, group: int) -> None:
-    """All below a folder to an owner (-1: as it is) and a group, which may write. Follows no link.
+@contextlib.contextmanager
+def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
+    """A folder in an open one, made if it is not there, with that owner and for that group alone.
 
-    What cannot be changed stays as it is, and closed to the lease.
+    Leases of the tenant may write to the folders above it meanwhile: no step follows a link.
     """
-    for _, folders, files, descriptor in os.fwalk(folder):
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=above)
+    try:
+        descriptor = os.open(name, _FOLDER, dir_fd=above)
+    except NotADirectoryError:  # a link, or a file: a lease's doing
+        os.unlink(name, dir_fd=above)
+        os.mkdir(name, dir_fd=above)
+        descriptor = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        os.fchown(descriptor, user, group)
+        os.fchmod(descriptor, 0o2770)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _hand_over(folder: int, user: int, group: int) -> None:
+    """All below an open folder to an owner (-1: as it is) and a group, which may write.
+
+    Follows no link. What cannot be changed stays as it is, and closed to the lease.
+    """
+    for _, folders, files, descriptor in os.fwalk(".", dir_fd=folder):
         for name in (*folders, *files):
             with contextlib.suppress(OSError):
                 os.chown(name, user, group, dir_fd=descriptor, follow_symlinks=False)

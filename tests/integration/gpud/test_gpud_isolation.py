@@ -277,6 +277,27 @@ def test_a_fault_of_its_memory_ends_its_worker_alone(strict: Ground) -> None:
             again.op("noop")
 
 
+def test_a_kernel_that_writes_anywhere_ends_its_worker_alone(strict: Ground) -> None:
+    """Where the language lets one through: with a pointer out of a number, or beyond its buffer."""
+    if "graph" not in strict.gpud.device["operations"]:
+        pytest.skip("NOT TESTED: no driver of OpenCL for CPUs answers here")
+    wild = (
+        "__kernel void wild(__global int *x) { *(__global int *)8UL = 1; }",
+        "__kernel void wild(__global int *x) { x[get_global_id(0) + 0x3fffffff] = 1; }",
+    )
+    for source in wild:
+        graph = Graph(source)
+        graph.launch("wild", (1,), (1,), graph.inout("x", 16))
+        with contextlib.ExitStack() as stack:
+            _, neighbour, _ = strict.lease(stack, "victim")
+            session, device, _ = strict.lease(stack, "attacker")
+            with contextlib.suppress(OpFailed, Refused):  # EINVAL: the language; ENDED: the kernel
+                device.run(graph, x=bytes(16))
+            assert neighbour.op("noop", b"goes on").buffers[0] == b"goes on"
+            with connect(session.environment()) as again:
+                again.op("noop")
+
+
 def test_it_cannot_fill_the_machine_with_tasks(strict: Ground) -> None:
     if strict.who == WHO[1]:
         pytest.skip("without a user or a controller of its own a lease's tasks are not limited")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import struct
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.cells import Cells
 from remote_gpu.worker.isolation import landlock, places, seccomp, veil
-from remote_gpu.worker.isolation.apply import permit
+from remote_gpu.worker.isolation.apply import Cell, permit
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
 from remote_gpu.worker.isolation.privacy import take
 from remote_gpu.worker.isolation.seccomp import Permit
@@ -281,3 +283,51 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
     assert list((state / "scratch").iterdir()) == []
     modes = [one.stat().st_mode & 0o777 for one in (state / "kept").iterdir()]
     return {one.name for one in state.iterdir()}, modes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
+@pytest.mark.asyncio
+async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: Path) -> None:
+    kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
+    _before(kept, elsewhere)
+    cells = Cells(Policy(users=True), kept)
+    try:
+        made = [await cells.make(tenant, 1, ("cpu",), None) for tenant in ("one", "one", "two")]
+        found = [one.cell for one in made]
+        assert len({one.user for one in found}) == 3
+        assert found[0].group == found[1].group != found[2].group
+        assert [Path(one.compiled).name for one in found] == ["0", "1", "0"]
+        _check(kept, elsewhere, found[0], found[2])
+        for one in made:
+            await one.close()
+        again = await cells.make("one", 1, ("cpu",), None)
+        assert (again.cell.group, again.cell.compiled) == (found[0].group, found[0].compiled)
+        assert again.cell.user not in {one.user for one in found}
+        await again.close()
+    finally:
+        cells.close()
+
+
+def _before(kept: Path, elsewhere: Path) -> None:
+    """A folder of an earlier gpud's, and what a lease may have put where its host goes."""
+    (elsewhere / "0").mkdir(parents=True)
+    (elsewhere / "0" / "victim").write_bytes(b"")
+    one, two = (kept / tenant_folder(name) for name in ("one", "two"))
+    one.mkdir(parents=True)
+    (one / ("a" * 64)).write_bytes(b"kept before")
+    (one / ("a" * 64)).chmod(0o600)
+    (one / "linked").symlink_to(elsewhere / "0" / "victim")
+    (one / "compiled").symlink_to(elsewhere)
+    (two / "compiled").mkdir(parents=True)
+    (two / "compiled" / "0").write_bytes(b"no folder")
+
+
+def _check(kept: Path, elsewhere: Path, first: Cell, other: Cell) -> None:
+    victim = (elsewhere / "0" / "victim").stat()
+    assert (victim.st_uid, victim.st_gid, victim.st_mode & 0o777) == (0, 0, 0o644)
+    own = kept / tenant_folder("one")
+    modes = [(one.stat().st_mode & 0o7777, one.stat().st_gid) for one in (own, own / ("a" * 64))]
+    assert modes == [(0o2770, first.group), (0o660, first.group)]
+    for cell in (first, other):
+        compiled = Path(cell.compiled).lstat()
+        assert (compiled.st_uid, compiled.st_mode & 0o7777) == (cell.user, 0o2770)
