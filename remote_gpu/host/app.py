@@ -85,6 +85,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         policy = find_policy(
             settings.isolation,
             state=settings.state,
+            kept=settings.state / KEPT_NAME,
             secret_files=settings.secret_files,
             data=settings.data,
             programs=settings.programs,
@@ -99,11 +100,11 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.operations,
             settings.budget,
             nursery,
-            cells,
-            policy,
             settings.tls,
             settings.programs,
             settings.batch_wait_s,
+            cells,
+            policy,
         )
         stack.push_async_callback(pool.close)
         await pool.open()
@@ -120,7 +121,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         )
         servers = settings.state.resolve() / SERVERS_NAME
         daemon.doors = Doors(
-            settings.middlewares, servers, settings.budget, nursery, settings.visible
+            settings.middlewares, servers, settings.budget, nursery, settings.visible, cells
         )
         address = _listen(gateway, settings)
         daemon.ports = LeasePorts(

@@ -22,9 +22,10 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Cell
-from remote_gpu.worker.isolation.cgroup import Group, prepare
+from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.users import UserBlock
+from remote_gpu.worker.isolation.veil import closed_above
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ logger = logging.getLogger(__name__)
 #: the host's side of a card's contexts.
 _OVERHEAD_BYTES = 1 << 30
 _CARD_OVERHEAD_BYTES = 4 << 30
+_GROUPS = "orchgpu-"  #: before the number of a gpud: the folder of its groups
 _LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEEP = Path(__file__).with_name("sweep.py")
 _SWEEP_S = 10.0
 
@@ -40,8 +43,12 @@ _SWEEP_S = 10.0
 class HostCell:
     """One lease's. `cell` is what its worker is told."""
 
-    def __init__(self, cells: Cells, cell: Cell, group: Group | None) -> None:
+    def __init__(
+        self, cells: Cells, cell: Cell, group: Group | None, *, sweep: bool = False
+    ) -> None:
+        """`sweep`: look for processes of its user at its end, which nothing else ends."""
         self.cell = cell
+        self._sweep = sweep
         self._cells = cells
         self._group = group
         self._closed = False
@@ -62,7 +69,8 @@ class HostCell:
         if self._closed:
             return
         self._closed = True
-        if self._cells.sweeps and self.cell.user >= 0:
+        self.kill()
+        if self._sweep and self.cell.user >= 0:
             await self._cells.sweep(self.cell.user)
         if self._group is not None:
             self.kill()
@@ -94,7 +102,7 @@ class Cells:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
         self._groups = self._folder_of_groups(policy)
         #: A user's processes are looked for at its end: no namespace ends them.
-        self.sweeps = (policy.execute or policy.link) and not policy.spaces
+        self._sweeps = (policy.execute or policy.link) and not policy.spaces
         self._making, self._sweeping = asyncio.Lock(), asyncio.Lock()
         self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
 
@@ -103,27 +111,56 @@ class Cells:
         if self._users is not None:
             self._users.close()
         if self._groups is not None:
-            with contextlib.suppress(OSError):
-                self._groups.rmdir()
+            remove_all(self._groups)
 
-    async def make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
-        """For a lease. Raises OSError."""
+    def group(self, pid: int) -> Group | None:
+        """A group for a process, in which it is when this returns. Raises OSError."""
+        if self._groups is None:
+            return None
+        group = Group(self._groups, secrets.token_hex(8))
+        try:
+            group.admit(pid)
+        except BaseException:
+            group.remove()
+            raise
+        return group
+
+    async def make(
+        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+    ) -> HostCell:
+        """For a lease, with the `group` of its worker. Raises OSError."""
         async with self._making:
-            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds)
+            return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
 
-    def _make(self, tenant: str, memory_bytes: int, kinds: tuple[str, ...]) -> HostCell:
+    def _make(
+        self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
+    ) -> HostCell:
         token = secrets.token_hex(8)
         folder = self._scratch / token
         folder.mkdir(mode=0o700)
-        group = self._group(f"lease-{token}", memory_bytes, kinds)
         try:
             cell = self._cell(tenant, folder, kinds)
         except BaseException:
-            if group is not None:
-                group.remove()
             folder.rmdir()
             raise
-        return HostCell(self, cell, group)
+        if group is not None:
+            overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
+            group.limit(memory_bytes + overhead)
+        return HostCell(self, cell, group, sweep=self._sweeps)
+
+    def make_of_server(self, program: Path) -> HostCell:
+        """For a server that knows nothing of it: a user, where one may pass to `program`, and a
+        cgroup without limits. Raises OSError."""
+        user = -1
+        group = None
+        if self._groups is not None:
+            group = Group(self._groups, f"server-{secrets.token_hex(8)}")
+        if self._users is not None and (closed := closed_above(program)) is None:
+            user = self._users.lend()
+        elif self._users is not None:
+            text = "a server runs as gpud's user: another one may not pass this folder"
+            logger.warning(text, extra={"program": str(program), "folder": str(closed)})
+        return HostCell(self, Cell(user=user, group=user), group, sweep=True)
 
     async def sweep(self, user: int) -> None:
         """End what a lease's user has left. One at a time: they are of one user themselves."""
@@ -133,13 +170,15 @@ class Cells:
 
     def leave(self, cell: Cell) -> None:
         """Remove its files, and free what it was lent. Nothing of it runs."""
-        with contextlib.suppress(RecursionError):  # nested deeper than this can follow: it stays
-            shutil.rmtree(cell.folder, ignore_errors=True)
-        if Path(cell.folder).exists():
-            logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
-        if cell.user >= 0 and self._users is not None:
+        if cell.folder:
+            with contextlib.suppress(RecursionError):  # nested deeper than it can follow: it stays
+                shutil.rmtree(cell.folder, ignore_errors=True)
+            if Path(cell.folder).exists():
+                logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
+        if cell.compiled:
             tenant, slot = Path(cell.compiled).parts[-3], int(Path(cell.compiled).name)
             self._slots[tenant].discard(slot)
+        if cell.user >= 0 and self._users is not None:
             self._users.give_back(cell.user)
 
     def _cell(self, tenant: str, folder: Path, kinds: tuple[str, ...]) -> Cell:
@@ -153,13 +192,21 @@ class Cells:
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
         slots.add(slot)
-        compiled = own / "compiled" / str(slot)
-        _directory(own, 0, group, 0o2770)
-        _directory(compiled.parent, 0, group, 0o2770)
-        _directory(compiled, user, group, 0o2770)
-        _hand_over(compiled, user, group)
-        os.chown(folder, user, group)
-        return Cell(user=user, group=group, folder=str(folder), compiled=str(compiled), kinds=kinds)
+        try:
+            with (
+                _opened(self._kept) as kept,
+                _entered(own.name, kept, 0, group) as tenants,
+                _entered("compiled", tenants, 0, group) as all_compiled,
+                _entered(str(slot), all_compiled, user, group) as compiled,
+            ):
+                _hand_over(compiled, user, group)
+            os.chown(folder, user, group)
+        except BaseException:
+            slots.discard(slot)
+            self._users.give_back(user)
+            raise
+        place = str(own / "compiled" / str(slot))
+        return Cell(user=user, group=group, folder=str(folder), compiled=place, kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         """The tenant's, kept as the group of its folder; one of this block."""
@@ -170,16 +217,19 @@ class Cells:
         with os.scandir(self._kept) as entries:
             taken = {entry.stat(follow_symlinks=False).st_gid for entry in entries}
         group = users.group_of(taken)
-        _directory(folder, 0, group, 0o2770)
-        _hand_over(folder, -1, group)
+        with _opened(self._kept) as kept, _entered(folder.name, kept, 0, group) as tenants:
+            _hand_over(tenants, -1, group)
         return group
 
     def _folder_of_groups(self, policy: Policy) -> Path | None:
         if not policy.cgroup:
             return None
         own = Path(policy.cgroup)
+        for left in own.glob(f"{_GROUPS}*"):  # by a gpud that was killed
+            if not Path("/proc", left.name.removeprefix(_GROUPS)).exists():
+                remove_all(left)
         prepare(own)
-        folder = own / f"orchgpu-{os.getpid()}"
+        folder = own / f"{_GROUPS}{os.getpid()}"
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -188,40 +238,44 @@ class Cells:
         prepare(folder)
         return folder
 
-    def _group(self, name: str, memory_bytes: int, kinds: tuple[str, ...]) -> Group | None:
-        if self._groups is None:
-            return None
-        group = Group(self._groups, name)
-        overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
-        group.limit(memory_bytes + overhead)
-        return group
-
-
-def _directory(path: Path, user: int, group: int, mode: int) -> None:
-    """A folder with that owner; never a link that a lease left in its place."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        path.unlink()
-    path.mkdir(exist_ok=True)
-    with _opened(path) as descriptor:
-        os.fchown(descriptor, user, group)
-        os.fchmod(descriptor, mode)
-
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, _FOLDER)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _hand_over(folder: Path, user: int, group: int) -> None:
-    """All below a folder to an owner (-1: as it is) and a group, which may write. Follows no link.
+@contextlib.contextmanager
+def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
+    """A folder in an open one, made if it is not there, with that owner and for that group alone.
 
-    What cannot be changed stays as it is, and closed to the lease.
+    Leases of the tenant may write to the folders above it meanwhile: no step follows a link.
     """
-    for _, folders, files, descriptor in os.fwalk(folder):
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=above)
+    try:
+        descriptor = os.open(name, _FOLDER, dir_fd=above)
+    except NotADirectoryError:  # a link, or a file: a lease's doing
+        os.unlink(name, dir_fd=above)
+        os.mkdir(name, dir_fd=above)
+        descriptor = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        os.fchown(descriptor, user, group)
+        os.fchmod(descriptor, 0o2770)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _hand_over(folder: int, user: int, group: int) -> None:
+    """All below an open folder to an owner (-1: as it is) and a group, which may write.
+
+    Follows no link. What cannot be changed stays as it is, and closed to the lease.
+    """
+    for _, folders, files, descriptor in os.fwalk(".", dir_fd=folder):
         for name in (*folders, *files):
             with contextlib.suppress(OSError):
                 os.chown(name, user, group, dir_fd=descriptor, follow_symlinks=False)

@@ -52,7 +52,17 @@ logger = logging.getLogger(__name__)
 _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_ISOLATION = """What a tenant computes is taken for hostile. Each lease's worker is isolated by
+what this machine has, as the log says at the start: a user per lease (as root), user and process
+namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock) or
+system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are refused, or,
+with --isolation require, gpud does not start."""
+
+
+@click.command(
+    epilog=_ISOLATION,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="orchgpu", prog_name="gpud")
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")
 @click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
@@ -132,12 +142,6 @@ def main(
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
 
-    What a tenant computes is taken for hostile. Each lease's worker is isolated by what this
-    machine has, named in the log at the start: a user per lease (as root), a user and a process
-    namespace, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock)
-    or system calls (seccomp) cannot be held, kernels on CPUs and `exec` are refused, or, with
-    --isolation require, gpud does not start.
-
     \b
     Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
                    --listen 10.0.1.21:4711 --state /var/lib/gpud
@@ -147,11 +151,8 @@ def main(
         _hide()
         parse_address(scheduler)  # before anything is started
         address, port = _address("--listen", listen)
-        told = _address("--advertise", advertise or listen)
-        if _is_any(told[0]):
-            raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
-        access = find_access(key_file=key_file, ca=ca)
-        take((KEY_VARIABLE,))
+        told = _told(advertise or listen)
+        access = _access(key_file, ca)
         settings = HostSettings(
             host=HostId(host_id),
             state=state,
@@ -175,7 +176,7 @@ def main(
             isolation=Setting(isolation),
             secret_files=_secret_files(key_file),
         )
-        drivers = [*(["nvml"] if nvml else []), *_OPENCL[opencl]]
+        drivers = (*(["nvml"] if nvml else []), *_OPENCL[opencl])
         upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
         asyncio.run(_serve(settings, upstream, ready_file))
@@ -276,6 +277,13 @@ def _hide() -> None:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
 
 
+def _access(key_file: Path | None, ca: Path | None) -> Access:
+    """How the scheduler is reached; its key is in no environment from now on."""
+    access = find_access(key_file=key_file, ca=ca)
+    take((KEY_VARIABLE,))
+    return access
+
+
 def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
     named = os.environ.get(KEY_FILE_VARIABLE)
     return tuple(one for one in (key_file, Path(named) if named else None) if one is not None)
@@ -288,6 +296,14 @@ def _use_mps(folder: Path | None) -> None:
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
             raise click.BadParameter(text, param_hint="--mps")
         os.environ[MPS_DIRECTORY] = str(folder)
+
+
+def _told(text: str) -> tuple[str, int]:
+    """The gateway as clients reach it. Raises INVALID for an address that nobody can connect to."""
+    told = _address("--advertise", text)
+    if _is_any(told[0]):
+        raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
+    return told
 
 
 def _address(option: str, text: str) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.relay import End, Relay
 from remote_gpu.client.tls import TlsStream
+from remote_gpu.host.cells import Cells
 from remote_gpu.host.frames import Peer
 from remote_gpu.host.server import Server, free_port
 from remote_gpu.middleware import VisibleDevices, find
@@ -78,9 +79,12 @@ class Doors:
         budget: Budget,
         nursery: Nursery,
         visible: VisibleDevices,
+        cells: Cells | None = None,
     ) -> None:
         """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
-        `visible`: what their servers could see of this host."""
+        `visible`: what their servers could see of this host; `cells`: where they run, as far as
+        they bear it."""
+        self._cells = cells
         self._programs = programs
         self._folder = folder
         self._budget = budget
@@ -183,7 +187,9 @@ class Doors:
             )
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
-            server = served.server = Server(self._programs[name], command, folder)
+            program = self._programs[name]
+            cell = None if self._cells is None else self._cells.make_of_server(program)
+            server = served.server = Server(program, command, folder, cell)
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         self._nursery.start(server.watch(), "watch")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.worker.isolation import places, probe
-from remote_gpu.worker.isolation.policy import Policy, Setting, decide
+from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
 from remote_gpu.worker.programs import Program
 
 logger = logging.getLogger(__name__)
@@ -20,18 +20,19 @@ def find_policy(
     setting: Setting,
     *,
     state: Path,
+    kept: Path,
     secret_files: Iterable[Path],
     data: Mapping[str, Path],
     programs: Mapping[str, Program],
 ) -> Policy:
-    """What is used on this machine, written to the log.
+    """What is used on this machine, written to the log. `kept`: of the tenants, in `state`.
 
     Raises AppError: UNAVAILABLE under `require` where it is too little, INVALID when what no lease
     may read lies in a folder that all of them may.
     """
     kernels = importlib.util.find_spec("pyopencl") is not None
     if setting is Setting.NONE:
-        policy = decide(probe.Facts(), setting, programs=bool(programs), kernels=kernels)
+        policy = decide(Facts(), setting, programs=bool(programs), kernels=kernels)
         logger.warning(
             "leases are not isolated: a tenant's code can read and change everything of this host",
             extra={"event": "isolation", "setting": setting.value},
@@ -42,7 +43,7 @@ def find_policy(
     )
     _check_apart((state, *secret_files), host)
     read = places.libraries()
-    facts = probe.ask([*read, *host.data, *host.programs, state])
+    facts = probe.ask([*read, *host.data, *host.programs, kept])
     policy = decide(facts, setting, programs=bool(programs), kernels=kernels)
     _tell(policy, facts, setting, programs=bool(programs))
     why = policy.kernels_refused or (policy.programs_refused if programs else "")
@@ -59,7 +60,7 @@ def _check_apart(secret: Iterable[Path], host: places.Host) -> None:
             raise invalid(f"{path} lies in {folder}, which every lease may read: move it elsewhere")
 
 
-def _tell(policy: Policy, facts: probe.Facts, setting: Setting, *, programs: bool) -> None:
+def _tell(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> None:
     about = {
         "event": "isolation",
         "setting": setting.value,

@@ -57,7 +57,7 @@ def sweep(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANT
     A worker that has a file open keeps its bytes; one that looks for it asks its client again.
     """
     for one in surplus(_look(root), bytes_max, tenants_max):
-        if one.path.is_dir():
+        if one.path.is_dir() and not one.path.is_symlink():
             shutil.rmtree(one.path, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):

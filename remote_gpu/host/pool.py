@@ -28,9 +28,11 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.cells import Cells, HostCell
 from remote_gpu.host.kept import sweep
+from remote_gpu.host.said import Said
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.variables import spawner_variables
 from remote_gpu.worker import control
+from remote_gpu.worker.isolation.cgroup import Group
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program
@@ -58,8 +60,14 @@ class Worker:
     """One process, from fork to its certain end."""
 
     def __init__(
-        self, pid: int, pidfd: int, stream: socket.socket, take_s: float, nursery: Nursery
+        self,
+        pid: int,
+        pidfd: int,
+        stream: socket.socket,
+        take_s: float,
+        nursery: Nursery | None = None,
     ) -> None:
+        """`nursery`: where its cell is closed; one that gets none needs none."""
         self.pid = pid
         self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
@@ -75,6 +83,7 @@ class Worker:
         self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._hung_up = False
         self._cell: HostCell | None = None
+        self.group: Group | None = None  #: it is in this one from its beginning
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
@@ -85,12 +94,13 @@ class Worker:
         """Open now."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, cell: HostCell) -> None:
+    def start(self, start: control.Start, cell: HostCell | None = None) -> None:
         """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        cell.admit(self.pid)
-        control.send(self._stream, {"start": asdict(replace(start, cell=asdict(cell.cell)))})
+        if cell is not None:
+            start = replace(start, cell=asdict(cell.cell))
+        control.send(self._stream, {"start": asdict(start)})
         self._cell = cell
         self.bound = True
 
@@ -194,8 +204,11 @@ class Worker:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._exited = True
         if self._cell is None:
+            if self.group is not None:
+                self.group.remove()
             self._finish()
         else:
+            assert self._nursery is not None, "a worker with a cell has it"
             self._nursery.start(self._close(self._cell), "cell")
 
     async def _close(self, cell: HostCell) -> None:
@@ -241,16 +254,17 @@ class WorkerPool:
         operations: Sequence[str],
         budget: Budget,
         nursery: Nursery,
-        cells: Cells,
-        policy: Policy,
         tls: HostTls | None = None,
         programs: Mapping[str, Program] | None = None,
         batch_wait_s: float = BATCH_WAIT_S,
+        cells: Cells | None = None,
+        policy: Policy | None = None,
     ) -> None:
+        """`cells`, `policy`: what isolates leases; None: nothing."""
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
-            "policy": asdict(policy),
+            "policy": asdict(policy or Policy()),
             "cpus": list(cpus),
             "operations": list(operations),
             "programs": {name: one.command for name, one in (programs or {}).items()},
@@ -265,6 +279,7 @@ class WorkerPool:
         self._workers: set[Worker] = set()  # all that live, idle or bound
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
+        self._said: Said | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
         self._kept = kept
@@ -305,25 +320,34 @@ class WorkerPool:
 
     async def take(self, start: control.Start) -> Worker:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
+        for _ in range(IDLE_WORKERS + 1):
+            worker = self._idle.popleft() if self._idle else await self._fork()
+            cell = await self._cell(start, worker)
+            try:
+                worker.start(start, cell)
+            except OSError:  # it died while it was idle: take the next
+                if cell is not None:
+                    await cell.close()
+                continue
+            self._nursery.start(self._refill(), "refill")
+            worker.gone.add_done_callback(lambda _: self._sweep())
+            self._sweep()
+            return worker
+        raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
+
+    async def _cell(self, start: control.Start, worker: Worker) -> HostCell | None:
+        if self._cells is None:
+            return None
         try:
-            cell = await self._cells.make(start.tenant, start.memory_bytes, start.kinds)
-        except OSError as error:
+            return await self._cells.make(
+                start.tenant, start.memory_bytes, start.kinds, worker.group
+            )
+        except BaseException as error:
+            worker.kill()
+            if not isinstance(error, OSError):
+                raise
             message = f"this host cannot isolate the lease: {error}"
             raise AppError(ErrorCode.UNAVAILABLE, message) from None
-        try:
-            for _ in range(IDLE_WORKERS + 1):
-                worker = self._idle.popleft() if self._idle else await self._fork()
-                with contextlib.suppress(OSError):  # it died while it was idle: take the next
-                    worker.start(start, cell)
-                    self._nursery.start(self._refill(), "refill")
-                    worker.gone.add_done_callback(lambda _: self._sweep())
-                    self._sweep()
-                    return worker
-        except BaseException:
-            self._nursery.start(cell.close(), "cell")
-            raise
-        await cell.close()
-        raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
 
     def _sweep(self) -> None:
         """Keep all tenants' contents within the host's limit; one sweep at a time."""
@@ -351,17 +375,29 @@ class WorkerPool:
             gone = {worker.gone for worker in workers}
             await asyncio.wait(gone, timeout=self._budget.worker_cut_s)
         self._idle.clear()
+        self._hear_no_more()
 
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
-        return subprocess.Popen(
-            # -P: the folder that gpud was started in is no place of libraries
-            [sys.executable, "-P", "-m", "remote_gpu.worker.spawner", *arguments],
-            pass_fds=[descriptor],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=spawner_variables(os.environ),
-        )
+        self._hear_no_more()
+        self._said, stderr = Said.open("workers")
+        try:
+            return subprocess.Popen(
+                # -P: the folder that gpud was started in is no place of libraries
+                [sys.executable, "-P", "-m", "remote_gpu.worker.spawner", *arguments],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=spawner_variables(os.environ),
+            )
+        finally:
+            os.close(stderr)
+
+    def _hear_no_more(self) -> None:
+        if self._said is not None:
+            self._said.close()
+            self._said = None
 
     async def _reopen(self) -> None:
         async with self._lock:
@@ -398,8 +434,22 @@ class WorkerPool:
         take_s = self._budget.worker_take_s
         worker = Worker(_number(pidfd, meta["forked"]), pidfd, ours, take_s, self._nursery)
         self._workers.add(worker)
+        await self._join_group(worker)
         worker.gone.add_done_callback(lambda _: self._workers.discard(worker))
         return worker
+
+    async def _join_group(self, worker: Worker) -> None:
+        """Ahead of need: the kernel takes some milliseconds for it."""
+        if self._cells is None:
+            return
+        try:
+            worker.group = await asyncio.to_thread(self._cells.group, worker.pid)
+        except BaseException as error:
+            worker.kill()
+            if not isinstance(error, OSError):
+                raise
+            message = f"a worker cannot be put into a cgroup: {error}"
+            raise AppError(ErrorCode.UNAVAILABLE, message) from None
 
     async def _receive(self, wait_s: float) -> tuple[dict[str, Any], int | None]:
         assert self._stream is not None, "open() comes first"

@@ -186,10 +186,28 @@ def _private_bytes(pid: int) -> int:
     """Resident memory that is its own, not the spawner's; 0 once the process is gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except PermissionError:  # undumpable, and we are not root
+        return _anonymous_beyond_parent(pid)
     except OSError:
         return 0
     kib = [line.split()[1] for line in text.splitlines() if line.startswith("Private_")]
     return sum(map(int, kib)) << 10
+
+
+def _anonymous_beyond_parent(pid: int) -> int:
+    """Resident memory of no file that the process it was forked from has not: an estimate."""
+    try:
+        own = _status(pid)
+        of_parent = _status(own["PPid"])
+    except (OSError, KeyError):  # gone
+        return 0
+    return max(0, own.get("RssAnon", 0) - of_parent.get("RssAnon", 0)) << 10
+
+
+def _status(pid: int) -> dict[str, int]:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    fields = (line.replace(":", " ").split() for line in lines)
+    return {one[0]: int(one[1]) for one in fields if len(one) > 1 and one[1].isdecimal()}
 
 
 def _cpu_seconds(pid: int) -> float:

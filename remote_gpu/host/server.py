@@ -1,7 +1,7 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
 It is ended by SIGKILL to the whole group, and gone when nobody of the group is left. What it forks
-into other sessions by itself is the operator's affair.
+into other sessions ends with its cell, where that has a user or a cgroup of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from remote_gpu.host.cells import HostCell
 from remote_gpu.host.variables import INHERITED
 from remote_gpu.middleware import ServerCommand
 
@@ -36,16 +37,25 @@ _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 class Server:
     """One process group, from start to its certain end."""
 
-    def __init__(self, program: Path, command: ServerCommand, folder: Path) -> None:
-        """Start it in `folder`, which is made now and removed at its end. Raises OSError."""
+    def __init__(
+        self, program: Path, command: ServerCommand, folder: Path, cell: HostCell | None = None
+    ) -> None:
+        """Start it in `folder`, which is made now and removed at its end, as its cell does.
+
+        Raises OSError.
+        """
         folder.mkdir(parents=True)
+        user = -1 if cell is None else cell.cell.user
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
+            os.chown(folder / name, user, user)
+        os.chown(folder, user, user)
+        self._cell = cell
         variables = {
             name: value.replace("{folder}", str(folder))
             for name, value in command.variables.items()
         }
-        arguments = [str(os.getpid()), str(program), *command.arguments]
+        arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         self._output, inner = os.pipe()
         try:
@@ -53,7 +63,7 @@ class Server:
                 [sys.executable, "-I", "-S", str(_GUARD), *arguments],
                 cwd=folder,
                 env=passed | variables,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=inner,
                 stderr=inner,
                 start_new_session=True,
@@ -66,12 +76,27 @@ class Server:
         self._folder = folder
         self._said = b""
         self.pid = self._process.pid
+        self._begin()
         self.exited = asyncio.Event()  #: its first process has ended
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pidfd = os.pidfd_open(self.pid)
         os.set_blocking(self._output, False)
         asyncio.get_running_loop().add_reader(self._pidfd, self.exited.set)
         asyncio.get_running_loop().add_reader(self._output, self._hear)
+
+    def _begin(self) -> None:
+        """Once it is in its cell, so that all it starts is. Raises OSError."""
+        assert self._process.stdin is not None, "it is a pipe"
+        try:
+            with self._process.stdin as stdin:
+                if self._cell is not None:
+                    self._cell.admit(self.pid)
+                stdin.write(b"\n")
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._output)
+            raise
 
     @property
     def said(self) -> str:
@@ -93,6 +118,8 @@ class Server:
         self._process.wait()  # only now may its number become anybody else's
         while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel tells nobody of a group's end
             await asyncio.sleep(_LOOK_S)
+        if self._cell is not None:
+            await self._cell.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.gone.set_result(None)
 
@@ -101,6 +128,8 @@ class Server:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+        if self._cell is not None:
+            self._cell.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
         """The port it serves on, once it does: `port`, or for 0 its lowest; 0 = it does not.

@@ -5,10 +5,12 @@ nobody else's; they cannot signal it, because its real and saved users are SWEEP
 library only and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 _LOOK_S = 0.002  #: a killed process is looked for again until it is gone
 
@@ -21,11 +23,21 @@ def main(user: int, sweeper: int) -> None:
     os.setresgid(sweeper, sweeper, sweeper)
     os.setresuid(sweeper, user, sweeper)
     while True:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # all that we may signal, but ourselves
-        except ProcessLookupError:
+        if not any(_lives(entry, user) for entry in Path("/proc").glob("[0-9]*/status")):
             return
         time.sleep(_LOOK_S)
+
+
+def _lives(status: Path, user: int) -> bool:
+    """Of that user, and more than an entry that its parent has yet to remove."""
+    try:
+        lines = status.read_text(errors="replace").splitlines()
+    except OSError:  # it is gone
+        return False
+    fields = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
+    return fields["Uid"][0] == str(user) and fields["State"][0] not in "ZX"
 
 
 if __name__ == "__main__":

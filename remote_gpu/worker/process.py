@@ -144,7 +144,7 @@ def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
 def _end_at_alarm() -> None:
     """By a handler of C's own: the first process of a namespace ignores what it does not handle,
     and a handler of Python's waits for the interpreter."""
-    end = ctypes.cast(libc._exit, ctypes.c_void_p)
+    end = ctypes.cast(libc["_exit"], ctypes.c_void_p)
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     libc.signal(signal.SIGALRM, end)
 

@@ -38,6 +38,11 @@ def main() -> None:
     if settings["cpus"]:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
+    tls = settings["tls"]
+    lanes = Lanes(  # the key's file need not be in sight of workers
+        handshake_s=settings["handshake_s"],
+        context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
+    )
     walls = _walls(settings)
     fork = enclose_spawner(walls.policy, walls.host, walls.kept)
     if walls.policy.spaces:  # another process: its parent waits for it
@@ -54,11 +59,6 @@ def main() -> None:
     if context.programs and walls.policy.programs_refused:
         registry.refuse("exec", walls.policy.programs_refused)
     registry.prepare(context)
-    tls = settings["tls"]
-    lanes = Lanes(
-        handshake_s=settings["handshake_s"],
-        context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
-    )
     gc.collect()
     gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
     _announce(stream, registry, context)

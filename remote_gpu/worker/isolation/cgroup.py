@@ -93,6 +93,17 @@ class Group:
         return True
 
 
+def remove_all(folder: Path) -> None:
+    """A folder of groups, and what is in them. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        for below in [one for one in folder.iterdir() if one.is_dir()]:
+            with contextlib.suppress(OSError):
+                _write(below / "cgroup.kill", "1")
+            with contextlib.suppress(OSError):
+                below.rmdir()
+        folder.rmdir()
+
+
 def _write(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

@@ -64,6 +64,7 @@ def lead_processes() -> None:
     unshare(_NEWPID, "process namespace")
     pid = os.fork()
     if pid:
+        hide_memory()
         _, status = os.waitpid(pid, 0)
         os._exit(abs(os.waitstatus_to_exitcode(status)))
 

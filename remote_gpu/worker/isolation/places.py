@@ -1,4 +1,4 @@
-"""Which files a lease's processes reach: Python, libraries and drivers to read, its own to write."""
+"""Which files a lease's processes reach: libraries and drivers to read, its own to write."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
 #: Of every machine: libraries, and what the loader, drivers and time zones are configured by.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/rocm", "/opt/amdgpu", "/opt/intel",
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL", "/etc/nvidia",
-    "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL",
+    "/etc/nvidia", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
     "/sys/devices", "/sys/bus", "/sys/class", "/sys/module",
 )  # fmt: skip
 #: Of a /proc that shows other processes as well: what concerns the machine, and this process.
@@ -79,7 +79,8 @@ def allowed(
     found += [(one, run) for one in (*read, *host.programs)]
     found += [(one, READ) for one in host.data]
     found += [(one, WRITE) for one in own]
-    found += [(Path(one), READ) for one in (("/proc",) if own_proc else _PROC)]
+    # the warden of a program looks for what that has started
+    found += [(Path(one), READ) for one in (("/proc",) if own_proc or execute else _PROC)]
     found += [(Path(one), DEVICE) for one in _DEVICES]
     if link:
         found += [(Path(one), READ | EXECUTE) for one in _LINKERS]

@@ -34,7 +34,7 @@ _REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")  #: 
 
 
 def ask(reached: Iterable[Path]) -> Facts:
-    """`reached`: what a lease's processes must be able to read. Never fails: what does is absent."""
+    """`reached`: what a lease's processes must be able to read. What fails is absent."""
     command = [sys.executable, "-m", "remote_gpu.worker.isolation.probe", *map(str, reached)]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ANSWER_S, check=True)
@@ -110,7 +110,7 @@ def _spaces() -> None:
         if pid == 0:
             with contextlib.suppress(BaseException):
                 namespaces.own_proc()
-                os._exit(0 if os.getpid() == int(os.readlink("/proc/self")) == 1 else 2)
+                os._exit(0 if str(Path("/proc/self").readlink()) == str(os.getpid()) == "1" else 2)
             os._exit(3)
         _, status = os.waitpid(pid, 0)
         if status:
@@ -152,7 +152,8 @@ def _seccomp() -> None:
 
 def main() -> None:
     """Print the facts."""
-    print(json.dumps(asdict(find([Path(one) for one in sys.argv[1:]]))))
+    facts = find([Path(one) for one in sys.argv[1:]])
+    sys.stdout.write(json.dumps(asdict(facts)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Folders that only root may pass are replaced, for a process and its children, by their needed part.
+"""Folders that only root may pass are covered, for one process tree, by what is needed of them.
 
 A worker with a user of its own must reach Python, libraries and data wherever they lie, though a
 folder above them is closed to it: one of /root or the host's state. Over each such folder an empty

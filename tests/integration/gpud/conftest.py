@@ -140,7 +140,9 @@ class Gpud:
     def __init__(
         self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = (),
         middlewares: dict[str, Path] | None = None, options: tuple[str, ...] = (),
+        prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
+        """`prefix`: of its command; `variables`: beside those of the tests."""
         self.scheduler = SchedulerSide()
         self.state = folder / "gpu-a"
         self._ready = folder / "ready.json"
@@ -157,8 +159,8 @@ class Gpud:
         for name, path in data.items():
             arguments += ["--data", f"{name}={path}"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "remote_gpu.host", *arguments],
-            env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
+            [*prefix, sys.executable, "-m", "remote_gpu.host", *arguments],
+            env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE), **(variables or {})},
             stderr=self._log,
         )
         try:

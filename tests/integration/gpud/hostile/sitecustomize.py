@@ -1,0 +1,10 @@
+"""For a gpud under test: one more operation, which runs whatever its caller says.
+
+Found by PYTHONPATH alone; nothing of the product knows of it.
+"""
+
+from pathlib import Path
+
+from remote_gpu.worker import operations
+
+operations.__path__.append(str(Path(__file__).with_name("operations")))

@@ -1,0 +1,94 @@
+"""A server of another middleware is isolated as far as it bears it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_scheduler.model import Door, Hold
+
+from .conftest import Gpud, until
+
+#: Starts one that leaves its session and group, then says who and where it is, and serves.
+SERVER = """#!/usr/bin/perl
+use IO::Socket::INET; use POSIX;
+if (!fork) { POSIX::setsid(); exec "/bin/sleep", "%(mark)s"; }
+my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ENV{LUPINE_PORT},
+                                   Listen => 5) or die;
+while (my $client = $server->accept) {
+    my $key = open(my $file, "<", "/proc/" . getppid() . "/environ") ? "read" : "closed";
+    print $client "$< $( $key\\n"; close $client;
+}
+"""
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of servers; run as root"),
+    pytest.mark.skipif(not Path("/usr/bin/perl").exists(), reason="the server is in Perl"),
+]
+
+
+@pytest.fixture
+def mark() -> str:
+    return str(10**9 + secrets.randbelow(10**9))
+
+
+@pytest.fixture
+def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
+    folder = Path(tempfile.mkdtemp(prefix="servers-", dir="/tmp"))  # that others may pass
+    folder.chmod(0o755)
+    program = folder / "server"
+    program.write_text(SERVER % {"mark": mark})
+    program.chmod(0o755)
+    started = Gpud(tmp_path, {}, ("noop",), {"lupine": program})
+    yield started
+    started.close()
+    shutil.rmtree(folder)
+
+
+def said(gpud: Gpud) -> tuple[Any, int]:
+    """A lease, and what its server said: its user, its group, whether it read gpud."""
+    install = gpud.install(
+        hold=Hold.DEADLINE, door=Door.PORT, cap_s=600.0, sources=("127.0.0.0/8",),
+        middleware="lupine",
+    )  # fmt: skip
+
+    def told() -> list[str]:
+        words = gpud.scheduler.said
+        return [f["address"] for op, f in words if op == "door" and f["lease"] == install.lease]
+
+    until(told)
+    with socket.create_connection(("127.0.0.1", int(told()[0].rpartition(":")[2])), 60) as stream:
+        user, *groups, key = stream.makefile("rb").readline().decode().split()
+    assert key == "closed"
+    assert {user} == set(groups)
+    return install, int(user)
+
+
+def running(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def test_each_has_a_user_and_leaves_nothing(gpud: Gpud, mark: str) -> None:
+    leases = [said(gpud) for _ in range(2)]
+    users = {user for _, user in leases}
+    assert len(users) == 2
+    assert min(users) >= 2_000_000_000
+    until(lambda: len(running(mark)) == 2)
+    for install, _ in leases:
+        gpud.scheduler.end(install)
+        until(lambda lease=install.lease: gpud.scheduler.is_cut(lease))
+    assert running(mark) == []
