@@ -41,9 +41,7 @@ class Reason(StrEnum):
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
     QUOTA = "QUOTA"  #: its tenant holds as much as it may
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy
-    SCHEDULER_FULL = (
-        "SCHEDULER_FULL"  #: as many leases live as may, or the scheduler's disk is full
-    )
+    SCHEDULER_FULL = "SCHEDULER_FULL"  #: as many leases live as may, or its disk is full
     HOST_UNREACHABLE = "HOST_UNREACHABLE"  #: a fitting device exists, its host is silent
     SCHEDULER_UNREACHABLE = "SCHEDULER_UNREACHABLE"
     RETRY_BACKOFF = "RETRY_BACKOFF"  #: an attempt failed, the next starts after a pause

@@ -19,9 +19,7 @@ def kept_back(whole_s: float, threshold_s: float) -> tuple[float, str]:
     `threshold_s` is `container.timeout_threshold`. The rule is one of `half`, `timeout_threshold`,
     `minimum`, `part`: whoever reports a timeout can name where its limit came from.
     """
-    rules = {
-        "timeout_threshold": threshold_s, "minimum": RESERVE_S, "part": RESERVE_PART * whole_s,
-    }  # fmt: skip
+    part_s, most_s = RESERVE_PART * whole_s, RESERVE_PART_MAX * whole_s
+    rules = {"timeout_threshold": threshold_s, "minimum": RESERVE_S, "part": part_s}
     rule = max(rules, key=lambda name: rules[name])
-    most_s = RESERVE_PART_MAX * whole_s
     return (most_s, "half") if rules[rule] > most_s else (rules[rule], rule)

@@ -170,7 +170,7 @@ def _succeed(attempt: Attempt) -> Answer:
     with _outcome_in_failure(outcome):
         if outcome.ending is Ending.LOST:
             claim.check()  # says why
-        check_outcome(outcome, run.step)
+        check_outcome(outcome, attempt.time.limit, run.step)
         claim.check()
         files = _upload(attempt, run)
         claim.check()
@@ -257,13 +257,17 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
         raise EnvelopeError(str(error)) from None
 
 
-def check_outcome(outcome: Outcome, step: str = "") -> None:
-    """Raises AttemptFailed unless the script (of `step`) ended by itself with exit status 0."""
+def check_outcome(outcome: Outcome, limit: str, step: str = "") -> None:
+    """Raises AttemptFailed unless the script (of `step`) ended by itself with exit status 0.
+
+    `limit`: where the time came from after which it was stopped; see `Time`.
+    """
     ran_s = outcome.ended_s - outcome.started_s
     who = f"the script of step {step}" if step else "the script"
     if outcome.ending is Ending.DEADLINE:
         raise AttemptFailed(
-            Reason.TIMEOUT, f"{who} was stopped after {ran_s:.1f} s, before Lambda's own limit"
+            Reason.TIMEOUT,
+            f"{who} was stopped after {ran_s:.1f} s: {limit}; set a longer `timeout`",
         )
     if outcome.ending is Ending.LOST:
         raise AttemptFailed(Reason.SESSION_LOST, f"{who} was stopped: its session was lost")

@@ -34,7 +34,7 @@ def run_plain(
             workspace=workspace,
         )  # fmt: skip
         run = steps.run_all(chain, item, lambda item: _run_step(settings, time, item))
-        check_outcome(run.outcome, run.step)
+        check_outcome(run.outcome, time.limit, run.step)
         stored = list(run.stored(lambda files, places: outputs.upload(s3, files, places, {})))
     for note in run.notes:
         LOG.warning("%s", note)

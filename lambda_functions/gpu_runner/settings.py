@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contract.timing import CAP_SLACK_S, RESERVE_S
+from contract.timing import CAP_SLACK_S, kept_back
 from lambda_functions.gpu_runner.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.outputs import Destination
 from lambda_functions.gpu_runner.steps import Step, read_steps
 
-#: Kept back for the end of a run when it is more than RESERVE_S: this part of the whole time.
-RESERVE_PART = 0.1
-#: Of a very short function at most this part is kept back: the script gets the larger half.
-RESERVE_PART_MAX = 0.5
 #: Of what is kept back, the part that a script has between SIGTERM and SIGKILL; the rest is ours.
 GRACE_PART = 0.4
 GRACE_S_MAX = 2.0
@@ -105,14 +101,19 @@ class Time:
     script_s: float  #: SIGTERM to the script
     grace_s: float  #: from SIGTERM to SIGKILL
     end_s: float  #: Lambda ends the function
+    limit: str  #: where `script_s` comes from, for people
 
     @classmethod
     def left(cls, remaining_s: float, threshold_s: float = 0.0) -> Time:
         """Divide what remains at the start of an invocation."""
         now_s = time.monotonic()
-        reserve_s = max(RESERVE_S, RESERVE_PART * remaining_s, threshold_s)
-        reserve_s = min(reserve_s, RESERVE_PART_MAX * remaining_s)
+        reserve_s, rule = kept_back(remaining_s, threshold_s)
+        kept = f"timeout_threshold keeps {reserve_s:g} s"
+        if rule != "timeout_threshold":
+            kept = f"{'half' if rule == 'half' else f'{reserve_s:.1f} s'} is kept"
         return cls(
+            limit=f"of the {remaining_s:.0f} s that the function's timeout gives a run, {kept} for"
+            " outputs and result",
             script_s=now_s + remaining_s - reserve_s,
             grace_s=min(GRACE_S_MAX, GRACE_PART * reserve_s),
             end_s=now_s + remaining_s,

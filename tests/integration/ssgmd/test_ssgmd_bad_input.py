@@ -263,7 +263,7 @@ async def test_what_is_too_long_is_refused(system: System) -> None:
         assert "longer than 1048576" in (await peer.line(too_long))["error"]["message"]
         assert await peer.next() is None
     async with system.doors.peer() as stranger:
-        assert "longer than 262144" in (await stranger.line(too_long))["error"]["message"]
+        assert "longer than 1048576" in (await stranger.line(too_long))["error"]["message"]
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -168,3 +168,17 @@ def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept
     assert time.end_s - time.script_s == pytest.approx(kept_s)
     assert 0 < time.grace_s < kept_s
     assert time.cap_s == pytest.approx(remaining_s + CAP_SLACK_S, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "threshold_s", "kept"),
+    [
+        (15.0, 10.0, "half is kept"),
+        (60.0, 10.0, "timeout_threshold keeps 10 s"),
+        (300.0, 0.0, "30.0 s is kept"),
+    ],
+)
+def test_where_a_limit_came_from_is_said(remaining_s: float, threshold_s: float, kept: str) -> None:
+    said = Time.left(remaining_s, threshold_s).limit
+    given = f"of the {remaining_s:.0f} s that the function's timeout gives a run"
+    assert said == f"{given}, {kept} for outputs and result"
