@@ -307,9 +307,10 @@ def test_it_cannot_fill_the_machine_with_tasks(strict: Ground) -> None:
 
 def test_it_is_told_the_same_of_its_own_lease_as_ever(strict: Ground) -> None:
     """Its own folder is there to be written, and goes with the lease."""
+    scratch = strict.gpud.state / "scratch"
+    until(lambda: not list(scratch.iterdir()))  # of the leases before
     with contextlib.ExitStack() as stack:
         _, device, worker = strict.lease(stack, "attacker")
-        scratch = strict.gpud.state / "scratch"
         (own,) = scratch.iterdir()
         found = device.op("hostile", what=[("plant", "own")], on={"own": str(own)}).values["found"]
         assert list(taken(found)) == ["plant own"]
