@@ -23,7 +23,8 @@ demo: $(STAMP)  ## the whole way on this machine: upload, lend, compute, result
 test: $(STAMP)  ## all checks and tests, as CI runs them
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-	OCL_ICD_VENDORS=/nonexistent $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "drivers and not soak"
+	OCL_ICD_VENDORS=/nonexistent $(BIN)/python -m pytest -m "drivers and not soak" \
+	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 
 check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff format --check .
