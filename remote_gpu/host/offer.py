@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from remote_gpu.wire.graphs import CONTENT_PREFIX
 
 #: Contents published of one host, the newest; what is older is still found by who comes.
 KEPT_KEYS_MAX = 512
+_TICK_NS_MAX = 50_000_000  #: file systems take times from the kernel's tick, 10 ms at the longest
+_UNSURE = -1
 #: Warm keys of data for all, and names of operations: a device has `RESIDENT_MAX` words in all.
 _OTHER_WORDS_MAX = 256
 
@@ -37,7 +40,12 @@ class KeptContents:
         self._seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
 
     def keys(self) -> tuple[str, ...]:
-        """The newest first. Reads only folders in which files came or went."""
+        """The newest first. Reads only folders in which files came or went.
+
+        A folder's time stands still for a tick of the kernel: one that changed just now may change
+        again unseen, and is read again the next time.
+        """
+        settled_ns = time.time_ns() - _TICK_NS_MAX
         seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._root):
@@ -45,7 +53,8 @@ class KeptContents:
                     changed_ns = entry.stat().st_mtime_ns
                     known = self._seen.get(entry.name)
                     if known is None or known[0] != changed_ns:
-                        known = (changed_ns, self._of_tenant(entry.name))
+                        files = self._of_tenant(entry.name)
+                        known = (changed_ns if changed_ns < settled_ns else _UNSURE, files)
                     seen[entry.name] = known
         self._seen = seen
         found = sorted((one for _, files in seen.values() for one in files), reverse=True)
