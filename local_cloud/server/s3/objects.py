@@ -38,7 +38,7 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
     context.cloud.bucket(target.bucket)
     condition = condition_of(request)
     stored = await receive(request, context.bodies, signer=target.chunks)
-    attributes = attributes_of(request, stored.checksums)
+    attributes = attributes_of(request.headers, stored.checksums)
     made = keep(context, target, stored.content, attributes, condition)
     headers = {"ETag": f'"{made.etag}"', **_version_header(made)}
     return web.Response(headers=headers | checksums.headers(stored.checksums, ""))
@@ -114,9 +114,9 @@ async def _copied_attributes(
     found = dict(old.checksums)
     if found.keys() != {algorithm} or old.checksum_type == checksums.COMPOSITE:
         found = {algorithm: await checksum_of(context, source.segments, algorithm)}
-    fresh = attributes_of(request, found)
+    fresh = attributes_of(request.headers, found)
     if request.headers.get("x-amz-metadata-directive", "COPY").upper() != "REPLACE":
-        fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags)
+        fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags, acl=fresh.acl)
     if request.headers.get("x-amz-tagging-directive", "COPY").upper() != "REPLACE":
         fresh = replace(fresh, tags=old.tags)
     return fresh

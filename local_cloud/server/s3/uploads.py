@@ -34,7 +34,7 @@ def start(context: Context, target: Target, request: web.BaseRequest) -> web.Res
     upload = uploads.start(
         context.now_s(),
         target.key,
-        attributes_of(request, {}),
+        attributes_of(request.headers, {}),
         algorithm=checksums.known(given) if given else "",
         checksum_type=request.headers.get("x-amz-checksum-type", ""),
     )
