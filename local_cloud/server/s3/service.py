@@ -13,6 +13,7 @@ from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import (
+    absent,
     acl,
     cors,
     documents,
@@ -94,6 +95,9 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
     owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
     if owner != context.cloud.place.account:
         raise CloudError("AccessDenied", 403, "Access Denied")
+    if target.bucket:
+        absent.check_query(context, target, request)
+        absent.check_headers(request)
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
