@@ -67,12 +67,12 @@ def grants(shown: Any) -> list[tuple[str, str]]:
 
 
 PRIVATE = [(OWNER_ID, "FULL_CONTROL")]
-READ = [*PRIVATE, (ALL, "READ")]
+READ = [(ALL, "READ"), *PRIVATE]
 
 
 def test_a_bucket_s_list(s3: Any) -> None:
     s3.create_bucket(Bucket="listed", ACL="public-read-write")
-    assert grants(s3.get_bucket_acl(Bucket="listed")) == [*READ, (ALL, "WRITE")]
+    assert grants(s3.get_bucket_acl(Bucket="listed")) == [(ALL, "READ"), (ALL, "WRITE"), *PRIVATE]
     s3.put_bucket_acl(Bucket="listed", ACL="private")
     assert grants(s3.get_bucket_acl(Bucket="listed")) == PRIVATE
     s3.put_bucket_acl(Bucket="listed", GrantRead=f'uri="{ALL}", id={OWNER_ID}')

@@ -166,6 +166,15 @@ def test_what_a_policy_refuses(
     assert open_cloud.ask("GET", "/bucket/foo%20refused").status == 404
 
 
+def test_a_policy_sees_the_file_s_name(open_cloud: Address) -> None:
+    """`${filename}` is replaced in every field before conditions are checked."""
+    fields = {"key": "${filename}", "x-amz-meta-was": "${filename}"}
+    form = signed(fields, policy(["eq", "$x-amz-meta-was", "foo.txt"]))
+    assert post(open_cloud, form, file_name="foo.txt").status == 204
+    assert open_cloud.ask("GET", "/bucket/foo.txt").headers["x-amz-meta-was"] == "foo.txt"
+    assert post(open_cloud, form, file_name="bar.txt").status == 403
+
+
 def test_lists_of_content_types(open_cloud: Address) -> None:
     """Each of a list must begin so."""
     images = policy(["StArTs-WiTh", "$Content-Type", "image/"])
@@ -187,6 +196,7 @@ def test_answers(open_cloud: Address) -> None:
         assert answer.status == wanted
         if wanted == 201:
             location = f"http://{open_cloud.netloc}/bucket/a%20b"
+            assert b"<PostResponse><Location>" in answer.body
             assert f"<Location>{location}</Location><Bucket>bucket</Bucket>".encode() in answer.body
     target = "http://localhost/done?x=1"
     answer = post(open_cloud, {"key": "a b", "success_action_redirect": target})

@@ -23,6 +23,7 @@ _LISTING = frozenset(
         "list-type", "prefix", "delimiter", "marker", "max-keys", "continuation-token",
         "start-after", "fetch-owner", "encoding-type", "versions", "key-marker",
         "version-id-marker", "uploads", "upload-id-marker", "max-uploads", "x-id",
+        "bucket", "key", "etag",  # what the redirect after a form upload adds
     }
 )  # fmt: skip
 _READING = frozenset({"versionId", "partNumber", "x-id"})
@@ -117,8 +118,10 @@ async def handle(context: Context, target: Target, request: web.BaseRequest) -> 
 
 
 def _shown(grants: acl.Grants) -> web.Response:
+    # groups first: the order means nothing to S3, and some clients sort by a name that they lack
+    order = sorted(grants, key=lambda grant: grant[0] == acl.OWNER)
     shown = [
-        xml.element("Grant", _grantee(who), xml.text("Permission", what)) for who, what in grants
+        xml.element("Grant", _grantee(who), xml.text("Permission", what)) for who, what in order
     ]
     return xml.document(
         "AccessControlPolicy",

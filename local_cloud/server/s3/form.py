@@ -40,12 +40,6 @@ class _Form:
     file: BodyPartReader
     rest: MultipartReader
 
-    @property
-    def key(self) -> str:
-        """The key; `${filename}` stands for the last part of the file's name."""
-        name = (self.file.filename or "").rpartition("/")[2]
-        return self.fields["key"].replace("${filename}", name)
-
     async def pieces(self) -> AsyncIterator[bytes]:
         """The file's bytes; then what follows it is read and ignored."""
         try:
@@ -82,7 +76,7 @@ async def post(context: Context, target: Target, request: web.BaseRequest) -> we
     if "acl" in form.fields:
         form.fields["x-amz-acl"] = form.fields["acl"]
     acl.check_block(bucket, of_headers(form.fields))
-    target = replace(target, key=form.key)
+    target = replace(target, key=form.fields["key"])
     content, attributes = await _stored(context, form, policy)
     made = keep(context, target, content, attributes, Condition(), event="ObjectCreated:Post")
     answer = _answer(context, target, form.fields, made.etag)
@@ -109,7 +103,7 @@ async def _read(request: web.BaseRequest) -> _Form:
                 if not fields.get("key"):
                     message = "Bucket POST must contain a field named 'key'.  If it is specified,"
                     raise refused("InvalidArgument", f"{message} check the order of the fields.")
-                return _Form(fields=fields, file=part, rest=reader)
+                return _Form(fields=_named(fields, part), file=part, rest=reader)
             value = b""
             while piece := await part.read_chunk(_FIELDS_BYTES_MAX):
                 value += piece
@@ -121,6 +115,12 @@ async def _read(request: web.BaseRequest) -> _Form:
     except (ValueError, AssertionError, KeyError, RuntimeError):
         raise _malformed() from None
     raise refused("InvalidArgument", "POST requires exactly one file upload per request.")
+
+
+def _named(fields: CIMultiDict[str], file: BodyPartReader) -> CIMultiDict[str]:
+    """The fields, in which `${filename}` stands for the last part of the file's name."""
+    name = (file.filename or "").rpartition("/")[2]
+    return CIMultiDict((n, value.replace("${filename}", name)) for n, value in fields.items())
 
 
 def _malformed() -> CloudError:
@@ -183,16 +183,16 @@ def _answer(context: Context, target: Target, fields: Mapping[str, str], etag: s
     status = int(asked) if asked in map(str, _STATUSES) else 204
     if status != 201:
         return web.Response(status=status, headers={"Location": location})
-    answer = xml.document(
+    inner = xml.element(  # of S3's documents this one has no namespace
         "PostResponse",
         xml.text("Location", location),
         xml.text("Bucket", target.bucket),
         xml.text("Key", target.key),
         xml.text("ETag", f'"{etag}"'),
-        status=201,
     )
-    answer.headers["Location"] = location
-    return answer
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n{inner}'.encode()
+    headers = {"Location": location}
+    return web.Response(status=201, headers=headers, body=body, content_type="application/xml")
 
 
 def _redirect(text: str) -> urllib.parse.SplitResult | None:
