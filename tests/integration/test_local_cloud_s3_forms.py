@@ -237,6 +237,24 @@ def test_what_is_no_form(open_cloud: Address) -> None:
     assert (answer.status, code(answer)) == (400, "MalformedPOSTRequest")
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"no header\r\n\r\nk", b"A" * 20_000 + b": b\r\n\r\nk", b"\x00: b\r\n\r\nk",
+        b"A: b\r\n" * 2_000 + b"\r\nk", b"Content-Length: x\r\n\r\nk",
+        b"Content-Disposition: form-data\r\n\r\nk", b"\r\n\r\nk",
+        b'Content-Disposition: form-data; name="_charset_"\r\n\r\n' + b"x" * 40,
+        b'Content-Disposition: form-data; name="_charset_"\r\n\r\n\xff',
+        b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\nk\r\n--c--",
+    ],
+)  # fmt: skip
+def test_parts_that_cannot_be_read(open_cloud: Address, part: bytes) -> None:
+    body = b"--b\r\n" + part + b"\r\n--b--\r\n"
+    kind = {"Content-Type": 'multipart/form-data; boundary="b"'}
+    answer = open_cloud.ask("POST", "/bucket", body, kind)
+    assert (answer.status, code(answer)) == (400, "MalformedPOSTRequest")
+
+
 def test_fields_after_the_file_are_ignored(open_cloud: Address) -> None:
     parts = [("key", "first"), ("file", ("f", b"data")), ("key", "second")]
     body, kind = encode_multipart_formdata(parts)  # type: ignore[arg-type]

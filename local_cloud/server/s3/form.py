@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 
 from local_cloud.model import checksums
@@ -30,6 +31,8 @@ _KIND = "multipart/form-data"
 _FIELDS_BYTES_MAX = 20 * 1024  #: of names and values before the file, as S3 has it
 _CHUNK_BYTES = 256 * 1024
 _STATUSES = frozenset({200, 201, 204})  #: that a form may ask for; anything else is a 204
+#: what aiohttp's reader raises for a body that is not multipart/form-data
+_UNREADABLE = (ValueError, AssertionError, KeyError, RuntimeError, HttpProcessingError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class _Form:
                 yield piece
             while await self.rest.next() is not None:
                 pass
-        except (ValueError, AssertionError):
+        except _UNREADABLE:
             raise _malformed() from None
 
 
@@ -112,7 +115,7 @@ async def _read(request: web.BaseRequest) -> _Form:
                     raise refused("MaxPostPreDataLengthExceeded", message)
             size += len(value) + len(part.name)
             fields[part.name] = value.decode("utf-8", "surrogateescape")
-    except (ValueError, AssertionError, KeyError, RuntimeError):
+    except _UNREADABLE:
         raise _malformed() from None
     raise refused("InvalidArgument", "POST requires exactly one file upload per request.")
 
