@@ -141,8 +141,15 @@ class Bucket:
 
     def tag(self, version: ObjectVersion, tags: dict[str, str]) -> None:
         """Replace a version's tags."""
+        self._change(version, {"tags": tags})
+
+    def set_acl(self, version: ObjectVersion, text: str) -> None:
+        """Replace a version's access control list, by what `acl.to_text` made of it."""
+        self._change(version, {"acl": text})
+
+    def _change(self, version: ObjectVersion, attributes: dict[str, Any]) -> None:
         versions = self._versions[version.key]
-        fields = {**encode(version), "attributes": {**encode(version.attributes), "tags": tags}}
+        fields = {**encode(version), "attributes": {**encode(version.attributes), **attributes}}
         versions[versions.index(version)] = decode(ObjectVersion, fields)
         self.recorder.put(self._path(version.key, version.version_id), fields)
 

@@ -21,6 +21,7 @@ class Attributes:
     tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)  #: `crc32` → base64
     checksum_type: str = ""  #: FULL_OBJECT or COMPOSITE; empty = FULL_OBJECT
+    acl: str = ""  #: the access control list as `acl.to_text` writes it; empty = private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

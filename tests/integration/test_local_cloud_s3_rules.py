@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -304,3 +306,69 @@ def test_a_client_that_breaks_off_leaves_no_trace_in_the_log(
     assert cloud.ask("GET", "/bucket/big").body == big
     records = [r for r in caplog.records if r.levelno >= logging.WARNING or r.exc_info]
     assert [record.getMessage() for record in records] == []
+
+
+def test_a_copy_of_a_multipart_object_is_one_piece(cloud: Address, s3: Any) -> None:
+    """CopyObject writes the bytes again: the etag is their md5, and no part is left."""
+    where = {"Bucket": "bucket", "Key": "parts"}
+    upload = s3.create_multipart_upload(**where)["UploadId"]
+    pieces = [b"a" * (5 * 2**20), b"b"]
+    for number, data in enumerate(pieces, 1):
+        s3.upload_part(**where, UploadId=upload, PartNumber=number, Body=data)
+    parts = s3.list_parts(**where, UploadId=upload)["Parts"]
+    named = [{"PartNumber": part["PartNumber"], "ETag": part["ETag"]} for part in parts]
+    whole = {"Parts": named}
+    assert s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload=whole)[
+        "ETag"
+    ].endswith('-2"')
+    etag = f'"{hashlib.md5(b"".join(pieces), usedforsecurity=False).hexdigest()}"'
+    for source, target in (("parts", "copied"), ("copied", "again")):
+        copied = s3.copy_object(Bucket="bucket", Key=target, CopySource=f"bucket/{source}")
+        assert copied["CopyObjectResult"]["ETag"] == etag
+        assert s3.head_object(Bucket="bucket", Key=target)["ETag"] == etag
+    assert "PartsCount" not in s3.head_object(Bucket="bucket", Key="copied", PartNumber=1)
+
+
+def test_a_source_deleted_during_a_copy(cloud: Address, s3: Any) -> None:
+    """A copy that succeeded can be read, whatever became of its source meanwhile."""
+    data = bytes(4 * 2**20)
+    headers = {"x-amz-copy-source": "bucket/going", "x-amz-checksum-algorithm": "SHA256"}
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(10):
+            s3.put_object(Bucket="bucket", Key="going", Body=data)
+            copied = pool.submit(cloud.ask, "PUT", "/bucket/kept", b"", headers)
+            deleted = pool.submit(cloud.ask, "DELETE", "/bucket/going")
+            assert deleted.result().status == 204
+            status = copied.result().status
+            assert status in (200, 404)
+            if status == 200:
+                assert cloud.ask("GET", "/bucket/kept").body == data
+                cloud.ask("DELETE", "/bucket/kept")
+
+
+def test_a_bucket_has_neither_object_lock_nor_replication(cloud: Address, s3: Any) -> None:
+    cloud.ask("PUT", "/bucket/held", b"x")
+    missing = (404, "ObjectLockConfigurationNotFoundError")
+    no_lock = (400, "InvalidRequest")
+    for method, path, wanted in (
+        ("GET", "/bucket?object-lock", missing),
+        ("PUT", "/bucket?object-lock", (409, "InvalidBucketState")),
+        ("GET", "/bucket?replication", (404, "ReplicationConfigurationNotFoundError")),
+        ("PUT", "/bucket?replication", (501, "NotImplemented")),
+        ("GET", "/bucket/held?retention", no_lock),
+        ("PUT", "/bucket/held?retention", no_lock),
+        ("GET", "/bucket/held?legal-hold", no_lock),
+        ("PUT", "/bucket/held?legal-hold", no_lock),
+        ("GET", "/bucket/none?retention", (404, "NoSuchKey")),
+        ("GET", "/nowhere?object-lock", (404, "NoSuchBucket")),
+    ):
+        answer = cloud.ask(method, path)
+        assert (answer.status, code(answer)) == wanted, (method, path)
+    locked = cloud.ask("PUT", "/bucket/held", b"y", {"x-amz-object-lock-mode": "GOVERNANCE"})
+    assert (locked.status, code(locked)) == no_lock
+    assert cloud.ask("GET", "/bucket/held").body == b"x"
+    made = cloud.ask("PUT", "/locking", headers={"x-amz-bucket-object-lock-enabled": "true"})
+    assert (made.status, code(made)) == (501, "NotImplemented")
+    cloud.ask("PUT", "/can-lock")
+    s3.put_bucket_versioning(Bucket="can-lock", VersioningConfiguration={"Status": "Enabled"})
+    assert code(cloud.ask("PUT", "/can-lock?object-lock")) == "NotImplemented"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
-from aiohttp import web
-
+from local_cloud.model import acl
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.object_version import Attributes
 from local_cloud.server.s3 import xml
@@ -23,20 +22,24 @@ _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 
 
 def attributes_of(
-    request: web.BaseRequest, checksums: Mapping[str, str], checksum_type: str = ""
+    given: Mapping[str, str], checksums: Mapping[str, str], checksum_type: str = ""
 ) -> Attributes:
-    """What the request's headers say about the object. Raises MetadataTooLarge, InvalidTag."""
-    headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
+    """What headers, or the fields of a form, say about an object; their names in any case.
+
+    Raises MetadataTooLarge, InvalidTag, and as `acl.of_headers`.
+    """
+    headers = {name: given[name] for name in _KEPT if name in given}
     encoding = _without_aws_chunked(headers.pop("Content-Encoding", ""))
     if encoding:
         headers["Content-Encoding"] = encoding
     return Attributes(
-        content_type=request.headers.get("Content-Type") or "binary/octet-stream",
-        metadata=_metadata(request),
+        content_type=given.get("Content-Type") or "binary/octet-stream",
+        metadata=_metadata(given),
         headers={name: _text(value) for name, value in headers.items()},
-        tags=_header_tags(request),
+        tags=_header_tags(given),
         checksums=checksums,
         checksum_type=checksum_type,
+        acl=acl.to_text(acl.of_headers(given)),
     )
 
 
@@ -48,9 +51,9 @@ def _without_aws_chunked(encoding: str) -> str:
     return ", ".join(name for name in names if name and name.lower() != "aws-chunked")
 
 
-def _metadata(request: web.BaseRequest) -> dict[str, str]:
+def _metadata(given: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for header, value in request.headers.items():
+    for header, value in given.items():
         name = header.lower()
         if name.startswith(META):
             name = name.removeprefix(META)
@@ -75,8 +78,8 @@ def _text(value: str) -> str:
         return data.decode("latin-1")
 
 
-def _header_tags(request: web.BaseRequest) -> dict[str, str]:
-    text = request.headers.get("x-amz-tagging", "")
+def _header_tags(given: Mapping[str, str]) -> dict[str, str]:
+    text = given.get("x-amz-tagging", "")
     return checked_tags(urllib.parse.parse_qsl(text, keep_blank_values=True))
 
 

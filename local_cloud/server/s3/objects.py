@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
     context.cloud.bucket(target.bucket)
     condition = condition_of(request)
     stored = await receive(request, context.bodies, signer=target.chunks)
-    attributes = attributes_of(request, stored.checksums)
+    attributes = attributes_of(request.headers, stored.checksums)
     made = keep(context, target, stored.content, attributes, condition)
     headers = {"ETag": f'"{made.etag}"', **_version_header(made)}
     return web.Response(headers=headers | checksums.headers(stored.checksums, ""))
@@ -73,17 +74,11 @@ async def copy(context: Context, target: Target, request: web.BaseRequest) -> we
             " changing the object's metadata, storage class, website redirect location or"
             " encryption attributes.",
         )
-    attributes = await _copied_attributes(context, source, request)
-    content = Content(segments=source.segments, size=source.size, md5=source.etag)
-    made = context.cloud.put_object(
-        context.now_s(),
-        target.bucket,
-        target.key,
-        content,
-        attributes,
-        condition_of(request),
-        event="ObjectCreated:Copy",
-    )
+    context.bodies.retain(source.segments)  # a delete meanwhile must not take them away
+    try:
+        made = await _copied(context, target, source, request)
+    finally:
+        context.bodies.release(source.segments)
     answer = xml.document(
         "CopyObjectResult",
         xml.text("LastModified", iso_time(made.modified_at_s)),
@@ -93,6 +88,23 @@ async def copy(context: Context, target: Target, request: web.BaseRequest) -> we
     answer.headers.update(_version_header(made))
     answer.headers["x-amz-copy-source-version-id"] = source.version_id
     return answer
+
+
+async def _copied(
+    context: Context, target: Target, source: ObjectVersion, request: web.BaseRequest
+) -> ObjectVersion:
+    """The new version; what was sent in parts is one piece now, whose etag is its md5."""
+    attributes = await _copied_attributes(context, source, request)
+    etag = await md5_of(context, source.segments) if source.part_sizes else source.etag
+    return context.cloud.put_object(
+        context.now_s(),
+        target.bucket,
+        target.key,
+        Content(segments=source.segments, size=source.size, md5=etag),
+        attributes,
+        condition_of(request),
+        event="ObjectCreated:Copy",
+    )
 
 
 def _changes(request: web.BaseRequest) -> bool:
@@ -114,9 +126,9 @@ async def _copied_attributes(
     found = dict(old.checksums)
     if found.keys() != {algorithm} or old.checksum_type == checksums.COMPOSITE:
         found = {algorithm: await checksum_of(context, source.segments, algorithm)}
-    fresh = attributes_of(request, found)
+    fresh = attributes_of(request.headers, found)
     if request.headers.get("x-amz-metadata-directive", "COPY").upper() != "REPLACE":
-        fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags)
+        fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags, acl=fresh.acl)
     if request.headers.get("x-amz-tagging-directive", "COPY").upper() != "REPLACE":
         fresh = replace(fresh, tags=old.tags)
     return fresh
@@ -124,16 +136,28 @@ async def _copied_attributes(
 
 async def checksum_of(context: Context, segments: Sequence[Segment], algorithm: str) -> str:
     """The checksum of stored bytes, base64; computed in a thread."""
+    digest = checksums.new_digest(algorithm)
+    await _feed(context, segments, digest)
+    return checksums.encoded(digest)
 
-    def run() -> str:
-        digest = checksums.new_digest(algorithm)
+
+async def md5_of(context: Context, segments: Sequence[Segment]) -> str:
+    """The etag of stored bytes as one piece, hex; computed in a thread."""
+    digest = hashlib.md5(usedforsecurity=False)
+    await _feed(context, segments, digest)
+    return digest.hexdigest()
+
+
+async def _feed(
+    context: Context, segments: Sequence[Segment], digest: hashlib._Hash | checksums.Digest
+) -> None:
+    def run() -> None:
         for chunk in context.bodies.chunks(segments):
             digest.update(chunk)
-        return checksums.encoded(digest)
 
     context.bodies.retain(segments)  # a delete meanwhile must not take them away
     try:
-        return await asyncio.to_thread(run)
+        await asyncio.to_thread(run)
     finally:
         context.bodies.release(segments)
 

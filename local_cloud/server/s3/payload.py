@@ -166,7 +166,7 @@ _INCOMPLETE = "You did not provide the number of bytes specified by the Content-
 
 def _expected(request: web.BaseRequest, *, checked: bool = True) -> _Expected:
     headers = request.headers
-    algorithm, value = _given_checksum(headers) if checked else ("", "")
+    algorithm, value = given_checksum(headers) if checked else ("", "")
     md5 = headers.get("Content-MD5")
     if md5 is not None and not _is_md5(md5):
         raise refused("InvalidDigest", "The Content-MD5 you specified is not valid.")
@@ -188,7 +188,7 @@ def _expected(request: web.BaseRequest, *, checked: bool = True) -> _Expected:
     )
 
 
-def _given_checksum(headers: Mapping[str, str]) -> tuple[str, str]:
+def given_checksum(headers: Mapping[str, str]) -> tuple[str, str]:
     """Algorithm and value of the client's checksum; no value while it comes in a trailer."""
     given = {
         name.lower().removeprefix(_CHECKSUM): value

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from local_cloud.model.acl import of_headers
 from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import (
+    absent,
     acl,
     cors,
     documents,
+    form,
     listing,
     notification,
     objects,
@@ -47,9 +50,7 @@ async def handle(
     always |= cors_headers(context, request, host_bucket)
     try:
         target = replace(target_of(request, host_bucket), always=always)
-        if request.method != "OPTIONS":  # browsers cannot sign what they ask before a request
-            signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
-            target = replace(target, chunks=signer)
+        target = _authorized(context, request, target, host_bucket)
         answer = await _routed(context, request, target)
     except web.HTTPNotModified as unchanged:
         answer = web.Response(status=304, headers=unchanged.headers)
@@ -58,6 +59,20 @@ async def handle(
     if not answer.prepared:
         answer.headers.update(always)
     return answer
+
+
+def _authorized(
+    context: Context, request: web.BaseRequest, target: Target, host_bucket: str
+) -> Target:
+    """The target of a request that may pass. Raises AccessDenied, SignatureDoesNotMatch, …"""
+    # browsers cannot sign what they ask before a request; a form is signed in its fields
+    if request.method == "OPTIONS" or form.is_form(request, target):
+        return target
+    if context.verifier.is_anonymous(request):
+        acl.check_anonymous(context, target, request)
+        return target
+    signer = context.verifier.check(request, ("s3",), host_bucket=host_bucket)
+    return replace(target, chunks=signer)
 
 
 def _error_response(
@@ -80,11 +95,15 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
     owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
     if owner != context.cloud.place.account:
         raise CloudError("AccessDenied", 403, "Access Denied")
+    if target.bucket:
+        absent.check_query(context, target, request)
+        absent.check_headers(request)
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
     if request.method == "OPTIONS" and target.bucket:
         return cors.preflight(request, allowed="Access-Control-Allow-Origin" in target.always)
+    acl.check_headers(context, target, request)
     if target.key:
         return await _object(context, target, request)
     if target.bucket:
@@ -107,7 +126,7 @@ def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -
 async def _object(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
     query, method = target.query, request.method
     if "acl" in query:
-        return await acl.handle(request)
+        return await acl.handle(context, target, request)
     if "tagging" in query:
         return await objects.tagging(context, target, request)
     if "attributes" in query and method == "GET":
@@ -157,9 +176,9 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if "versioning" in query:
         return await _versioning(context, target, request)
     if "acl" in query:
-        return await acl.handle(request)
-    if "delete" in query and method == "POST":
-        return await objects.delete_many(context, target, request)
+        return await acl.handle(context, target, request)
+    if method == "POST":
+        return await _post_bucket(context, target, request)
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
@@ -169,6 +188,14 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
         context.cloud.delete_bucket(target.bucket)
         return web.Response(status=204)
     raise _wrong_method()
+
+
+async def _post_bucket(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
+    if "delete" in target.query:
+        return await objects.delete_many(context, target, request)
+    if form.is_form(request, target):
+        return await form.post(context, target, request)
+    raise _wrong_method() if target.query else form.wrong_kind()
 
 
 def _get_bucket(context: Context, target: Target) -> web.Response:
@@ -188,12 +215,14 @@ def _get_bucket(context: Context, target: Target) -> web.Response:
 async def _create_bucket(
     context: Context, target: Target, request: web.BaseRequest
 ) -> web.Response:
-    acl.check_canned(request)
+    grants = of_headers(request.headers)
     body = await read_small(request)
     location = ""
     if body:
         location = xml.value(xml.parse(body, "CreateBucketConfiguration"), "LocationConstraint")
     context.cloud.create_bucket(context.now_s(), target.bucket, location)
+    bucket = context.cloud.bucket(target.bucket)
+    acl.set_for_bucket(bucket, grants)  # making one's own bucket again sets its list, too
     return web.Response(headers={"Location": f"/{target.bucket}"})
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -13,13 +11,12 @@ from local_cloud.model import checksums
 from local_cloud.model.body import Content, Segment, cut
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.listing import PAGE_MAX
-from local_cloud.model.multipart import Assembled, Upload, WantedPart
+from local_cloud.model.multipart import Assembled, Upload, Uploads, WantedPart
 from local_cloud.model.notifications import iso_time
-from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import xml
 from local_cloud.server.s3.attributes import attributes_of
-from local_cloud.server.s3.objects import checksum_of, condition_of, source_of
+from local_cloud.server.s3.objects import checksum_of, condition_of, md5_of, source_of
 from local_cloud.server.s3.parts import checksum_xml
 from local_cloud.server.s3.payload import read_small, receive
 from local_cloud.server.s3.target import Target, number
@@ -34,7 +31,7 @@ def start(context: Context, target: Target, request: web.BaseRequest) -> web.Res
     upload = uploads.start(
         context.now_s(),
         target.key,
-        attributes_of(request, {}),
+        attributes_of(request.headers, {}),
         algorithm=checksums.known(given) if given else "",
         checksum_type=request.headers.get("x-amz-checksum-type", ""),
     )
@@ -56,15 +53,7 @@ async def put_part(context: Context, target: Target, request: web.BaseRequest) -
     upload = uploads.get(target.query["uploadId"], target.key)
     part_number = number(target.query, "partNumber", 0)
     if "x-amz-copy-source" in request.headers:
-        content = await _copied(context, request)
-        checksum = await checksum_of(context, content.segments, upload.algorithm)
-        made = uploads.put_part(context.now_s(), upload, part_number, content, checksum)
-        return xml.document(
-            "CopyPartResult",
-            xml.text("LastModified", iso_time(made.modified_at_s)),
-            xml.text("ETag", f'"{content.md5}"'),
-            xml.text(f"Checksum{upload.algorithm.upper()}", checksum),
-        )
+        return await _copy_part(context, uploads, upload, part_number, request)
     stored = await receive(request, context.bodies, upload.algorithm, target.chunks)
     try:
         upload = uploads.get(upload.id, upload.key)  # it may have ended while we received
@@ -89,7 +78,28 @@ def _check_algorithm(upload: Upload, given: Mapping[str, str]) -> None:
         )
 
 
-async def _copied(context: Context, request: web.BaseRequest) -> Content:
+async def _copy_part(
+    context: Context, uploads: Uploads, upload: Upload, part_number: int, request: web.BaseRequest
+) -> web.Response:
+    segments, size = _copied_range(context, request)
+    context.bodies.retain(segments)  # a delete meanwhile must not take them away
+    try:
+        content = Content(segments=segments, size=size, md5=await md5_of(context, segments))
+        checksum = await checksum_of(context, segments, upload.algorithm)
+        upload = uploads.get(upload.id, upload.key)  # it may have ended while we read
+        made = uploads.put_part(context.now_s(), upload, part_number, content, checksum)
+    finally:
+        context.bodies.release(segments)
+    return xml.document(
+        "CopyPartResult",
+        xml.text("LastModified", iso_time(made.modified_at_s)),
+        xml.text("ETag", f'"{content.md5}"'),
+        xml.text(f"Checksum{upload.algorithm.upper()}", checksum),
+    )
+
+
+def _copied_range(context: Context, request: web.BaseRequest) -> tuple[tuple[Segment, ...], int]:
+    """What of the source becomes a part, and its size in bytes."""
     source, _ = source_of(context, request)
     first, stop = 0, source.size
     wanted = request.headers.get("x-amz-copy-source-range")
@@ -98,20 +108,7 @@ async def _copied(context: Context, request: web.BaseRequest) -> Content:
         if match is None or int(match[2]) >= source.size or int(match[1]) > int(match[2]):
             raise refused("InvalidArgument", "The x-amz-copy-source-range value is not valid")
         first, stop = int(match[1]), int(match[2]) + 1
-    segments = cut(source.segments, first, stop)
-    context.bodies.retain(segments)
-    try:
-        md5 = await asyncio.to_thread(_md5_of, context.bodies, segments)
-    finally:
-        context.bodies.release(segments)
-    return Content(segments=segments, size=stop - first, md5=md5)
-
-
-def _md5_of(bodies: FileBodies, segments: Sequence[Segment]) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    for chunk in bodies.chunks(segments):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return cut(source.segments, first, stop), stop - first
 
 
 async def complete(context: Context, target: Target, request: web.BaseRequest) -> web.Response:

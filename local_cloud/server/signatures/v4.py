@@ -38,7 +38,7 @@ def header_claim(sent: Sent) -> Claim:
     match = _HEADER.fullmatch(sent.header("authorization") or "")
     if match is None:
         raise refused("AuthorizationHeaderMalformed", "The authorization header is malformed.")
-    access_key, scope = _credential(match[1], "AuthorizationHeaderMalformed")
+    access_key, scope = read_credential(match[1], "AuthorizationHeaderMalformed")
     return Claim(
         version=4,
         access_key=access_key,
@@ -62,7 +62,7 @@ def query_claim(sent: Sent) -> Claim:
     algorithm, credential, date, expires, listed, signature = (given[n] or "" for n in _QUERY)
     if algorithm != ALGORITHM:
         raise _query_error(f'X-Amz-Algorithm only supports "{ALGORITHM}"')
-    access_key, scope = _credential(credential, "AuthorizationQueryParametersError")
+    access_key, scope = read_credential(credential, "AuthorizationQueryParametersError")
     signed_at = read_amz_date(date)
     if signed_at is None:
         raise _query_error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
@@ -94,7 +94,7 @@ def _query_error(message: str) -> CloudError:
     return refused("AuthorizationQueryParametersError", message)
 
 
-def _credential(text: str, code: str) -> tuple[str, str]:
+def read_credential(text: str, code: str) -> tuple[str, str]:
     """Access key and scope; a key may hold slashes."""
     access_key, *scope = text.rsplit("/", 4)
     if len(scope) != 4 or not access_key or scope[3] != "aws4_request":

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from aiohttp import web
 
 from local_cloud.model.errors import refused
-from local_cloud.server.signatures import v2, v4
+from local_cloud.server.signatures import form, v2, v4
 from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied
 from local_cloud.server.signatures.v4 import ChunkSigner
 
@@ -59,6 +59,26 @@ class Verifier:
                 " Signature query string parameter or the Authorization header should be specified",
             )
         return _verified(sent, claim, self._keys, services, body)
+
+    def is_anonymous(self, request: web.BaseRequest) -> bool:
+        """Whether a request has no signature at all, where one counts."""
+        sent = _sent(request, "")
+        signed = sent.header("authorization") is not None or _query_claim(sent) is not None
+        return self._keys is not None and not signed
+
+    def check_form(self, fields: Mapping[str, str]) -> bool:
+        """Whether the owner sent a form, by its fields; False = it is anonymous.
+
+        A form without a policy is anonymous where keys are known. Raises InvalidArgument for a
+        policy without a signature, and SignatureDoesNotMatch and InvalidAccessKeyId as `check`.
+        """
+        if "policy" not in fields:
+            return self._keys is None
+        claim = form.claim(fields)
+        if self._keys is not None:
+            secret = _secret(claim, self._keys, (_S3,))
+            _compare(claim, form.sign(fields["policy"], claim, secret))
+        return True
 
 
 def _sent(request: web.BaseRequest, host_bucket: str) -> Sent:
@@ -118,10 +138,8 @@ def _check_expiry(claim: Claim, now: datetime) -> None:
         raise denied("AccessDenied", "Request is not yet valid", ServerTime=server)
 
 
-def _verified(
-    sent: Sent, claim: Claim, keys: Mapping[str, str], services: tuple[str, ...],
-    body: bytes | None,
-) -> ChunkSigner | None:  # fmt: skip
+def _secret(claim: Claim, keys: Mapping[str, str], services: tuple[str, ...]) -> str:
+    """The secret of the key that is claimed. Raises InvalidAccessKeyId."""
     secret = keys.get(claim.access_key)
     if secret is None:
         raise denied(
@@ -129,6 +147,14 @@ def _verified(
             "The AWS Access Key Id you provided does not exist in our records.",
             AWSAccessKeyId=claim.access_key,
         )
+    return secret
+
+
+def _verified(
+    sent: Sent, claim: Claim, keys: Mapping[str, str], services: tuple[str, ...],
+    body: bytes | None,
+) -> ChunkSigner | None:  # fmt: skip
+    secret = _secret(claim, keys, services)
     if claim.version == 2:
         if _S3 not in services:
             raise denied("InvalidSignatureException", "Only signature version 4 is accepted here.")
