@@ -36,7 +36,8 @@ GRACE_S = 0.002
 BACK_S = 0.002
 #: Ends that differ by less are the same: what this slice is off the next ones make good.
 TOLERANCE_S = 0.002
-#: Of one lease, asked for or held, where the device has fewer: a worker asks for no more than those.
+#: Tokens of one lease, asked for or held, where the device has fewer: a worker of ours asks for
+#: no more than those.
 ASKED_MAX = 64
 #: Leases without a guarantee share what is left: together they weigh little beside any guarantee.
 BEST_EFFORT_PCT = 1.0
