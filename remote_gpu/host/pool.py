@@ -219,6 +219,10 @@ class Worker:
     async def _close(self, cell: HostCell) -> None:
         await cell.close()
         self._cell = None
+        if cell.holds_all and not self._hung_up:
+            # whoever holds the other end is none of it: a client of this machine was sent it
+            asyncio.get_running_loop().remove_reader(self._stream)
+            self._hung_up = True
         self._finish()
 
     def _finish(self) -> None:
