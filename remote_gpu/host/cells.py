@@ -93,7 +93,8 @@ class Cells:
     def __init__(self, policy: Policy, kept: Path) -> None:
         """`kept`: the folder of kept contents; made now, and emptied of what a gpud left before.
 
-        Raises AppError(UNAVAILABLE) when no users are left for this host, OSError.
+        Raises AppError(UNAVAILABLE) when no users are left for this host, or the only thing that
+        ends what leases start cannot be had; OSError.
         """
         self._kept = kept
         self._scratch = kept.parent / SCRATCH_NAME
@@ -249,6 +250,9 @@ class Cells:
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
+            if not (policy.spaces or policy.users):  # nothing else ends what a lease starts
+                message = f"no cgroups for leases: {error}"
+                raise AppError(ErrorCode.UNAVAILABLE, message) from None
             logger.warning("no cgroups for leases", extra={"why": str(error)})
             return None
         prepare(folder)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import struct
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.cells import Cells
 from remote_gpu.host.removal import remove_tree
@@ -20,8 +24,9 @@ from remote_gpu.worker.isolation.apply import Cell, permit
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
 from remote_gpu.worker.isolation.privacy import take
 from remote_gpu.worker.isolation.seccomp import Permit
-from remote_gpu.worker.isolation.users import BLOCK, UserBlock
+from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 
+LAST = range(RANGE.stop - 2 * BLOCK, RANGE.stop)  # no gpud of this machine comes so far
 ALL = Facts(users=True, mounts=True, spaces=True, network=True, landlock=7, seccomp=True)
 ORDINARY = Facts(spaces=True, own_users=True, network=True, landlock=7, seccomp=True)
 NR = {"x86_64": {"execve": 59, "clone": 56, "clone3": 435, "socket": 41, "socketpair": 53,
@@ -252,7 +257,7 @@ def test_folders_that_others_may_not_pass(tmp_path: Path) -> None:
 
 
 def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
-    within = range(2_000_000_000, 2_000_000_000 + 2 * BLOCK)
+    within = LAST
     first, second = (UserBlock.take(within, tmp_path) for _ in range(2))
     assert set(first.ids).isdisjoint(second.ids)
     with pytest.raises(OSError, match="in use"):
@@ -262,6 +267,33 @@ def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
     assert third.ids == first.ids
     for block in (second, third):
         block.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
+def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path) -> None:
+    within = LAST
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, user=within[7]):
+        block = UserBlock.take(within, tmp_path)
+        block.close()
+        assert block.ids.start == within.start + BLOCK
+    block = UserBlock.take(within, tmp_path)
+    block.close()
+    assert block.ids.start == within.start
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(spaces=True), Policy(users=True)])
+def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
+    tmp_path: Path, policy: Policy
+) -> None:
+    if policy.users and os.geteuid() != 0:
+        pytest.skip("NOT TESTED: users of leases; run as root")
+    (tmp_path / "cgroup.controllers").write_text("")
+    number = os.getpid()
+    (tmp_path / f"orchgpu-{number}").write_text("no folder can be made here")
+    with contextlib.ExitStack() as stack:
+        if not policy.spaces and not policy.users:
+            stack.enter_context(pytest.raises(AppError, match="no cgroups"))
+        Cells(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
 
 def test_no_user_is_lent_twice_and_the_longest_free_one_is_next() -> None:
