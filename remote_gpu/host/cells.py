@@ -12,15 +12,15 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISDIR, S_ISGID, S_ISLNK
+from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
+from remote_gpu.host.removal import names_in, remove_tree
 from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Cell
 from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.worker.isolation.policy import Policy
@@ -34,10 +34,12 @@ logger = logging.getLogger(__name__)
 _OVERHEAD_BYTES = 1 << 30
 _CARD_OVERHEAD_BYTES = 4 << 30
 _GROUPS = "orchgpu-"  #: before the number of a gpud: the folder of its groups
+_DEPTH_MAX = 16  #: folders within folders; those of compiled kernels have six
 _LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEEP = Path(__file__).with_name("sweep.py")
 _SWEEP_S = 10.0
+_SWEEP_AGAIN_S = 1.0
 
 
 class HostCell:
@@ -52,6 +54,11 @@ class HostCell:
         self._cells = cells
         self._group = group
         self._closed = False
+
+    @property
+    def holds_all(self) -> bool:
+        """Nothing that its first process started is left once it is closed."""
+        return self._cells.holds_all
 
     def admit(self, pid: int) -> None:
         """Before the process learns of the lease. Raises OSError."""
@@ -86,11 +93,12 @@ class Cells:
     def __init__(self, policy: Policy, kept: Path) -> None:
         """`kept`: the folder of kept contents; made now, and emptied of what a gpud left before.
 
-        Raises AppError(UNAVAILABLE) when no users are left for this host, OSError.
+        Raises AppError(UNAVAILABLE) when no users are left for this host, or the only thing that
+        ends what leases start cannot be had; OSError.
         """
         self._kept = kept
         self._scratch = kept.parent / SCRATCH_NAME
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove_tree(self._scratch)
         for folder in (kept, self._scratch):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o711)  # to be passed, not listed: names of tenants
@@ -103,8 +111,10 @@ class Cells:
         self._groups = self._folder_of_groups(policy)
         #: A user's processes are looked for at its end: no namespace ends them.
         self._sweeps = (policy.execute or policy.link) and not policy.spaces
+        self.holds_all = policy.spaces or policy.seccomp  #: a policy lets start what it can end
         self._making, self._sweeping = asyncio.Lock(), asyncio.Lock()
         self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
+        self._living: list[int] = []  # groups of leases; the folder of one may be gone
 
     def close(self) -> None:
         """Nobody is in any cell. Safe to repeat."""
@@ -165,19 +175,23 @@ class Cells:
     async def sweep(self, user: int) -> None:
         """End what a lease's user has left. One at a time: they are of one user themselves."""
         assert self._users is not None, "users are lent by it"
-        async with self._sweeping:
-            await asyncio.to_thread(_sweep, user, self._users.sweeper)
+        while True:
+            async with self._sweeping:
+                if await asyncio.to_thread(_sweep, user, self._users.sweeper):
+                    return
+            logger.warning("processes of a lease's user do not end", extra={"user": user})
+            await asyncio.sleep(_SWEEP_AGAIN_S)
 
     def leave(self, cell: Cell) -> None:
         """Remove its files, and free what it was lent. Nothing of it runs."""
         if cell.folder:
-            with contextlib.suppress(RecursionError):  # nested deeper than it can follow: it stays
-                shutil.rmtree(cell.folder, ignore_errors=True)
+            remove_tree(Path(cell.folder))
             if Path(cell.folder).exists():
                 logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
         if cell.compiled:
             tenant, slot = Path(cell.compiled).parts[-3], int(Path(cell.compiled).name)
             self._slots[tenant].discard(slot)
+            self._living.remove(cell.group)
         if cell.user >= 0 and self._users is not None:
             self._users.give_back(cell.user)
 
@@ -192,6 +206,7 @@ class Cells:
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
         slots.add(slot)
+        self._living.append(group)
         try:
             with (
                 _opened(self._kept) as kept,
@@ -203,6 +218,7 @@ class Cells:
             os.chown(folder, user, group)
         except BaseException:
             slots.discard(slot)
+            self._living.remove(group)
             self._users.give_back(user)
             raise
         place = str(own / "compiled" / str(slot))
@@ -216,6 +232,7 @@ class Cells:
                 return stat.st_gid
         with os.scandir(self._kept) as entries:
             taken = {entry.stat(follow_symlinks=False).st_gid for entry in entries}
+        taken.update(self._living)
         group = users.group_of(taken)
         with _opened(self._kept) as kept, _entered(folder.name, kept, 0, group) as tenants:
             _hand_over(tenants, -1, group)
@@ -233,6 +250,9 @@ class Cells:
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
+            if not (policy.spaces or policy.users):  # nothing else ends what a lease starts
+                message = f"no cgroups for leases: {error}"
+                raise AppError(ErrorCode.UNAVAILABLE, message) from None
             logger.warning("no cgroups for leases", extra={"why": str(error)})
             return None
         prepare(folder)
@@ -270,24 +290,34 @@ def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _hand_over(folder: int, user: int, group: int) -> None:
+def _hand_over(folder: int, user: int, group: int, depth: int = 0) -> None:
     """All below an open folder to an owner (-1: as it is) and a group, which may write.
 
-    Follows no link. What cannot be changed stays as it is, and closed to the lease.
+    Follows no link. What cannot be changed stays as it is, and closed to the lease; so do a file
+    that has another name, which may be anybody's, and what lies deeper than anything of ours.
     """
-    for _, folders, files, descriptor in os.fwalk(".", dir_fd=folder):
-        for name in (*folders, *files):
-            with contextlib.suppress(OSError):
-                os.chown(name, user, group, dir_fd=descriptor, follow_symlinks=False)
-                mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
-                if user < 0 and not S_ISLNK(mode):
-                    owners = mode & 0o700
-                    shared = owners | owners >> 3 | (S_ISGID if S_ISDIR(mode) else 0)
-                    os.chmod(name, shared, dir_fd=descriptor)
+    for name in names_in(folder):
+        with contextlib.suppress(OSError):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            mode = found.st_mode
+            if S_ISREG(mode) and found.st_nlink > 1:
+                continue
+            os.chown(name, user, group, dir_fd=folder, follow_symlinks=False)
+            if user < 0 and not S_ISLNK(mode):
+                owners = mode & 0o700
+                shared = owners | owners >> 3 | (S_ISGID if S_ISDIR(mode) else 0)
+                os.chmod(name, shared, dir_fd=folder)
+            if S_ISDIR(mode) and depth < _DEPTH_MAX:
+                below = os.open(name, _FOLDER, dir_fd=folder)
+                try:
+                    _hand_over(below, user, group, depth + 1)
+                finally:
+                    os.close(below)
 
 
-def _sweep(user: int, sweeper: int) -> None:
-    """Kill all processes of a lease's user, which no other lease has."""
+def _sweep(user: int, sweeper: int) -> bool:
+    """Kill all processes of a lease's user, which no other lease has. False: some may be left."""
     command = [sys.executable, "-I", "-S", str(_SWEEP), str(user), str(sweeper)]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, timeout=_SWEEP_S, check=False)
+    with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+        return subprocess.run(command, timeout=_SWEEP_S, check=False).returncode == 0
+    return False

@@ -348,7 +348,7 @@ class HostDaemon:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
                 told: dict[str, Any] = {"tls": {}} if key else {"welcome": {}}
-                await Peer(stream).send(told, self._budget.handshake_s)
+                Peer(stream).send_now(told)
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")

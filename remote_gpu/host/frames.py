@@ -31,8 +31,11 @@ class Peer:
             await asyncio.get_running_loop().sock_sendall(self.socket, self._sealed(meta))
 
     def send_now(self, meta: Mapping[str, Any]) -> None:
-        """Send one small frame, or none if the kernel has no room for it. Raises OSError."""
-        self.socket.send(self._sealed(meta))
+        """Send one small frame, or none if the kernel has no room for it. Raises OSError.
+
+        Never waits, not even where a worker that holds the socket, too, has made it a blocking one.
+        """
+        self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
     async def receive(self, limits: Limits, wait_s: float) -> dict[str, Any]:
         """The next meta. Raises WireError (also at the end), OSError, TimeoutError."""

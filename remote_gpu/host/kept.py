@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+from remote_gpu.host.removal import remove_tree
 
 #: Four tenants' limits: what is kept saves a transfer, and the disk belongs to the host.
 HOST_BYTES_MAX = 16 << 30
 #: Folders; more tenants than this do not take turns on one host.
 TENANTS_MAX = 256
+#: Folders within folders; those of compiled kernels have six.
+_DEPTH_MAX = 32
+_UNMEASURED_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,7 +62,7 @@ def sweep(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANT
     """
     for one in surplus(_look(root), bytes_max, tenants_max):
         if one.path.is_dir() and not one.path.is_symlink():
-            shutil.rmtree(one.path, ignore_errors=True)
+            remove_tree(one.path)
         else:
             with contextlib.suppress(OSError):
                 one.path.unlink(missing_ok=True)
@@ -76,10 +80,12 @@ def _look(root: Path) -> list[Kept]:
 
 
 def _measure(path: Path) -> Kept:
-    """Raises OSError when it is gone."""
+    """Raises OSError when it is gone. What lies too deep to be ours is the first that has to go."""
     own = path.lstat()
     size, used_ns = own.st_size, own.st_mtime_ns
     for place, _, names in os.walk(path):
+        if len(Path(place).parts) - len(path.parts) > _DEPTH_MAX:
+            return Kept(0, path, _UNMEASURED_BYTES)
         for name in names:
             with contextlib.suppress(OSError):
                 stat = (Path(place) / name).lstat()

@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections import deque
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 #: What a packet raises that no worker of ours sends; an assertion of the slices is one, too.
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
              asyncio.InvalidStateError)  # fmt: skip
+_NO_LINGER = struct.pack("ii", 0, 0)
 #: One is taken at each first lane, and forked anew in 3 ms.
 IDLE_WORKERS = 2
 
@@ -169,6 +171,7 @@ class Worker:
         if received is None:
             asyncio.get_running_loop().remove_reader(self._stream)
             self._hung_up = True
+            self.kill()  # one that lives can be told nothing any more
             self._finish()
             return
         meta, descriptor = received
@@ -187,6 +190,8 @@ class Worker:
         if "lane_taken" in meta:
             self._offered.popleft()[1].set_result(True)
         elif "lane_ended" in meta:
+            if any(number == meta["lane_ended"] for number, _ in self._offered):
+                raise ValueError("a lane ended that was not taken")
             _cut(self._lanes.pop(meta["lane_ended"]))
         else:
             self.on_turn(meta)
@@ -214,6 +219,10 @@ class Worker:
     async def _close(self, cell: HostCell) -> None:
         await cell.close()
         self._cell = None
+        if cell.holds_all and not self._hung_up:
+            # whoever holds the other end is none of it: a client of this machine was sent it
+            asyncio.get_running_loop().remove_reader(self._stream)
+            self._hung_up = True
         self._finish()
 
     def _finish(self) -> None:
@@ -234,8 +243,13 @@ class Worker:
 
 
 def _cut(lane: socket.socket) -> None:
-    """End a lane, whoever holds other copies of its socket."""
+    """End a lane, whoever holds other copies of its socket.
+
+    Options belong to the socket: where its worker set SO_LINGER, the close of the last copy would
+    wait for a client that does not read.
+    """
     with lane, contextlib.suppress(OSError):
+        lane.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         lane.shutdown(socket.SHUT_RDWR)
 
 

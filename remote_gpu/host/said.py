@@ -31,6 +31,7 @@ class Said:
     def open(cls, who: str) -> tuple[Said, int]:
         """With the writing end, to be inherited and then closed by the caller."""
         reading, writing = os.pipe()
+        os.fchmod(writing, 0o200)  # whoever has it could open it to read: the words of the others
         return cls(reading, who), writing
 
     def close(self) -> None:

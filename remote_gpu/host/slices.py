@@ -36,6 +36,9 @@ GRACE_S = 0.002
 BACK_S = 0.002
 #: Ends that differ by less are the same: what this slice is off the next ones make good.
 TOLERANCE_S = 0.002
+#: Tokens of one lease, asked for or held, where the device has fewer: a worker of ours asks for
+#: no more than those.
+ASKED_MAX = 64
 #: Leases without a guarantee share what is left: together they weigh little beside any guarantee.
 BEST_EFFORT_PCT = 1.0
 
@@ -131,9 +134,13 @@ class TimeSlices:
         return self._dispatch(now_s)
 
     def ask(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A call wants to compute; returns what changes now, maybe its own begin."""
-        self._advance(now_s)
+        """A call wants to compute; returns what changes now, maybe its own begin.
+
+        Raises ValueError for what no worker of ours asks, before anything is changed.
+        """
         entry = self._leases[lease]
+        self._check(entry, ticket)
+        self._advance(now_s)
         if not entry.here:
             entry.eager = entry.virtual_s < self._virtual_s
             entry.virtual_s = max(entry.virtual_s, self._place_s(entry))
@@ -170,6 +177,16 @@ class TimeSlices:
     def next_wake_s(self) -> float | None:
         """When something may change without any call."""
         return self._wake_s
+
+    def _check(self, entry: _Lease, ticket: object) -> None:
+        """Tickets of all leases are counted and kept here: a wrong one would harm the others."""
+        if type(ticket) is not int:
+            raise ValueError("a ticket that is no number")
+        known = len(entry.waiting) + len(entry.running) + len(entry.paused)
+        if ticket in entry.running or ticket in entry.waiting or ticket in entry.paused:
+            raise ValueError("a ticket was asked for twice")
+        if known >= max(ASKED_MAX, self.width):
+            raise ValueError(f"{known} tokens are asked for, of a device that has {self.width}")
 
     def _place_s(self, back: _Lease) -> float:
         """The virtual time with which a lease is owed as much as when it went idle."""

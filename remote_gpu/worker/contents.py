@@ -59,13 +59,13 @@ class Contents:
         try:
             with path.open("rb") as file:
                 view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                with contextlib.suppress(OSError):
+                    _touch(file.fileno())
         except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
             return None
         if content_id(view) != content:
             path.unlink(missing_ok=True)
             return None
-        with contextlib.suppress(OSError):
-            _touch(path)
         self._checked[content] = view
         return view
 
@@ -95,7 +95,8 @@ class Contents:
         try:
             with new.open("xb") as file:
                 file.write(data)
-            _touch(new)
+                file.flush()
+                _touch(file.fileno())
             new.replace(path)
         finally:
             new.unlink(missing_ok=True)
@@ -116,10 +117,11 @@ class Contents:
             held -= size
 
 
-def _touch(path: Path) -> None:
-    """Mark as used now; the kernel's own stamps, all that another's file may get, are coarser."""
+def _touch(file: int) -> None:
+    """Mark an open file as used now; the kernel's own stamps, all that another's may get, are
+    coarser. A worker may set no date by a path."""
     now_ns = time.time_ns()
     try:
-        os.utime(path, ns=(now_ns, now_ns))
+        os.utime(file, ns=(now_ns, now_ns))
     except PermissionError:  # another lease of the tenant has written it
-        os.utime(path)
+        os.utime(file)

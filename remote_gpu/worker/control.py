@@ -67,17 +67,18 @@ def receive(
     """The next packet and its descriptor; None when the other side is gone.
 
     Raises ValueError for a packet that is not JSON: only a worker that runs foreign code sends one.
+    An empty packet is the end for its reader, unless a descriptor came with it.
     """
     size = array.array("i").itemsize
     body, ancillary, _, _ = stream.recvmsg(bytes_max, socket.CMSG_LEN(size))
-    if not body:
-        return None
     descriptors = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(data[: len(data) - len(data) % size])
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
+    if not body and not descriptors:
+        return None
     try:
         return json.loads(body), descriptors[0] if descriptors else None
     except (ValueError, RecursionError) as error:

@@ -113,6 +113,7 @@ def permit(policy: Policy, kinds: Collection[str]) -> seccomp.Permit:
         start=policy.execute,
         link=policy.link,
         local_sockets="cuda" in kinds,
+        attributes=policy.users,
         others=(policy.execute or policy.link) and apart,
         parents=(policy.execute or policy.link) and not policy.spaces,
     )

@@ -23,7 +23,8 @@ _ALWAYS: Final[dict[str, tuple[int | None, int | None]]] = {
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
-    "fanotify_init": (300, 262),
+    "fanotify_init": (300, 262), "inotify_init": (253, None), "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
     # new ways out; a lane's socket could be disconnected and sent elsewhere
     "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242),
@@ -57,6 +58,14 @@ _STARTING: Final[dict[str, tuple[int | None, int | None]]] = {
     "execve": (59, 221), "execveat": (322, 281), "vfork": (58, None),
 }  # fmt: skip
 _FORKING: Final[dict[str, tuple[int | None, int | None]]] = {"fork": (57, None)}
+#: What the owner of a file may do to it. Landlock holds none of it, wherever the file lies.
+_ATTRIBUTES: Final[dict[str, tuple[int | None, int | None]]] = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None),
+    "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+}  # fmt: skip
 _TO_OTHERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
@@ -69,6 +78,7 @@ _TKILL, _AFFINITY, _PRLIMIT, _IOCTL, _PRCTL = (
     (16, 29),
     (157, 167),
 )
+_SETSOCKOPT, _UTIMENSAT = (54, 208), (280, 88)
 _LAST_KNOWN: Final = 450  #: set_mempolicy_home_node, of Linux 5.17
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
@@ -84,6 +94,7 @@ _CLONE_NEW: Final = 0x7E020000  # user, pid, net, ipc, uts, cgroup and mount nam
 _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 0xF, 1, 5
 _AF_UNIX: Final = 1
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into, or paste from, a terminal
+_SO_LINGER: Final = 13  # a socket's last close would wait, and that may be gpud's
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
@@ -97,6 +108,7 @@ class Permit:
     start: bool = False  #: other programs, for the operation `exec`
     link: bool = False  #: a compiler's linker, in a child that shares our memory until its `exec`
     local_sockets: bool = False  #: of the Unix family, for clients of NVIDIA MPS
+    attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
     others: bool = False  #: name other processes: what keeps them apart is another mechanism
     parents: bool = False  #: be told of a parent's end: where no namespace ends them with it
 
@@ -121,6 +133,8 @@ def build(machine: str, permit: Permit, pid: int) -> bytes:
         refused = refused | _FORKING
         if not permit.link:
             refused = refused | _STARTING
+    if not permit.attributes:
+        refused = refused | _ATTRIBUTES
     for numbers in refused.values():
         if (number := numbers[column]) is not None:
             code += _if(_JEQ, number, _REFUSE)
@@ -139,7 +153,10 @@ def _conditions(column: int, permit: Permit, pid: int) -> list[tuple[int, _Code]
         (_SOCKET[column], _only(0, (_AF_UNIX,)) if permit.local_sockets else _refused()),
         (_PRLIMIT[column], _only(0, (0, pid))),
         (_IOCTL[column], _but(1, (_TIOCSTI, _TIOCLINUX))),
+        (_SETSOCKOPT[column], _but(2, (_SO_LINGER,))),
     ]
+    if not permit.attributes:
+        found.append((_UTIMENSAT[column], _of_descriptor(1)))
     if not permit.parents:
         found.append((_PRCTL[column], _but(0, (_PR_SET_PDEATHSIG,))))
     if not permit.others:
@@ -177,6 +194,12 @@ def _but(index: int, values: tuple[int, ...]) -> _Code:
     for value in values:
         rules += _if(_JEQ, value, _REFUSE)
     return [*rules, (_RET, 0, 0, _ALLOW)]
+
+
+def _of_descriptor(index: int) -> _Code:
+    """Without a path: both halves of its address are 0."""
+    low, high = _argument(index), (_LD_ABS, 0, 0, _ARGUMENTS + 8 * index + 4)
+    return [low, (_JEQ, 0, 3, 0), high, *_if(_JEQ, 0, _ALLOW), (_RET, 0, 0, _REFUSE)]
 
 
 def _clone(permit: Permit) -> _Code:

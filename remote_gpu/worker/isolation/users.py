@@ -38,6 +38,7 @@ class UserBlock:
     def take(cls, within: range = RANGE, locks: Path = _LOCKS) -> UserBlock:
         """The first that no other gpud of this machine has. Raises OSError."""
         named = {one.pw_uid for one in pwd.getpwall()} | {one.gr_gid for one in grp.getgrall()}
+        named |= _running()  # also what a gpud that was killed has left
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         for first in range(within.start, within.stop - BLOCK + 1, BLOCK):
             block = cls(range(first, first + BLOCK))
@@ -77,6 +78,18 @@ class UserBlock:
             if number not in taken:
                 return number
         raise OSError(f"all {len(self.ids)} groups of this host's block have a tenant")
+
+
+def _running() -> set[int]:
+    """Users of living processes."""
+    found: set[int] = set()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):  # it has ended
+            lines = status.read_text(errors="replace").splitlines()
+            found.update(
+                int(word) for line in lines if line[:4] == "Uid:" for word in line[4:].split()
+            )
+    return found
 
 
 def become(user: int, group: int) -> None:

@@ -6,12 +6,15 @@ The process is a real one that does nothing; the test speaks for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import socket
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -86,6 +89,7 @@ async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
     [
         b"nonsense", b"\xff\xfe", b"[" * 9000, b"1", b"[]", b'"lane_taken"', b"null",
         b'{"lane_taken": {}}', b'{"lane_ended": {}}', b'{"lane_ended": 7}', b'{"lane_ended": null}',
+        b'{"lane_ended": true}',
     ],
 )  # fmt: skip
 async def test_nonsense_is_one_line_and_the_end(
@@ -134,3 +138,67 @@ async def test_a_lane_that_a_dead_worker_never_took_lives_on() -> None:
             assert made.lanes == 0
         lane.send(b"x")  # by the next worker
         assert client.recv(1) == b"x"
+
+
+async def test_a_lane_that_ends_before_it_was_taken_is_nonsense() -> None:
+    client, lane = socket.socketpair()
+    with client, lane:
+        async with worker() as (made, theirs):
+            handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
+            await settle()
+            control.send(theirs, {"lane_ended": 1})
+            await settle()
+            theirs.close()
+            await asyncio.wait_for(asyncio.shield(made.gone), 60)
+            assert not await handed
+            assert made.lanes == 0
+
+
+async def test_an_empty_packet_is_no_end_and_leaves_no_descriptor() -> None:
+    async with worker() as (made, theirs):
+        passed, other_end = socket.socketpair()
+        with other_end:
+            with passed:
+                socket.send_fds(theirs, [b""], [passed.fileno()])
+            await settle()
+            other_end.setblocking(False)
+            assert other_end.recv(1) == b"", "gpud keeps nothing that it is sent"
+        theirs.close()
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
+
+
+async def test_whoever_hangs_up_is_ended() -> None:
+    async with worker() as (made, theirs):
+        theirs.send(b"")
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
+
+
+async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
+    """The socket is the worker's as well: it may ask the kernel to let its last closer wait."""
+    async with worker() as (made, theirs):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = socket.create_connection(listener.getsockname())
+            lane, _ = listener.accept()
+        with client:
+            with lane:
+                handed = asyncio.ensure_future(made.lane(lane, 0, "cpu", b""))
+                await asyncio.sleep(0)
+                lane.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+                with contextlib.suppress(BlockingIOError):
+                    while lane.send(bytes(1 << 16), socket.MSG_DONTWAIT):
+                        pass
+                received = control.receive(theirs)
+                assert received is not None
+                assert received[1] is not None
+                os.close(received[1])
+                control.send(theirs, {"lane_taken": {}})
+                assert await handed
+            rescue = threading.Timer(30, client.close)  # whoever waits for it does so no longer
+            rescue.start()
+            control.send(theirs, {"lane_ended": 1})
+            await settle()
+            in_time = rescue.is_alive()
+            rescue.cancel()
+            rescue.join()
+            assert in_time
+            assert made.lanes == 0

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import struct
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.cells import Cells
+from remote_gpu.host.removal import remove_tree
 from remote_gpu.worker.isolation import landlock, places, seccomp, veil
 from remote_gpu.worker.isolation.apply import Cell, permit
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
 from remote_gpu.worker.isolation.privacy import take
 from remote_gpu.worker.isolation.seccomp import Permit
-from remote_gpu.worker.isolation.users import BLOCK, UserBlock
+from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 
+LAST = range(RANGE.stop - 2 * BLOCK, RANGE.stop)  # no gpud of this machine comes so far
 ALL = Facts(users=True, mounts=True, spaces=True, network=True, landlock=7, seccomp=True)
 ORDINARY = Facts(spaces=True, own_users=True, network=True, landlock=7, seccomp=True)
 NR = {"x86_64": {"execve": 59, "clone": 56, "clone3": 435, "socket": 41, "socketpair": 53,
                  "connect": 42, "ptrace": 101, "kill": 62, "read": 0, "prlimit64": 302,
-                 "fork": 57, "sendmsg": 46, "recvmsg": 47, "memfd_create": 319, "prctl": 157},
+                 "fork": 57, "sendmsg": 46, "recvmsg": 47, "memfd_create": 319, "prctl": 157,
+                 "fchmodat": 268, "fchown": 93, "fsetxattr": 190, "inotify_init1": 294,
+                 "utimensat": 280, "setsockopt": 54},
       "aarch64": {"execve": 221, "clone": 220, "clone3": 435, "socket": 198, "socketpair": 199,
                   "connect": 203, "ptrace": 117, "kill": 129, "read": 63, "prlimit64": 261,
-                  "sendmsg": 211, "recvmsg": 212, "memfd_create": 279, "prctl": 167}}  # fmt: skip
+                  "sendmsg": 211, "recvmsg": 212, "memfd_create": 279, "prctl": 167,
+                  "fchmodat": 53, "fchown": 55, "fsetxattr": 7, "inotify_init1": 26,
+                  "utimensat": 88, "setsockopt": 208}}  # fmt: skip
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
 EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
@@ -83,6 +93,15 @@ def verdict(code: bytes, arch: int, number: int, *arguments: int) -> int:
         ("prlimit64", (78,), EPERM, EPERM, EPERM),
         ("prctl", (1,), EPERM, EPERM, EPERM),
         ("prctl", (15,), ALLOWED, ALLOWED, ALLOWED),
+        ("fchmodat", (), EPERM, EPERM, EPERM),
+        ("fchown", (), EPERM, EPERM, EPERM),
+        ("fsetxattr", (), EPERM, EPERM, EPERM),
+        ("inotify_init1", (), EPERM, EPERM, EPERM),
+        ("utimensat", (3, 0), ALLOWED, ALLOWED, ALLOWED),
+        ("utimensat", (3, 1), EPERM, EPERM, EPERM),
+        ("utimensat", (3, 1 << 32), EPERM, EPERM, EPERM),
+        ("setsockopt", (3, 1, 2), ALLOWED, ALLOWED, ALLOWED),
+        ("setsockopt", (3, 1, 13), EPERM, EPERM, EPERM),
     ],
 )
 def test_calls(
@@ -107,6 +126,15 @@ def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
     assert verdict(code, ARCH[machine], number) == ENOSYS
     if arch != ARCH[machine]:
         assert verdict(code, arch, 0) == KILLED
+
+
+def test_a_user_of_its_own_may_change_what_files_are() -> None:
+    """Any other one would change those of gpud and of other leases: Landlock holds none of it."""
+    code = seccomp.build("x86_64", permit(Policy(users=True), ()), 1)
+    found = [verdict(code, ARCH["x86_64"], NR["x86_64"][name], 3, 1)
+             for name in ("fchmodat", "fsetxattr", "utimensat")]  # fmt: skip
+    assert found == [ALLOWED, ALLOWED, ALLOWED]
+    assert not permit(Policy(own_users=True, landlock=7), ()).attributes
 
 
 def test_a_client_of_mps_has_local_sockets_alone() -> None:
@@ -229,7 +257,7 @@ def test_folders_that_others_may_not_pass(tmp_path: Path) -> None:
 
 
 def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
-    within = range(2_000_000_000, 2_000_000_000 + 2 * BLOCK)
+    within = LAST
     first, second = (UserBlock.take(within, tmp_path) for _ in range(2))
     assert set(first.ids).isdisjoint(second.ids)
     with pytest.raises(OSError, match="in use"):
@@ -239,6 +267,33 @@ def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
     assert third.ids == first.ids
     for block in (second, third):
         block.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
+def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path) -> None:
+    within = LAST
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, user=within[7]):
+        block = UserBlock.take(within, tmp_path)
+        block.close()
+        assert block.ids.start == within.start + BLOCK
+    block = UserBlock.take(within, tmp_path)
+    block.close()
+    assert block.ids.start == within.start
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(spaces=True), Policy(users=True)])
+def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
+    tmp_path: Path, policy: Policy
+) -> None:
+    if policy.users and os.geteuid() != 0:
+        pytest.skip("NOT TESTED: users of leases; run as root")
+    (tmp_path / "cgroup.controllers").write_text("")
+    number = os.getpid()
+    (tmp_path / f"orchgpu-{number}").write_text("no folder can be made here")
+    with contextlib.ExitStack() as stack:
+        if not policy.spaces and not policy.users:
+            stack.enter_context(pytest.raises(AppError, match="no cgroups"))
+        Cells(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
 
 def test_no_user_is_lent_twice_and_the_longest_free_one_is_next() -> None:
@@ -304,6 +359,35 @@ async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: 
         assert (again.cell.group, again.cell.compiled) == (found[0].group, found[0].compiled)
         assert again.cell.user not in {one.user for one in found}
         await again.close()
+    finally:
+        cells.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
+@pytest.mark.asyncio
+async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_handed_over(
+    tmp_path: Path,
+) -> None:
+    kept, secret = tmp_path / "kept", tmp_path / "secret"
+    secret.write_bytes(b"")
+    compiled = kept / tenant_folder("one") / "compiled" / "0"
+    step = compiled
+    for _ in range(1200):  # deeper than Python recurses
+        step.mkdir(parents=True)
+        step = step / "d"
+    os.link(secret, compiled / "linked")
+    cells = Cells(Policy(users=True), kept)
+    try:
+        one = await cells.make("one", 1, ("cpu",), None)
+        assert (secret.stat().st_uid, compiled.stat().st_uid) == (0, one.cell.user)
+        remove_tree(kept / tenant_folder("one"))  # as the sweep of kept contents may
+        two = await cells.make("two", 1, ("cpu",), None)
+        assert two.cell.group != one.cell.group
+        for made in (one, two):
+            await made.close()
+        three = await cells.make("three", 1, ("cpu",), None)
+        assert three.cell.group == one.cell.group, "nobody has it any more"
+        await three.close()
     finally:
         cells.close()
 

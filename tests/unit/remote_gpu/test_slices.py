@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from corekit.ids import LeaseId
 from remote_gpu.host.slices import (
+    ASKED_MAX,
     GRACE_S,
     SLICE_S,
     Begin,
@@ -314,8 +315,8 @@ def test_as_many_turns_as_the_device_is_wide() -> None:
     assert max(shares) - min(shares) < 0.01
 
 
-def table_of_two() -> TimeSlices:
-    table = TimeSlices()
+def table_of_two(width: int = 1) -> TimeSlices:
+    table = TimeSlices(width)
     for name in (ONE, TWO):
         table.join(name, 50, 100)
     return table
@@ -331,6 +332,22 @@ def test_leaving_frees_the_device_and_asking_twice_is_two_turns() -> None:
     assert table.done(ONE, 1, 0.006) == []
     assert table.done(TWO, 1, 0.007) == []
     assert table.next_wake_s() is None
+
+
+def test_what_a_lying_worker_asks_for_changes_nothing() -> None:
+    """It would end the process of another lease, or lose count of the device's tokens."""
+    table = table_of_two(width=2)
+    assert table.ask(ONE, 1, 0.0) == [Begin(ONE, 1, None)]
+    for lie in (1, [], None, True, 1.5, "1"):
+        with pytest.raises(ValueError, match="ticket"):
+            table.ask(ONE, lie, 0.0)  # type: ignore[arg-type]
+    for ticket in range(2, ASKED_MAX + 1):
+        table.ask(ONE, ticket, 0.0)
+    with pytest.raises(ValueError, match="64 tokens"):
+        table.ask(ONE, ASKED_MAX + 1, 0.0)
+    table.leave(ONE, 0.001)
+    assert table.ask(TWO, 1, 0.002) == [Begin(TWO, 1, None)]
+    assert table.ask(TWO, 2, 0.002) == [Begin(TWO, 2, None)]
 
 
 def test_who_does_not_give_back_in_time_is_stopped_and_let_go_when_it_has() -> None:

@@ -87,6 +87,38 @@ def remove(folder):
     return [os.unlink(Path(folder, name)) for name in os.listdir(folder)] or "all"
 
 
+def open_to_all(path):
+    return os.chmod(path, 0o777) or "open"
+
+
+def open_by_folder(path):
+    folder = os.open(os.path.dirname(path), os.O_PATH)
+    return os.chmod(os.path.basename(path), 0o777, dir_fd=folder) or "open"
+
+
+def mark(path):
+    return os.setxattr(path, "user.mark", b"x") or "marked"
+
+
+def date(path):
+    return os.utime(path, (0, 0)) or "dated"
+
+
+def watch(path):
+    watcher = checked(libc.inotify_init1(0))
+    return checked(libc.inotify_add_watch(watcher, path.encode(), 0xFFF))
+
+
+def read_the_log(_):
+    """What other workers write to the standard error that all have in common."""
+    return os.open("/proc/self/fd/2", os.O_RDONLY | os.O_NONBLOCK)
+
+
+def linger(_):
+    pair = socket.socketpair()
+    return [one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8)) for one in pair]
+
+
 def link(path):
     where = f"{os.environ.get('TMPDIR', '/tmp')}/link-{os.getpid()}"
     os.link(path, where)

@@ -1,0 +1,70 @@
+"""Removes folders that leases filled: however deep, whatever their modes, following no link.
+
+`shutil.rmtree` recurses, and leaves what its owner closed to itself. A tenant would keep the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISDIR
+
+_CLOSED = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(folder: Path) -> None:
+    """What cannot be removed stays. Safe to repeat, raises nothing for what is not there."""
+    with contextlib.suppress(OSError):
+        with _opened(folder) as top:
+            left = names_in(top)
+            while left:
+                with contextlib.suppress(OSError):
+                    left += _take_apart(left.pop(), top)
+        folder.rmdir()
+
+
+def names_in(folder: int) -> list[str]:
+    """Of an open folder. Raises OSError."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def _take_apart(name: str, top: int) -> list[str]:
+    """Remove an entry of an open folder; folders in it become entries, with the names returned."""
+    if not S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=top)
+        return []
+    lifted: list[str] = []
+    with _opened(name, top) as folder:
+        for inner in names_in(folder):
+            with contextlib.suppress(OSError):
+                if not S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
+                    os.unlink(inner, dir_fd=folder)
+                    continue
+                with _opened(inner, folder):  # it may be moved only where it can be written
+                    new = secrets.token_hex(16)
+                    os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)
+                    lifted.append(new)
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+    return lifted
+
+
+@contextlib.contextmanager
+def _opened(path: Path | str, above: int | None = None) -> Iterator[int]:
+    """A folder, opened to its owner first."""
+    closed = os.open(path, _CLOSED, dir_fd=above)
+    try:
+        with contextlib.suppress(PermissionError):  # another's: as it is
+            Path(f"/proc/self/fd/{closed}").chmod(0o700)
+    finally:
+        os.close(closed)
+    descriptor = os.open(path, _FOLDER, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
