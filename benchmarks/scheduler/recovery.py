@@ -87,7 +87,9 @@ def recover(folder: Path) -> SchedulerMachine:
 
 def parse(path: Path) -> int:
     """Reading and parsing the same file, nothing else."""
-    return len([json.loads(line[9:]) for line in path.read_bytes().split(b"\n") if line])
+    header, *lines = path.read_bytes().rstrip(b"\0\n").split(b"\n")
+    texts = [header.split(b" ", 1)[1], *(line.split(b" ", 3)[3] for line in lines)]
+    return len([json.loads(text) for text in texts])
 
 
 def _resident_mib() -> float:

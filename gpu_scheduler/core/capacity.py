@@ -57,9 +57,9 @@ def reach_mib(request: Request, inventory: Inventory) -> int:
     Whatever is lent of them, and whatever memory it asks; −1 = there are not enough of them.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
-    anything = replace(request, memory_mib=0) if request.memory_mib else request
-    question = (request.count, on_one, question_of(anything))
+    question = (request.count, on_one, question_of(request, memory_mib=0))
     if question not in inventory.today:
+        anything = replace(request, memory_mib=0)
         hosts = _up_by_host(anything, inventory) if on_one else [_up(anything, inventory)]
         together = (sorted(sizes, reverse=True) for sizes in hosts if len(sizes) >= request.count)
         most_mib = max((sizes[request.count - 1] for sizes in together), default=-1)

@@ -140,7 +140,10 @@ def held_back(turn: Turn, waiting: to.Waiting) -> Rule | None:
     if not _room_for_lease(turn):
         words = f"all {state.parameters.leases_max} leases that may live at a time do"
         return Rule(HeldBack.LEASES_MAX, words)
-    used_up = f"tenant {tenant} has used up its quota of {state.parameters.quota(tenant)}"
+    quota = state.parameters.quota(tenant)
+    if quota is NO_QUOTA:
+        return None
+    used_up = f"tenant {tenant} has used up its quota of {quota}"
     if not within_quota(state, request):
         return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_in_words(state, tenant)})")
     if _only_too_large(turn, request, affordable(state, request)):

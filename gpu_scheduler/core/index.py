@@ -185,10 +185,14 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
 ANSWERS_MAX = 1024
 
 
-def question_of(request: Request) -> tuple[Any, ...]:
-    """The words of a request that decide which makes could ever serve it."""
+def question_of(request: Request, memory_mib: int | None = None) -> tuple[Any, ...]:
+    """The words of a request that decide which makes could ever serve it.
+
+    With `memory_mib` as if it asked for that much.
+    """
     return (
-        request.kinds, request.models, request.memory_mib, request.advisory,
+        request.kinds, request.models, request.memory_mib if memory_mib is None else memory_mib,
+        request.advisory,
         request.middleware, request.min_driver, request.min_runtime, request.memory_max_mib,
     )  # fmt: skip
 

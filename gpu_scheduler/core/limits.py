@@ -75,7 +75,7 @@ def waiting_full(turn: Turn, waiting: to.Waiting) -> Refusal | None:
     for scope in _scopes(turn, key, waiting.request.tenant):
         most = scope.waiting_max
         if most is not None and scope.tally.waiting >= most:
-            what = f"{scope.has} {most} requests waiting"
+            what = f"{scope.who} has {most} requests waiting"
             return _full(Limit[f"{scope.prefix}WAITING_MAX"], what, most)
     return None
 
@@ -85,7 +85,7 @@ def records_full(turn: Turn, key: str, tenant: str | None) -> Refusal | None:
     for scope in _scopes(turn, key, tenant):
         most = scope.records_max
         if most is not None and scope.tally.live >= most:
-            what = f"{scope.has} {most} records of jobs that have not ended"
+            what = f"{scope.who} has {most} records of jobs that have not ended"
             return _full(Limit[f"{scope.prefix}RECORDS_MAX"], what, most)
     return None
 
@@ -123,21 +123,25 @@ def _forget_history(turn: Turn, tally: Tally, most: int) -> None:
 
 class _Scope(NamedTuple):
     prefix: str  #: of its limits
-    has: str  #: begin of a sentence
+    name: str  #: of the key or tenant
     tally: Tally
     waiting_max: int | None
     records_max: int | None
+
+    @property
+    def who(self) -> str:
+        """Begin of a sentence; made for a refusal only."""
+        return f"{self.prefix[:-1].lower()} {self.name!r}" if self.prefix else "the scheduler"
 
 
 def _scopes(turn: Turn, key: str, tenant: str | None) -> Iterator[_Scope]:
     held, tallies = turn.state.parameters, turn.state.tallies
     if key:
-        yield _Scope("KEY_", f"key {key!r} has", tallies.of_key(key), held.key_waiting_max,
-                     held.key_records_max)  # fmt: skip
+        yield _Scope("KEY_", key, tallies.of_key(key), held.key_waiting_max, held.key_records_max)
     if tenant is not None:
-        yield _Scope("TENANT_", f"tenant {tenant!r} has", tallies.of_tenant(tenant),
-                     held.tenant_waiting_max, held.tenant_records_max)  # fmt: skip
-    yield _Scope("", "the scheduler has", tallies.total, held.waiting_max, held.records_max)
+        yield _Scope("TENANT_", tenant, tallies.of_tenant(tenant), held.tenant_waiting_max,
+                     held.tenant_records_max)  # fmt: skip
+    yield _Scope("", "", tallies.total, held.waiting_max, held.records_max)
 
 
 def _full(limit: Limit, what: str, most: int) -> Refusal:

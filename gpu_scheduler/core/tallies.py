@@ -57,6 +57,8 @@ class Tallies:
 
     def record_changed(self, old: Record | None, new: Record | None) -> None:
         """A record is written (`old` None: a new one) or forgotten (`new` None)."""
+        if old is not None and new is not None and _counts_as(old) == _counts_as(new):
+            return  # most writes: the job goes on
         if old is not None:
             self._count_record(old, -1)
         if new is not None:
@@ -85,12 +87,23 @@ class Tallies:
     def _scopes(self, key: str, tenant: str | None) -> Iterator[Tally]:
         yield self.total
         if key:
-            yield self.keys.setdefault(key, Tally())
+            yield _of(self.keys, key)
         if tenant is not None:
-            yield self.tenants.setdefault(tenant, Tally())
+            yield _of(self.tenants, tenant)
 
     def _tidy(self, key: str, tenant: str | None) -> None:
         if key and self.keys[key].is_empty:
             del self.keys[key]
         if tenant is not None and self.tenants[tenant].is_empty:
             del self.tenants[tenant]
+
+
+def _counts_as(record: Record) -> tuple[str, str | None, bool, bool]:
+    return record.key, record.tenant, record.step is Step.ENDED, record.step is Step.WAITING
+
+
+def _of(tallies: dict[str, Tally], name: str) -> Tally:
+    tally = tallies.get(name)
+    if tally is None:
+        tally = tallies[name] = Tally()
+    return tally

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from corekit.aio.admission import Admission, Room, source_of
 from corekit.errors import AppError, ErrorCode
@@ -24,7 +24,6 @@ CONNECTIONS_MAX = 20_000
 STRANGER_LINE_BYTES_MAX = LINE_BYTES_MAX
 
 
-@runtime_checkable
 class Guest(Protocol):
     """A connection that can be told to go."""
 

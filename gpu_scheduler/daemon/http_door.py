@@ -30,7 +30,8 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Answered, Calls
 from gpu_scheduler.daemon.gate import Caller, Gate
-from gpu_scheduler.daemon.guests import Guest, Guests
+from gpu_scheduler.daemon.guests import Guests
+from gpu_scheduler.daemon.http_server import Connection
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
@@ -104,8 +105,11 @@ class HttpDoor:
 
     async def _lease(self, request: web.Request) -> web.Response:
         wanted, after, more = request.match_info["lease"], 0, True
+        self._opened()
+        caller = self._caller(request)
         while more:
-            answer, _ = await self._ask(request, "leases", _body({"after": after, "limit": PAGE}))
+            page = _body({"after": after, "limit": PAGE})
+            answer, _ = await self._ask(request, caller, "leases", page)
             assert isinstance(answer, do.LeasesAnswer)
             for lease in answer.leases:
                 after = lease.fence
@@ -115,7 +119,9 @@ class HttpDoor:
         raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown, or over")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
-        return await self._answer(request, "release", _body({"lease": request.match_info["lease"]}))
+        body = _body({"lease": request.match_info["lease"]})
+        self._opened()
+        return await self._answer(request, self._caller(request), "release", body)
 
     async def _read(self, request: web.Request) -> web.Response:
         fields: dict[str, Any] = {}
@@ -123,12 +129,14 @@ class HttpDoor:
             if name in fields:
                 raise invalid(f"{name!r:.80} is given twice")
             fields[name] = int(text) if _WHOLE_NUMBER.fullmatch(text) else text
-        return await self._answer(request, request.path.rpartition("/")[2], _body(fields))
+        op = request.path.rpartition("/")[2]
+        self._opened()
+        return await self._answer(request, self._caller(request), op, _body(fields))
 
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
         self._opened()
-        self._caller(request)  # before a byte of its body is kept
+        caller = self._caller(request)  # before a byte of its body is kept
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
@@ -137,18 +145,20 @@ class HttpDoor:
         except web.RequestPayloadError as error:
             raise invalid(f"the body cannot be read: {' '.join(str(error).split()):.200}") from None
         try:
-            return await self._answer(request, op, Body(text) if text else EMPTY)
+            return await self._answer(request, caller, op, Body(text) if text else EMPTY)
         except BrokenFrame as error:
             raise invalid(f"the body must hold the fields of the op: {error}") from None
 
-    async def _answer(self, request: web.Request, op: str, body: Body) -> web.Response:
-        answer, text = await self._ask(request, op, body)
+    async def _answer(
+        self, request: web.Request, caller: Caller, op: str, body: Body
+    ) -> web.Response:
+        answer, text = await self._ask(request, caller, op, body)
         waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
         status = 202 if waits else 200
         return web.Response(body=text, status=status, content_type="application/json")
 
-    async def _ask(self, request: web.Request, op: str, body: Body) -> Answered:
-        calls, caller = self._opened()[0], self._caller(request)
+    async def _ask(self, request: web.Request, caller: Caller, op: str, body: Body) -> Answered:
+        calls = self._opened()[0]
         session = request.headers.get("X-Session", "http")
         if not _SESSION.fullmatch(session):
             text = f"X-Session must have 1 to {NAME_CHARS_MAX} printable ASCII characters"
@@ -166,7 +176,7 @@ class HttpDoor:
         if not self._gate.has_keys:
             _of_this_machine(request)
         caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
-        if isinstance(request.protocol, Guest):
+        if isinstance(request.protocol, Connection):  # as every one that `listen` makes
             self._guests.known(request.protocol)
         return Caller(caller.key, request.remote or "")
 

@@ -28,7 +28,7 @@ _STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ende
 _SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
 
 
-class _Connection(web.RequestHandler):
+class Connection(web.RequestHandler):
     """One connection, whose own refusals are JSON with a code like those of the door."""
 
     __slots__ = ()
@@ -85,7 +85,7 @@ async def listen(
     made = runner.server
     assert made is not None, "it is set up"
 
-    class Ours(_Connection):
+    class Ours(Connection):
         __slots__ = ()
 
     Ours.guests = guests

@@ -12,12 +12,11 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 
 
-def fitting(value: do.Answer, bytes_max: int) -> bytes:
-    """The JSON of an answer, of the first half of its list, of the first fourth, … that fits.
+def fitting(value: do.Answer, text: bytes, bytes_max: int) -> bytes:
+    """The JSON of an answer (`text`), of the first half of its list, of a fourth, … that fits.
 
     An answer that is not a list, or whose first piece alone is too long, stays as it is.
     """
-    text = encode_json(value)
     while len(text) > bytes_max and (shorter := _half(value)) is not None:
         value = shorter
         text = encode_json(value)

@@ -192,8 +192,7 @@ class Switchboard:
                 return encode_json({"installs": page, "more": more_follow})
             case _:
                 text = self._text(value)
-                is_long = bytes_max is not None and len(text) > bytes_max
-                return fitting(value, bytes_max or 0) if is_long else text
+                return text if bytes_max is None else fitting(value, text, bytes_max)
 
     def _install_page(self, installs: Sequence[do.Install]) -> list[msgspec.Raw]:
         """The first of them, as many as one message has room for."""

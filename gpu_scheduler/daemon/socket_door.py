@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
             self._desk.told(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
-        self._under_way += 1
+        self._under_way += op != "installed"  # a page of a hello: that alone is answered
 
     def _answered(self) -> None:
         self._under_way -= 1

@@ -20,6 +20,7 @@ from gpu_scheduler.core.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.secret import Secrets
+from gpu_scheduler.daemon.socket_door import UNDER_WAY_MAX
 from gpu_scheduler.model import Device, DeviceKind, Hold, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_words
@@ -193,6 +194,28 @@ def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
                 peer.writer.write(b"\n" + json.dumps(line).encode())
             error = (await peer.line(b""))["error"]
             assert "more than 100000 leases are installed on one host" in error["message"]
+
+    asyncio.run(story())
+
+
+def test_pages_of_a_hello_are_no_requests_under_way(tmp_path: Path) -> None:
+    """The hello alone is answered: however many pages it has, the door goes on reading them."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as doors, doors.peer() as peer:
+            hello = {"role": "host", "host": "h", "incarnation": "i", "gateway": None,
+                     "devices": [], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+            lines = [{"id": 1, "op": "hello", **hello, "more": True}]
+            lines += [
+                {"id": 1, "op": "installed", "leases": [f"lease-{number}"], "more": True}
+                for number in range(2 * UNDER_WAY_MAX)
+            ]
+            for line in lines:
+                peer.writer.write(json.dumps(line).encode() + b"\n")
+                await peer.writer.drain()
+                await asyncio.sleep(0)
+            last = json.dumps({"id": 1, "op": "installed", "leases": ["last"]}).encode()
+            assert "ok" in await asyncio.wait_for(peer.line(last), 60)
 
     asyncio.run(story())
 
