@@ -1,12 +1,18 @@
-"""What both programs of this package do as processes: addresses and signals."""
+"""What both programs of this package do as processes: addresses, signals, a silent log."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode, invalid
+
+#: For servers that log their own faults; what aiohttp would log here, with a trace each, is the
+#: peers': connections that break off, and bytes that are not HTTP.
+SILENT_HTTP = logging.getLogger("local_cloud.no_http")
+SILENT_HTTP.setLevel(logging.CRITICAL)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -92,10 +92,11 @@ class Bench:
         path.write_text(text.format(name=name))
         return path
 
-    def run(self, *arguments: str | Path, status: int = 0) -> Result:
+    def run(self, *arguments: str | Path, status: int = 0, text: str | None = None) -> Result:
         group = click.Group(commands={c.name or "": c for c in COMMANDS})
         arguments = (*arguments, "--endpoint-url", self.endpoint)
-        result = CliRunner().invoke(group, [str(a) for a in arguments], catch_exceptions=False)
+        words = [str(a) for a in arguments]
+        result = CliRunner().invoke(group, words, catch_exceptions=False, input=text)
         assert result.exit_code == status, result.output
         return result
 
