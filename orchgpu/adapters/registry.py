@@ -55,7 +55,7 @@ class StoreRegistry:
     async def _read(self, name: str) -> Function | None:
         try:
             stored = await self._store.get(self._bucket, name, bytes_max=RECORD_BYTES_MAX)
-            read = decode_json_known(Function, stored.body, name)
+            read = decode_json_known(Function, stored.body or b"", name)
         except AppError as error:
             if error.retryable:
                 raise

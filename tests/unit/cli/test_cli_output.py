@@ -14,8 +14,7 @@ from typing import IO
 
 import pytest
 
-from orchgpu.cli.main import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
-from orchgpu.cli.output import ReaderGone, pause
+from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS, ReaderGone, pause
 from orchgpu.cli.text import cells
 
 FULL = Path("/dev/full")
