@@ -18,7 +18,7 @@ SILENT_HTTP.setLevel(logging.CRITICAL)
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`. Raises INVALID."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise invalid(f"{text!r} is not an address; write host:port, for example 127.0.0.1:0")
     return host, int(port)
 

@@ -152,7 +152,8 @@ def keys_group() -> None:
 
 @keys_group.command("add")
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]),
+              help="What it may do.")  # fmt: skip
 @click.option(
     "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
 )

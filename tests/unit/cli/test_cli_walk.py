@@ -50,6 +50,12 @@ def test_what_prints_data_has_json_and_nothing_asks(name: str) -> None:
     assert not any(one.prompt for one in ALL[name].params if isinstance(one, click.Option))
 
 
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_option_says_what_it_is(name: str) -> None:
+    options = [one for one in ALL[name].params if isinstance(one, click.Option)]
+    assert [one.opts for one in options if not one.help] == []
+
+
 @pytest.mark.parametrize("name", ["", *(n for n in ALL if n not in LEAVES)])
 def test_the_list_of_commands_is_whole_at_80_columns(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
