@@ -171,7 +171,7 @@ class Performer:
             raise
         try:
             return Result.from_json(stored.body or b""), stored.etag
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return self._no_result(job, str(error)), stored.etag
 
     def _no_result(self, job: str, detail: str) -> Result:
@@ -190,7 +190,7 @@ class Performer:
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-        except ValueError:
+        except (ValueError, RecursionError):
             report = None  # half a report explains nothing: the lease's end has to do
         return on.ReportRead(**self._about(action), attempt=action.attempt, report=report)
 

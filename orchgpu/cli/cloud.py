@@ -199,7 +199,7 @@ class JobCloud:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise invalid(f"the result of {job} is not readable: {error}") from error
 
     def commit(self, function: Function, result: Result, replaced: str | None) -> None:
@@ -227,7 +227,7 @@ class JobCloud:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        except ValueError:
+        except (ValueError, RecursionError):
             return None  # its attempt is told by the record as well
 
     def fetch(self, bucket: str, key: str) -> bytes:
