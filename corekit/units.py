@@ -15,7 +15,7 @@ _MEMORY_MIB = {
     "mib": 1.0, "m": 1.0, "mi": 1.0, "gib": 1024.0, "g": 1024.0, "gi": 1024.0,
     "mb": 1e6 / 2**20, "gb": 1e9 / 2**20, "tib": 1024.0 * 1024.0,
 }  # fmt: skip
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _quantity(text: str, units: dict[str, float], default: str, what: str) -> float:

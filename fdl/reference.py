@@ -180,6 +180,8 @@ def belongs(path: str, key: str) -> str:
             return f"; leave it out: {instead}" if not old and instead != known.key.becomes else ""
         if known.standing is Standing.IDLE:
             return "; leave it out: it has no effect"
+        if known.standing is Standing.REFUSED:
+            return f"; {_place(known)}: {known.key.refused}"
     if key in OSCAR_SERVICE.keys:
         service = OSCAR_SERVICE.keys[key]
         return f"; it is OSCAR's: {service.refused or f'leave it out, {service.about}'}"

@@ -1,18 +1,24 @@
-"""What both programs of this package do as processes: addresses and signals."""
+"""What both programs of this package do as processes: addresses, signals, a silent log."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode, invalid
 
+#: For servers that log their own faults; what aiohttp would log here, with a trace each, is the
+#: peers': connections that break off, and bytes that are not HTTP.
+SILENT_HTTP = logging.getLogger("local_cloud.no_http")
+SILENT_HTTP.setLevel(logging.CRITICAL)
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`. Raises INVALID."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise invalid(f"{text!r} is not an address; write host:port, for example 127.0.0.1:0")
     return host, int(port)
 

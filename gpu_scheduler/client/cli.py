@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from corekit.aio.output import exiting_by_output
 from gpu_scheduler.client import classic, lending, looking, operating
 from gpu_scheduler.client.terminal import status_of
 
@@ -32,8 +33,9 @@ def commands() -> None:
     ssgm -S HOST -P PORT -dealloc -j ID
 
     \b
-    Exit status: 0 done, 2 wrong request, 3 no such thing, 4 somebody was first, 5 not allowed,
-    6 busy, 7 impossible, 8 ssgmd does not answer, 9 no answer in time, 130 interrupted.
+    Exit status: 0 done, 2 wrong request, 3 no such thing, 4 somebody was first,
+    5 not allowed, 6 busy, 7 impossible, 8 ssgmd does not answer, 9 no answer in time,
+    74 the output cannot be written, 130 interrupted, 141 nobody reads the output.
     """
 
 
@@ -51,4 +53,6 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Entry point. What goes wrong is told once, by its error: no log beside it."""
     logging.getLogger().addHandler(logging.NullHandler())
-    sys.exit(run(sys.argv[1:]))
+    with exiting_by_output("ssgm"):
+        status = run(sys.argv[1:])
+    sys.exit(status)

@@ -74,8 +74,7 @@ def devices(found: InventoryAnswer) -> str:
     rows = [
         (
             f"{host.host}/{view.device.index}", view.device.kind.value, view.device.model,
-            _standing(host, view), f"{view.memory_free_mib} of {view.device.memory_mib}",
-            f"{view.compute_free_pct} %", str(len(view.leases)), _used(view),
+            _standing(host, view), *_free(host, view), str(len(view.leases)), _used(host, view),
             _versions(view.device), view.device.detail,
         )
         for host in found.hosts
@@ -96,8 +95,15 @@ def _standing(host: HostView, view: DeviceView) -> str:
     return HostState.DRAINED.value if view.drained else view.device.health.value
 
 
-def _used(view: DeviceView) -> str:
-    usage = view.usage
+def _free(host: HostView, view: DeviceView) -> tuple[str, str]:
+    """Of a lost host nobody knows what is free, and nobody gets it."""
+    if host.state is HostState.LOST:
+        return f"- of {view.device.memory_mib}", "-"
+    return f"{view.memory_free_mib} of {view.device.memory_mib}", f"{view.compute_free_pct} %"
+
+
+def _used(host: HostView, view: DeviceView) -> str:
+    usage = None if host.state is HostState.LOST else view.usage
     return "" if usage is None else f"{usage.memory_used_mib} MiB, {usage.utilisation_pct} %"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
 import shutil
@@ -19,11 +17,6 @@ from gpu_scheduler.client.forms import JSON_VERSION
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
-#: What a shell reports for a program whose reader went away.
-BROKEN_PIPE_STATUS = 141
-#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
-UNWRITABLE_STATUS = 74
-_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 
 _COLOURS = {
     "UP": "green", "OK": "green", "ACTIVE": "green", "granted": "green",
@@ -135,7 +128,6 @@ def status_of(command: click.Command, arguments: Sequence[str]) -> int:
         # not `command.main`: that turns a closed pipe into status 1
         with command.make_context("ssgm", list(arguments)) as context:
             result = command.invoke(context)
-        sys.stdout.flush()  # here a full disk shows, not when the interpreter ends
     except click.exceptions.Exit as ended:  # after --help, --version
         return ended.exit_code
     except AppError as error:
@@ -148,22 +140,7 @@ def status_of(command: click.Command, arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("ssgm: interrupted", err=True)
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        _write_no_more()
-        return BROKEN_PIPE_STATUS
-    except OSError as error:
-        if error.filename is not None or error.errno not in _UNWRITABLE:
-            raise
-        _write_no_more()
-        click.echo(f"ssgm: cannot write the output: {error.strerror}", err=True)
-        return UNWRITABLE_STATUS
     return result if isinstance(result, int) else 0
-
-
-def _write_no_more() -> None:
-    """Nobody reads, or nothing fits: the flush at the end must not complain."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(error: AppError, as_json: bool) -> int:

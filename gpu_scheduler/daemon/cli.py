@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from corekit.aio.command import DaemonGroup
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
 from corekit.decode import encode
@@ -37,6 +38,8 @@ def _settings(command: click.Group) -> click.Group:
 
 @_settings
 @click.group(
+    "ssgmd",
+    cls=DaemonGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -149,7 +152,8 @@ def keys_group() -> None:
 
 @keys_group.command("add")
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]))
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]),
+              help="What it may do.")  # fmt: skip
 @click.option(
     "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
 )
@@ -218,7 +222,7 @@ def journal_check(found: Config, as_json: bool) -> None:
             raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
 
 
-@journal_group.command("repair")
+@journal_group.command("repair", short_help="Keep what is whole, up to the damage.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_obj
 def journal_repair(found: Config, as_json: bool) -> None:

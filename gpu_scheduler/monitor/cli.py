@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
 from corekit.errors import invalid
@@ -22,7 +23,11 @@ from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
 from gpu_scheduler.monitor.watched import WatchedHost
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    "ssgm-monitor",
+    cls=DaemonCommand,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="orchgpu", prog_name="ssgm-monitor")
 @click.option("--scheduler", required=True, metavar="HOST:PORT", help="Socket door of ssgmd.")
 @click.option("--host-id", required=True, help="Name of this host, unique in the system.")

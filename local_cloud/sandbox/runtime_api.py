@@ -16,6 +16,7 @@ from aiohttp import web
 
 from corekit.browsers import foreign_part
 from local_cloud.model.function import Outcome
+from local_cloud.process import SILENT_HTTP
 
 RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
 _PREFIX = "/2018-06-01/runtime/"
@@ -81,7 +82,7 @@ class RuntimeApi:
         self._channels: dict[int, Channel] = {}
         self._sites: dict[int, web.TCPSite] = {}
         self._runner = web.ServerRunner(
-            web.Server(self._handle, handler_cancellation=True, access_log=None)
+            web.Server(self._handle, handler_cancellation=True, access_log=None, logger=SILENT_HTTP)
         )
 
     async def start(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +19,7 @@ from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Place
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.environments import EnvironmentPool
+from local_cloud.process import SILENT_HTTP
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox
@@ -36,10 +36,6 @@ from local_cloud.server.state import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
 _KEEPALIVE_S = 900.0
-#: The front logs its own faults; what aiohttp would log here, with a trace each, is the peers':
-#: connections that break off, and bytes that are not HTTP.
-_SILENT = logging.getLogger("local_cloud.server.no_http")
-_SILENT.setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +64,7 @@ async def running(options: Options) -> AsyncIterator[Context]:
             front,
             handler_cancellation=True,
             access_log=None,
-            logger=_SILENT,
+            logger=SILENT_HTTP,
             keepalive_timeout=_KEEPALIVE_S,
             auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
         )

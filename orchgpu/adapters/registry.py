@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 
 from corekit.aio.newer import known as known_of
-from corekit.decode import decode_known
+from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode
 from orchgpu.core.function import Function
 from orchgpu.ports import ObjectStore
@@ -56,9 +55,9 @@ class StoreRegistry:
     async def _read(self, name: str) -> Function | None:
         try:
             stored = await self._store.get(self._bucket, name, bytes_max=RECORD_BYTES_MAX)
-            read = decode_known(Function, json.loads(stored.body or b"null"), name)
-        except (AppError, ValueError) as error:
-            if isinstance(error, AppError) and error.retryable:
+            read = decode_json_known(Function, stored.body or b"", name)
+        except AppError as error:
+            if error.retryable:
                 raise
             logger.warning("skipping %s: %s", name, error, extra={"event": "registry_unreadable"})
             return None

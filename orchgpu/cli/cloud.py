@@ -6,7 +6,6 @@ Synchronous boto3 through the one endpoint resolver; boto3 is imported on first 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
 from corekit.aio.newer import known
-from corekit.decode import decode_known
+from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.resources import Ledger
 from orchgpu.core.function import Function
@@ -88,10 +87,7 @@ class JobCloud:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             raise self._refuse(name) from error
-        try:
-            return _known(Function, body, key)
-        except ValueError as error:
-            raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
+        return _known(Function, body, key)
 
     def functions(self) -> list[Function]:
         """Every deployed function that the orchestrator serves, by name."""
@@ -124,8 +120,6 @@ class JobCloud:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        except ValueError as error:
-            raise invalid(f"{self._state_bucket}/{key} is not readable: {error}") from error
 
     def deployed(self) -> list[str]:
         """The name of every deployed function, whoever serves it."""
@@ -205,7 +199,7 @@ class JobCloud:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise invalid(f"the result of {job} is not readable: {error}") from error
 
     def commit(self, function: Function, result: Result, replaced: str | None) -> None:
@@ -233,7 +227,7 @@ class JobCloud:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        except ValueError:
+        except (ValueError, RecursionError):
             return None  # its attempt is told by the record as well
 
     def fetch(self, bucket: str, key: str) -> bytes:
@@ -439,5 +433,5 @@ def _submitted(
 
 
 def _known(cls: type[T], body: bytes, key: str) -> T:
-    """A stored object, also one that a newer orchgpu wrote. Raises ValueError, INVALID."""
-    return known(logger, decode_known(cls, json.loads(body), key))
+    """A stored object, also one that a newer orchgpu wrote. Raises INVALID."""
+    return known(logger, decode_json_known(cls, body, key))

@@ -35,7 +35,7 @@ from orchgpu.deploy.deployment import (
     prepare_removal,
     warm_up,
 )
-from orchgpu.deploy.files import read_document
+from orchgpu.deploy.files import name_of, read_document
 from orchgpu.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve
 
 if TYPE_CHECKING:
@@ -74,10 +74,11 @@ def deploy(
     \b
     Example:  orchgpu deploy fdl.yaml
     """
-    with open_cloud(endpoint_url, region, profile, read_document(file)) as cloud:
+    document = read_document(file)
+    with open_cloud(endpoint_url, region, profile, document) as cloud:
         guard_real_aws(cloud.settings, allowed=yes_real_aws)
-        prepared = _prepared(file, cloud, scheduler)
-        _show_warnings(prepared, str(file))
+        prepared = _prepared(file, document, cloud, scheduler)
+        _show_warnings(prepared, file)
         execute_shown(prepared, cloud, as_json=as_json)
         for notice in warm_up(prepared, cloud.aws):
             say(f"note: {notice}", err=True)
@@ -102,15 +103,16 @@ def plan(
     Example:  orchgpu plan fdl.yaml --refresh
     """
     try:
-        with open_cloud(endpoint_url, region, profile, read_document(file)) as cloud:
-            prepared = _prepared(file, cloud, scheduler)
+        document = read_document(file)
+        with open_cloud(endpoint_url, region, profile, document) as cloud:
+            prepared = _prepared(file, document, cloud, scheduler)
             if refresh:
                 prepared = replace(prepared, drift=drifts(prepared.names, cloud.aws))
             where = cloud.where
     except AppError as error:
         wrong = error.code is ErrorCode.INVALID
         fail(error, as_json=as_json, status=WRONG_FILE_STATUS if wrong else EXIT_STATUS[error.code])
-    _show_warnings(prepared, str(file))
+    _show_warnings(prepared, file)
     if as_json:
         say_json(_json(prepared, where, applied=False))
     else:
@@ -155,10 +157,10 @@ def rm(
             say(f"{', '.join(names)}: {done} ({cloud.where})")
 
 
-def _prepared(file: Path, cloud: OpenCloud, scheduler: str | None) -> Prepared:
+def _prepared(file: Path, document: Document, cloud: OpenCloud, scheduler: str | None) -> Prepared:
     """A plan, with what the scheduler says of its requests among the findings."""
-    prepared = prepare(file, cloud.aws, budget_from_environment())
-    capacity = capacity_notes(read_document(file), scheduler)
+    prepared = prepare(file, cloud.aws, budget_from_environment(), document)
+    capacity = capacity_notes(document, scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
 
@@ -253,9 +255,10 @@ def _json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, Any]:
     }
 
 
-def _show_warnings(prepared: Prepared, file: str) -> None:
+def _show_warnings(prepared: Prepared, file: Path) -> None:
     """What somebody should do something about: a plan that works needs no more words."""
-    show_notes([note for note in prepared.notes if note.severity is not Severity.NOTE], file)
+    worth_doing = [note for note in prepared.notes if note.severity is not Severity.NOTE]
+    show_notes(worth_doing, name_of(file))
     if prepared.rewritten:
         say(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
 

@@ -17,7 +17,7 @@ import click
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
-from orchgpu.cli.screen import Word, folded, json_option, say, say_json
+from orchgpu.cli.screen import Word, counted, folded, json_option, say, say_json
 from orchgpu.local.home import GIVEN_UP, SystemRecord, default_home
 from orchgpu.local.system import ailing
 
@@ -204,8 +204,8 @@ def _deployed(cloud: JobCloud, name: str) -> str:
         return f"all it was deployed with is there; objects in {places} start it"
     dead = cloud.messages(function.dead_letter_url)
     waiting = cloud.messages(function.queue_url)
-    letters = f", {dead} dead letters (`orchgpu dlq ls {function.name}`)" if dead else ""
-    return f"all it was deployed with is there; {waiting} messages{letters}"
+    letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {function.name}`)" if dead else ""
+    return f"all it was deployed with is there; {counted(waiting, 'message')}{letters}"
 
 
 def _sing(cloud: JobCloud, name: str, file: Path, within_s: float, address: str | None) -> str:

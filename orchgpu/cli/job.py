@@ -12,6 +12,7 @@ from orchgpu.cli.ids import whole_id
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.cli.screen import (
     Word,
+    continued,
     folded,
     json_option,
     say,
@@ -170,4 +171,4 @@ def _say_end(known: Known) -> None:
     if result.reason != "NONE":
         say(folded(f"{result.reason}: {printable(result.detail)}"))
         for line in result.log_tail.splitlines()[-LOG_LINES:]:
-            say(f"| {line}")
+            say("| ", continued(line, 2))

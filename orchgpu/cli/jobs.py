@@ -44,7 +44,8 @@ DEVICES = (
 
 
 @click.command(short_help="Jobs with their states and reasons.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True,
+              help="At most so many jobs.")  # fmt: skip
 @click.option("--function", "functions", multiple=True, metavar="NAME",
               shell_complete=function_name, help="Only this function's (repeatable).")  # fmt: skip
 @click.option("--state", "states", multiple=True, type=STATE, metavar="STATE",

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from corekit.aio.output import pause
 from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.completing import job_function_or_program
 from orchgpu.cli.ids import JOB_ID, is_prefix, whole_id
-from orchgpu.cli.output import pause
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
-from orchgpu.cli.screen import json_option, say, say_json, say_raw
+from orchgpu.cli.screen import continued, json_option, say, say_json, say_raw
 from orchgpu.cli.table import ID_LEAST
+from orchgpu.cli.text import cells
 from orchgpu.cli.times import shown_time, utc_option
 from orchgpu.local.home import default_home
 
@@ -296,7 +297,7 @@ class Look:
         if self.raw:
             say_raw(ours + foreign)
         else:
-            say(ours, foreign)
+            say(ours, continued(foreign, cells(ours)))
 
 
 # ---------------------------------------------------------------------- programs

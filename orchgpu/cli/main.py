@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from corekit.aio.output import exiting_by_output
 from corekit.errors import EXIT_STATUS, AppError, invalid
 from orchgpu.cli.cancel import cancel
 from orchgpu.cli.completion import completion
@@ -27,7 +27,6 @@ from orchgpu.cli.local import down, status, up
 from orchgpu.cli.logs import logs
 from orchgpu.cli.objects import get, ls, put
 from orchgpu.cli.orchestrate import orchestrate
-from orchgpu.cli.output import OutputLost, ReaderGone, abandon, guarded
 from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
 from orchgpu.cli.run import run
 from orchgpu.cli.screen import Commands, say, say_json
@@ -36,10 +35,6 @@ from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED_STATUS = 130
-#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
-UNWRITABLE_STATUS = 74
-#: What a shell reports for a program whose reader went away.
-BROKEN_PIPE_STATUS = 141
 
 
 @click.group(
@@ -86,28 +81,9 @@ for title, commands in SECTIONS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
-    sys.exit(_status_of(arguments))
-
-
-def _status_of(arguments: Sequence[str] | None) -> int:
-    try:
-        with guarded():
-            status = _run(arguments)
-            sys.stdout.flush()
-            return status
-    except OutputLost as lost:
-        return _lost(lost)
-
-
-def _lost(lost: OutputLost) -> int:
-    """The status of a command whose output went nowhere; a closed pipe is worth no word."""
-    if isinstance(lost, ReaderGone):
-        abandon()
-        return BROKEN_PIPE_STATUS
-    with contextlib.suppress(OSError):
-        say(f"orchgpu: cannot write the output: {lost}", err=True)
-    abandon()
-    return UNWRITABLE_STATUS
+    with exiting_by_output("orchgpu"):
+        status = _run(arguments)
+    sys.exit(status)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -17,8 +17,8 @@ from contract.states import JobState
 from corekit.units import format_bytes
 from orchgpu.cli.follow import Followed
 from orchgpu.cli.objects import file_below
-from orchgpu.cli.screen import Word, counted, folded, packed, say
-from orchgpu.cli.text import padded, printable
+from orchgpu.cli.screen import Word, continued, counted, folded, packed, say
+from orchgpu.cli.text import cells, padded, printable
 
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
@@ -92,7 +92,10 @@ def say_progress(job: Followed) -> None:
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
     name = printable(job.submitted.file.name)
     rest = f"{why}{'  ' + printable(more) if more else ''}"
-    say(f"{padded(name, 24)} ", Word(job.where, 9 if rest else 0), rest, err=True)
+    begun = f"{padded(name, 24)} "
+    column = cells(padded(begun + job.where, cells(begun) + 9))
+    rest = continued(rest, column, err=True)
+    say(begun, Word(job.where, 9 if rest else 0), rest, err=True)
 
 
 def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
@@ -119,9 +122,9 @@ def say_outcome(job: Followed, output: Path | None = None) -> None:
     for note in job.result.notes:
         say(folded(f"  note: {printable(note)}"))
     if not job.succeeded:
-        say(f"  {printable(job.result.detail)}")
+        say(folded(f"  {printable(job.result.detail)}"))
         for line in job.result.log_tail.splitlines()[-10:]:
-            say(f"  | {line}")
+            say("  | ", continued(line, 4))
 
 
 def say_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:

@@ -123,6 +123,15 @@ def folded(text: str) -> str:
     return text if width is None else folded_to(visible(text), width)
 
 
+def continued(text: str, column: int, *, err: bool = False) -> str:
+    """A foreign line that begins at this column, folded there; no terminal: as it is."""
+    width = terminal_width(err=err)
+    if width is None:
+        return text
+    shown = folded_to(" " * column + visible(text), width, min(column, width // 2))
+    return shown[column:]
+
+
 def packed(items: Sequence[str], indent: str = "") -> str:
     """Items side by side, broken between them only, as wide as the terminal."""
     return packed_to(items, terminal_width(), indent)
@@ -133,9 +142,10 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
-def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None where there is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def terminal_width(*, err: bool = False) -> int | None:
+    """Columns of the terminal on standard output, or error; None where there is none."""
+    stream = sys.stderr if err else sys.stdout
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def say_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]], empty: str) -> None:

@@ -95,18 +95,26 @@ def packed_to(items: Sequence[str], width: int | None, indent: str) -> str:
     return "\n".join(lines)
 
 
-def folded_to(text: str, width: int) -> str:
-    """Lines of words, broken between words only; what continues a line stands further in."""
-    return "\n".join(part for line in text.splitlines() for part in _folded_line(line, width))
+def folded_to(text: str, width: int, hang: int | None = None) -> str:
+    """Lines of words, broken between words only.
+
+    What continues a line stands further in: at column `hang`, where it is given.
+    """
+    lines = text.splitlines()
+    return "\n".join(part for line in lines for part in _folded_line(line, width, hang))
 
 
-def _folded_line(line: str, width: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()))
+def _folded_line(line: str, width: int, hang: int | None) -> list[str]:
+    if cells(line) <= width and "\t" not in line:
+        return [line]
+    line = line.expandtabs()
+    indent = " " * (len(line) - len(line.lstrip()) + 4 if hang is None else hang)
     lines, current = [], ""
     for word in _WORD.findall(line):
-        if cells(current + word) > width and current.strip():
-            lines.append(current)
-            current = f"{indent}    {word.lstrip()}"
+        fits = cells(current + word) <= width
+        if fits or not current.strip() or cells(indent + word.lstrip()) > width:
+            current += word  # a word that fits on no line stays where it is
         else:
-            current += word
+            lines.append(current)
+            current = f"{indent}{word.lstrip()}"
     return [*lines, current]

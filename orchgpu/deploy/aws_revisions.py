@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from corekit.decode import decode_known, encode
+from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from fdl.resources import Place
 from orchgpu.adapters.aws.errors import translated
@@ -32,7 +32,7 @@ class Revisions:
     def of(self, name: str) -> tuple[Revision, ...]:
         """All that are kept, oldest first."""
         keys = [key for key in self._keys(name) if key.endswith(".json")]
-        found = [decode_known(Revision, json.loads(self._read(key)), key)[0] for key in keys]
+        found = [decode_json_known(Revision, self._read(key), key)[0] for key in keys]
         return tuple(sorted(found, key=lambda revision: revision.number))
 
     def package(self, revision: Revision) -> bytes:

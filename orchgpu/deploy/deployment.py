@@ -17,7 +17,7 @@ from fdl.model import Document
 from fdl.notes import Note, Severity
 from fdl.plan import Action, Plan, Step
 from fdl.resources import FunctionResource, Ledger
-from orchgpu.deploy.files import facts_of, read_document
+from orchgpu.deploy.files import facts_of, name_of, read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
@@ -56,13 +56,16 @@ def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
     return document, lint(document, files=facts_of(document, path.parent))
 
 
-def prepare(path: Path, cloud: Cloud, budget: Budget) -> Prepared:
-    """Plan a deploy of a file; changes nothing. Raises INVALID with every error found."""
-    document = read_document(path)
+def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None = None) -> Prepared:
+    """Plan a deploy of a file; changes nothing. Raises INVALID with every error found.
+
+    `document` is what the file says, where it was read before: standard input can be read once.
+    """
+    document = document or read_document(path)
     notes = lint(document, files=facts_of(document, path.parent), place=cloud.place)
     errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
-        raise invalid("\n".join(note.text(str(path)) for note in errors))
+        raise invalid("\n".join(note.text(name_of(path)) for note in errors))
     functions = deployed(document)
     built = [build(function, path.parent) for function in functions]
     wanted = [

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import log_as_json, raise_descriptor_limit, write_ready
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
@@ -60,6 +61,8 @@ with --isolation require, gpud does not start."""
 
 
 @click.command(
+    "gpud",
+    cls=DaemonCommand,
     epilog=_ISOLATION,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

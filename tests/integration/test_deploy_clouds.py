@@ -92,10 +92,11 @@ class Bench:
         path.write_text(text.format(name=name))
         return path
 
-    def run(self, *arguments: str | Path, status: int = 0) -> Result:
+    def run(self, *arguments: str | Path, status: int = 0, text: str | None = None) -> Result:
         group = click.Group(commands={c.name or "": c for c in COMMANDS})
         arguments = (*arguments, "--endpoint-url", self.endpoint)
-        result = CliRunner().invoke(group, [str(a) for a in arguments], catch_exceptions=False)
+        words = [str(a) for a in arguments]
+        result = CliRunner().invoke(group, words, catch_exceptions=False, input=text)
         assert result.exit_code == status, result.output
         return result
 
@@ -140,11 +141,8 @@ def test_what_a_deploy_leaves_is_what_the_orchestrator_needs(bench: Bench) -> No
     state = bench.cloud().place.state_bucket
     body = s3.get_object(Bucket=state, Key="functions/needs.json")["Body"].read()
     record = decode(Function, json.loads(body))
-    assert (record.name, record.input_bucket, record.input_prefix) == (
-        "needs",
-        "needs-in",
-        "queries",
-    )
+    found = (record.name, record.input_bucket, record.input_prefix)
+    assert found == ("needs", "needs-in", "queries")
     assert record.request.memory_mib == 1024
     assert s3.get_bucket_versioning(Bucket="needs-in")["Status"] == "Enabled"
     attributes = sqs.get_queue_attributes(QueueUrl=record.queue_url, AttributeNames=["All"])

@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from orchgpu.deploy.deployment import execute, prepare_removal
 from tests.integration.test_deploy_clouds import FDL, Bench, bench, endpoint
 
@@ -17,6 +19,17 @@ def test_rm_where_the_function_was_deleted_elsewhere(bench: Bench) -> None:
     left = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
     assert [name for name in left if name.startswith("ghost-")] == []
     assert "ghost: nothing of it is deployed" in bench.run("rm", file).output
+
+
+def test_a_definition_on_standard_input(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read once; what it names lies below the current folder."""
+    monkeypatch.chdir(bench.folder)
+    text = FDL.format(name="piped")
+    assert "piped" in bench.run("plan", "-", status=2, text=text).stdout
+    assert "piped: deployed" in bench.run("deploy", "-", text=text).stdout
+    assert "plan: nothing to do" in bench.run("plan", "-", text=text).stdout
+    wrong = bench.run("deploy", "-", text=text.replace("run.sh", "gone.sh"), status=2)
+    assert "<stdin>:6:" in wrong.stderr
 
 
 def test_the_rules_of_a_bucket_go_out_in_one_write(bench: Bench) -> None:

@@ -210,6 +210,24 @@ def test_the_runtime_api_of_a_function_serves_no_page() -> None:
     assert asyncio.run(main()) == [[403] * 4, False]
 
 
+def test_bytes_that_are_not_http_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> bytes:
+        api = RuntimeApi()
+        await api.start()
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", await api.open(Channel()))
+            writer.write(b"\x16\x03\x01 no HTTP\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+        finally:
+            await api.close()
+
+    assert asyncio.run(main()).startswith(b"HTTP/1.0 400")
+    assert caplog.text == ""
+
+
 def test_moto_is_guarded_too(tmp_path: Path) -> None:
     pytest.importorskip("moto.server")
     ready = tmp_path / "ready.json"

@@ -62,6 +62,6 @@ def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]
 def number(query: dict[str, str], name: str, default: int) -> int:
     """A whole number ≥ 0 of the query. Raises InvalidArgument."""
     shown = query.get(name, str(default))
-    if not shown.isdigit():
+    if not shown.isdecimal():
         raise refused("InvalidArgument", f"Provided {name} not an integer or within integer range")
     return int(shown)

@@ -15,7 +15,7 @@ import pytest
 
 from local_cloud.server.context import Context
 from orchgpu.cli import follow, scheduler
-from orchgpu.cli.main import _status_of
+from orchgpu.cli.main import _run
 from tests.integration.cli.deployed import STATE, deploy, finished
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,7 +26,7 @@ def inputs(client: Any) -> list[str]:
 
 
 def ids(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    assert _status_of(("run", "f", *arguments, "--json")) == 0
+    assert _run(("run", "f", *arguments, "--json")) == 0
     return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
 
 
@@ -56,7 +56,7 @@ def test_an_output_that_another_job_wrote_over_is_not_taken_for_it(
     (job,) = ids(capsys, "a")
     finished(s3, job, "same.out")
     s3.put_object(Bucket="outputs", Key="same.out", Body=b"another job's")
-    assert _status_of(("run", "f", "a", "--output", "got", "--json")) == 4
+    assert _run(("run", "f", "a", "--output", "got", "--json")) == 4
     shown = capsys.readouterr()
     told = json.loads(shown.out)
     assert told["error"]["details"] == {"overwritten": ["s3://outputs/same.out"]}
@@ -79,7 +79,7 @@ def test_nothing_is_uploaded_when_the_scheduler_that_should_follow_is_down(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
-    assert _status_of(("run", "f", "a", "--wait", "--scheduler", "127.0.0.1:1")) == 8
+    assert _run(("run", "f", "a", "--wait", "--scheduler", "127.0.0.1:1")) == 8
     assert inputs(s3) == []
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -90,7 +90,7 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
-    assert _status_of(("run", "f", "a", "--wait", "--timeout", "50ms")) == 9
+    assert _run(("run", "f", "a", "--wait", "--timeout", "50ms")) == 9
     shown = capsys.readouterr()
     assert "uploaded: j" in shown.err
     assert "not received yet" in shown.err
@@ -107,7 +107,7 @@ def test_who_waits_for_what_nobody_is_told_of_hears_so(
     made = {"name": "f", "bucket": STATE, "created": ["queue/f-jobs"]}
     s3.put_object(Bucket=STATE, Key="deployments/f.json", Body=json.dumps(made).encode())
     (tmp_path / "a").write_text("a")
-    assert _status_of(("run", "f", "a", "--wait", "--scheduler", address)) == 3
+    assert _run(("run", "f", "a", "--wait", "--scheduler", address)) == 3
     said = capsys.readouterr().err
     assert "gone since it was deployed: queue/f-jobs" in said
     assert "--again" in said
@@ -118,29 +118,29 @@ def test_jobs_that_ended_are_told_while_the_scheduler_is_down(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down = ("--scheduler", "127.0.0.1:1")
-    assert _status_of(("jobs", *down)) == 8  # nothing is known
+    assert _run(("jobs", *down)) == 8  # nothing is known
     assert capsys.readouterr().out == ""
     (tmp_path / "a").write_text("told")
     (job,) = ids(capsys, "a")
-    assert _status_of(("job", job, *down)) == 8
+    assert _run(("job", job, *down)) == 8
     finished(s3, job, "a.out")
     s3.put_object(Bucket="middle", Key=f"results/j{'0' * 25}.json", Body=b"unreadable")
-    assert _status_of(("jobs", *down, "--json")) == 8
+    assert _run(("jobs", *down, "--json")) == 8
     told = json.loads(capsys.readouterr().out)
     assert told["error"]["code"] == "unavailable"
     states = {one["job_id"]: (one["function"], one["state"]) for one in told["jobs"]}
     assert states == {job: ("f", "SUCCEEDED"), f"j{'0' * 25}": ("f", "ENDED")}
-    assert _status_of(("job", job, *down)) == 0
+    assert _run(("job", job, *down)) == 0
     shown = capsys.readouterr()
     assert "s3://outputs/a.out" in shown.out
     assert "told is what the cloud holds" in shown.err
     for what in (job, "f"):
-        assert _status_of(("logs", what, *down)) == 0
+        assert _run(("logs", what, *down)) == 0
         assert "127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_doctor_names_a_function_that_is_none(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _status_of(("doctor", "nix", "--json")) == 1
+    assert _run(("doctor", "nix", "--json")) == 1
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["cloud"]["good"]
     assert not found["function nix"]["good"]
@@ -185,7 +185,7 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
         f"END RequestId: {mine}",
     ]):  # fmt: skip
         cloud.logs.append("/aws/lambda/f", "stream", float(number), text)
-    assert _status_of(("logs", job, "--json")) == 0
+    assert _run(("logs", job, "--json")) == 0
     told = [
         one["text"]
         for one in json.loads(capsys.readouterr().out)["lines"]
@@ -196,18 +196,18 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
         f"START RequestId: {mine} Version: $LATEST", f"{job}, attempt 1", "hello", "bye",
         f"END RequestId: {mine}",
     ]  # fmt: skip
-    assert _status_of(("logs", job, "--filter", "bye")) == 0
+    assert _run(("logs", job, "--filter", "bye")) == 0
     assert capsys.readouterr().out.endswith("function      bye\n")
-    assert _status_of(("logs", job, "--tail", "1")) == 0
+    assert _run(("logs", job, "--tail", "1")) == 0
     assert capsys.readouterr().out.count("\n") == 1
-    assert _status_of(("logs", job, "--follow", "--filter", "hello", "--json")) == 0  # it is over
+    assert _run(("logs", job, "--follow", "--filter", "hello", "--json")) == 0  # it is over
     assert json.loads(capsys.readouterr().out)["text"] == "hello"
 
 
 def test_a_name_without_logs_is_told_with_those_that_have_some(
     s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _status_of(("logs", "nix")) == 3
+    assert _run(("logs", "nix")) == 3
     assert "function (f)" in capsys.readouterr().err
 
 
@@ -218,7 +218,7 @@ def test_logs_of_a_name_that_the_cloud_cannot_be_asked_about_are_unavailable(
     (tmp_path / "home" / "logs" / "cloud.log").touch()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert _status_of(("logs", "f")) == 8
+    assert _run(("logs", "f")) == 8
 
 
 def test_many_files_are_put_and_fetched_some_at_once(
@@ -227,11 +227,11 @@ def test_many_files_are_put_and_fetched_some_at_once(
     files = [tmp_path / f"{number:02} +%é.txt" for number in range(20)]
     for file in files:
         file.write_text(file.name)
-    assert _status_of(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
+    assert _run(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
     told = capsys.readouterr()
     assert set(told.out.splitlines()) == {f"s3://outputs/new/{file.name}" for file in files}
     assert told.err == ""  # no bar without a terminal
-    assert _status_of(("get", "s3://outputs/new/", "got", "--json")) == 0
+    assert _run(("get", "s3://outputs/new/", "got", "--json")) == 0
     fetched = json.loads(capsys.readouterr().out)["objects"]
     assert [one["key"] for one in fetched] == [f"new/{file.name}" for file in files]
     assert all(Path(one["file"]).read_text() == Path(one["key"]).name for one in fetched)
@@ -244,10 +244,10 @@ def test_what_would_be_one_object_or_one_file_is_refused(
     for file in twins:
         file.parent.mkdir()
         file.touch()
-    assert _status_of(("put", *map(str, twins), "s3://outputs/")) == 2
+    assert _run(("put", *map(str, twins), "s3://outputs/")) == 2
     assert inputs(s3) == []
     for key in ("a/b", "a//b"):
         s3.put_object(Bucket="outputs", Key=key, Body=b"")
-    assert _status_of(("get", "s3://outputs/", "got")) == 2
+    assert _run(("get", "s3://outputs/", "got")) == 2
     assert "would be one file" in capsys.readouterr().err
     assert not (tmp_path / "got").exists()

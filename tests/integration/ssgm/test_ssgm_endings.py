@@ -66,3 +66,40 @@ def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
         assert done.stdout.startswith(said)
         assert "…" not in done.stdout.partition("Commands:")[2]
         assert "...\n" not in done.stdout.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["daemon", "--help"], ["daemon", "--state", "{state}", "keys", "list", "--json"],
+        ["daemon", "--state", "{state}", "config", "show"], ["monitor", "--version"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_a_daemon_prints_ends_it_as_every_other_command(
+    words: list[str], tmp_path: Path
+) -> None:
+    program = {"daemon": "ssgmd", "monitor": "ssgm-monitor"}[words[0]]
+    arguments = [word.format(state=tmp_path) for word in words[1:]]
+    command = [sys.executable, "-m", f"gpu_scheduler.{words[0]}", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    said = f"{program}: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (74, said)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as closed:
+        assert closed.stdout is not None
+        assert closed.stderr is not None
+        closed.stdout.close()
+        assert (closed.stderr.read(), closed.wait(60)) == (b"", 141)
+
+
+@pytest.mark.parametrize("group", [[], ["keys"], ["journal"], ["config"]], ids=str)
+def test_short_helps_are_whole(group: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpu_scheduler.daemon", *group, "--help"], capture_output=True,
+        text=True, timeout=60, check=False, env={"PATH": "", "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "...\n" not in done.stdout.partition("Commands:")[2] + "\n"

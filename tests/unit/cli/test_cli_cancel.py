@@ -10,7 +10,7 @@ from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
 from orchgpu.cli.cancel import _refuse_ended, cancelled_result
 from orchgpu.cli.known import Known, Scheduled
-from orchgpu.cli.main import _status_of
+from orchgpu.cli.main import _run
 
 JOB = "j" + "0" * 25
 
@@ -40,5 +40,5 @@ def test_only_what_was_cancelled_may_be_over() -> None:
 def test_what_is_no_id_is_refused_before_anything_is_asked(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _status_of(["cancel", JOB, name]) == 2
+    assert _run(["cancel", JOB, name]) == 2
     assert "is not an id of a job" in capsys.readouterr().err

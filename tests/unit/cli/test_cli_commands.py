@@ -16,7 +16,7 @@ import pytest
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.main import _status_of, cli
+from orchgpu.cli.main import _run, cli
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
 
@@ -28,7 +28,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def status_of(*arguments: str) -> int:
     try:
-        return _status_of(arguments)
+        return _run(arguments)
     except SystemExit as ended:  # of commands with exit statuses of their own
         return int(str(ended.code))
 

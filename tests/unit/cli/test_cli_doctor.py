@@ -14,7 +14,7 @@ from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import _ahead_s
 from orchgpu.cli.doctor import checked, told_gateways, told_skew
-from orchgpu.cli.main import _status_of
+from orchgpu.cli.main import _run
 
 
 def test_a_check_that_fails_is_a_finding() -> None:
@@ -56,7 +56,7 @@ def test_every_check_is_made_though_nothing_answers(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")  # which never goes to AWS
     monkeypatch.setenv("ORCHGPU_SCHEDULER", "127.0.0.1:9")
     monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.1)
-    assert _status_of(["doctor", "--json"]) == 1
+    assert _run(["doctor", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert [f["check"] for f in said["findings"]] == ["cloud", "clock", "scheduler"]
     assert not any(f["good"] for f in said["findings"])
@@ -81,4 +81,4 @@ def test_a_gateway_that_lets_nobody_in_is_named() -> None:
 
 
 def test_a_canary_needs_one_function() -> None:
-    assert _status_of(["doctor", "--canary", "x"]) == 2
+    assert _run(["doctor", "--canary", "x"]) == 2

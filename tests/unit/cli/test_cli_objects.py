@@ -10,7 +10,7 @@ import pytest
 
 from corekit.errors import AppError
 from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
-from orchgpu.cli.main import _status_of
+from orchgpu.cli.main import _run
 from orchgpu.cli.objects import At, file_below, is_meant, parse_url
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_pat
 def test_completion_is_printed_for_every_shell(
     shell: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _status_of(["completion", shell]) == 0
+    assert _run(["completion", shell]) == 0
     shown = capsys.readouterr().out
     assert says in shown
     assert "_ORCHGPU_COMPLETE" in shown

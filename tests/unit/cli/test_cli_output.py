@@ -14,8 +14,7 @@ from typing import IO
 
 import pytest
 
-from orchgpu.cli.main import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
-from orchgpu.cli.output import ReaderGone, pause
+from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS, ReaderGone, pause
 from orchgpu.cli.text import cells
 
 FULL = Path("/dev/full")
@@ -93,6 +92,27 @@ def test_a_table_is_as_wide_as_a_real_terminal_allows(columns: int, tmp_path: Pa
     assert shown[0].startswith("SETTING")
     assert "…" in shown[1]  # the long name of the folder
     assert max(map(cells, shown)) <= columns
+
+
+def test_a_log_is_as_wide_as_a_real_terminal_allows(tmp_path: Path) -> None:
+    logs = tmp_path / "home" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "cloud.log").write_text(" ".join(["word"] * 60) + "\n")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        with os.fdopen(theirs, "wb") as output:
+            done = subprocess.run(
+                [*ORCHGPU, "logs"], cwd=tmp_path, stdout=output, timeout=120, check=False,
+                env={**environ, "ORCHGPU_HOME": str(tmp_path / "home")},
+            )  # fmt: skip
+        shown = terminal.read(1 << 16).decode().splitlines()
+    assert done.returncode == 0
+    assert shown[0].startswith("cloud | word word")
+    assert max(map(cells, shown)) <= 60
+    assert {line[:8] for line in shown[1:]} == {" " * 8}
+    assert " ".join(shown).split().count("word") == 60
 
 
 def test_a_pause_ends_when_the_reader_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

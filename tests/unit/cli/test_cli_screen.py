@@ -15,7 +15,7 @@ import click
 import pytest
 
 from orchgpu.cli import config, cost, dlq, job, jobs, local, objects, revisions, screen
-from orchgpu.cli.screen import Word, folded, redraw, say, say_raw, say_table
+from orchgpu.cli.screen import Word, continued, folded, redraw, say, say_raw, say_table
 from orchgpu.cli.table import GAP, Column, fitted, unique_prefix
 from orchgpu.cli.text import cells, cut, packed_to, printable, visible
 from orchgpu.cli.times import shown_time, utc_option
@@ -144,6 +144,22 @@ def test_long_lines_break_between_words_on_a_terminal_only(
         "  in its way:", "      j-long-name:1", "      (4000 MiB)", "",
         "日本 日本 日本 日",
     ]  # fmt: skip
+
+
+def test_a_line_of_a_log_is_folded_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert continued("one two\tthree", 4) == "one two\tthree"
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert continued("one two three four five", 6).splitlines() == [
+        "one two three",
+        "      four five",
+    ]
+    assert continued("", 6) == ""
+    assert continued("x" * 40, 6) == "x" * 40  # nothing of it would fit better below
+    assert "\x1b" not in continued("a" * 15 + OSC_52, 6)
+    lines = continued("a word\tand others", 15).splitlines()
+    assert lines == ["a", " " * 10 + "word   and", " " * 10 + "others"]
 
 
 def test_items_are_packed_and_never_broken() -> None:

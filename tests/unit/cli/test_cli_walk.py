@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
+from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
 from corekit.errors import EXIT_STATUS
 from orchgpu.cli.main import (
-    BROKEN_PIPE_STATUS,
     INTERRUPTED_STATUS,
-    UNWRITABLE_STATUS,
-    _status_of,
+    _run,
     cli,
 )
 
@@ -37,7 +36,7 @@ LEAVES = [name for name, command in ALL.items() if not isinstance(command, click
 def test_help_has_an_example_that_can_be_parsed(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _status_of([*name.split(), "--help"]) == 0
+    assert _run([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"Usage: orchgpu {name}" in shown
     assert f"Example:  orchgpu {name.split()[0]}" in shown
@@ -51,12 +50,18 @@ def test_what_prints_data_has_json_and_nothing_asks(name: str) -> None:
     assert not any(one.prompt for one in ALL[name].params if isinstance(one, click.Option))
 
 
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_option_says_what_it_is(name: str) -> None:
+    options = [one for one in ALL[name].params if isinstance(one, click.Option)]
+    assert [one.opts for one in options if not one.help] == []
+
+
 @pytest.mark.parametrize("name", ["", *(n for n in ALL if n not in LEAVES)])
 def test_the_list_of_commands_is_whole_at_80_columns(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert _status_of([*name.split(), "--help"]) == 0
+    assert _run([*name.split(), "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert [line for line in lines[1:] if line.endswith(("...", "…"))] == []  # after the usage
@@ -66,7 +71,7 @@ def test_every_command_stands_in_one_section_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert _status_of(["--help"]) == 0
+    assert _run(["--help"]) == 0
     shown = capsys.readouterr().out
     told = re.findall(r"^  (\w+)  +\S", shown.partition("Define and deploy:")[2], re.MULTILINE)
     assert sorted(told) == sorted(cli.commands)

@@ -57,7 +57,7 @@ def test_durations(text: str | float, seconds: float) -> None:
     assert parse_duration_s(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5 parsecs", "-3", -3, float("nan"), True, "1e3"])
+@pytest.mark.parametrize("text", ["", "5 parsecs", "-3", -3, float("nan"), True, "1e3", "٤٠٠"])
 def test_bad_durations(text: str | float) -> None:
     with pytest.raises(AppError):
         parse_duration_s(text)
@@ -70,7 +70,7 @@ def test_memory(text: str | int, mib: int) -> None:
     assert parse_memory_mib(text) == mib
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", -1, True, "4 floppies"])
+@pytest.mark.parametrize("text", ["", "x", "-1", -1, True, "4 floppies", "٤٠٠", "４GiB"])
 def test_bad_memory(text: str | int) -> None:
     with pytest.raises(AppError):
         parse_memory_mib(text)

@@ -89,6 +89,7 @@ REFUSED = {
     "variables of a service": (OSCAR + "      environment: {TEST1: 45}\n", "f.yaml:6:21: error: functions.oscar[0].near.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`"),
     "a variable in brackets": (OSCAR + "      environment: {Variables: {KEY: [my_key]}}\n", "f.yaml:6:38: error: functions.oscar[0].near.environment.Variables.KEY: expected a string, got a list; a text that begins with [ or { needs quotes"),
     "an image of ECR": (AWS.replace("init_script: s", "container: {ecr_image: x}"), "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`"),
+    "an image of ECR, too high": (AWS.replace("init_script: s", "ecr_image: x"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'ecr_image'; in 'lambda.container': write `image: <the image in ECR>`"),
     "a web service": (OSCAR + "      expose: {api_port: 80}\n", "f.yaml:6:7: error: functions.oscar[0].near.expose: a service that answers HTTP requests is not a function that objects start"),
     "a disk": (OSCAR + "      workspace: {size: 1Gi}\n", "f.yaml:6:7: error: functions.oscar[0].near.workspace: no disk of a cluster is mounted here"),
     "a key of Lambda's in a service": (OSCAR + "      timeout: 3\n", "f.yaml:6:7: error: functions.oscar[0].near: unknown key 'timeout'; write the function under `functions.aws` for it"),

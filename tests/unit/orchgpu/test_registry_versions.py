@@ -23,8 +23,12 @@ def test_a_record_with_one_more_key_is_served(caplog: pytest.LogCaptureFixture) 
     cloud.create_bucket(0.0, "state")
     record = {**encode(FUNCTION), "colour": "blue"}
     record["request"] = {**record["request"], "near": "h2"}
-    for name, value in ((FUNCTION.name, record), ("broken", {"name": "broken", "reques": 1})):
-        content = bodies.add(json.dumps(value).encode())
+    deep = b"[" * 100_000 + b"]" * 100_000
+    broken = json.dumps({"name": "broken", "reques": 1}).encode()
+    for name, value in (
+        (FUNCTION.name, json.dumps(record).encode()), ("broken", broken), ("deep", deep),
+    ):  # fmt: skip
+        content = bodies.add(value)
         cloud.put_object(0.0, "state", f"functions/{name}.json", content)
     registry = StoreRegistry(MemoryStore(cloud, bodies, SystemClock()), "state")
     with caplog.at_level(logging.WARNING):
@@ -33,3 +37,4 @@ def test_a_record_with_one_more_key_is_served(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("functions/search.json.colour is of a newer version") == 1
     assert caplog.text.count("functions/search.json.request.near is of a newer version") == 1
     assert "skipping functions/broken.json" in caplog.text, "what is missing cannot be guessed"
+    assert caplog.text.count("skipping functions/deep.json") == 1

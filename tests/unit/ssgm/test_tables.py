@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client import tables
 from gpu_scheduler.model import (
@@ -19,6 +24,7 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol.address import parse_address
 
 
 def device(index: int, **fields: object) -> Device:
@@ -64,6 +70,20 @@ def test_devices() -> None:
         ["gpu-a/1", "cuda", "T4", "BAD", "15000", "of", "15000", "100", "%", "0", "Xid", "79"],
         ["gpu-a/2", "cuda", "T4", "DRAINED", "15000", "of", "15000", "100", "%", "1"],
     ]  # fmt: skip
+
+
+def test_of_a_lost_host_nothing_is_free() -> None:
+    found = inventory()
+    lost = replace(found, hosts=(replace(found.hosts[0], state=HostState.LOST),))
+    assert tables.devices(lost).splitlines()[1].split() == [
+        "gpu-a/0", "cuda", "T4", "LOST", "-", "of", "15000", "-", "2", "550.54", "/", "12.4",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("port", ["²", "port", "65536", ""])
+def test_what_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(AppError, match="is not an address"):
+        parse_address(f"127.0.0.1:{port}")
 
 
 def test_leases_end_at_a_time_or_with_their_session() -> None:

@@ -1,7 +1,7 @@
 """Standard output and standard error as resources that can be lost: a closed pipe, a full disk.
 
 While a command runs, an `OSError` of either stream becomes `OutputLost`, so that nobody takes it
-for an error of a file or a socket; `orchgpu.cli.main` turns it into the exit status.
+for an error of a file or a socket; `exiting_by_output` turns it into the exit status.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 T = TypeVar("T")
+
+#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
+UNWRITABLE_STATUS = 74
+#: What a shell reports for a program whose reader went away.
+BROKEN_PIPE_STATUS = 141
 
 _GONE = select.POLLERR | select.POLLHUP
 
@@ -60,7 +65,32 @@ def _lost(error: OSError) -> OutputLost:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
+def exiting_by_output(program: str, *, errors: bool = True) -> Iterator[None]:
+    """End the process with its status when what the block prints cannot be written.
+
+    One line on standard error says so; a closed pipe is worth no word. `errors`: standard error
+    is watched too; not in a daemon, which serves on when its log cannot be written.
+    """
+    try:
+        with _guarded(errors=errors):
+            try:
+                yield
+            except SystemExit:
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # here a full disk shows, not when the interpreter ends
+    except ReaderGone:
+        _abandon()
+        sys.exit(BROKEN_PIPE_STATUS)
+    except OutputLost as lost:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{program}: cannot write the output: {lost}\n")
+        _abandon()
+        sys.exit(UNWRITABLE_STATUS)
+
+
+@contextlib.contextmanager
+def _guarded(*, errors: bool) -> Iterator[None]:
     """Raise `OutputLost` for every failure to write, until the block ends.
 
     What was closed from the start, as by `>&-`, is wanted by nobody: it goes nowhere.
@@ -69,14 +99,15 @@ def guarded() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         nowhere = Path(os.devnull)
         found = [one or stack.enter_context(nowhere.open("w")) for one in streams]
-        sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in found)
+        sys.stdout = cast("TextIO", _Guarded(found[0]))
+        sys.stderr = cast("TextIO", _Guarded(found[1]) if errors else found[1])
         try:
             yield
         finally:
             sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", streams)
 
 
-def abandon() -> None:
+def _abandon() -> None:
     """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
     streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
     for stream in filter(None, streams):

@@ -1,0 +1,22 @@
+"""The command of a daemon: its own output ends it as that of every other command does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from corekit.aio.output import exiting_by_output
+
+
+class DaemonCommand(click.Command):
+    """A closed pipe ends it with 141, a full disk with 74 (docs/exit-codes.md)."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """As click's; its log on standard error may be lost, and the daemon serves on."""
+        with exiting_by_output(self.name or "", errors=False):
+            return super().main(*args, **extra)
+
+
+class DaemonGroup(DaemonCommand, click.Group):
+    """The same for a daemon that has commands."""
