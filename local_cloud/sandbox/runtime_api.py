@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from aiohttp import web
 from corekit.browsers import foreign_part
 from local_cloud.model.function import Outcome
 from local_cloud.process import SILENT_HTTP
+
+logger = logging.getLogger(__name__)
 
 RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
 _PREFIX = "/2018-06-01/runtime/"
@@ -114,6 +117,15 @@ class RuntimeApi:
             await site.stop()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._answer(request)
+        except (ConnectionError, web.RequestPayloadError):
+            raise  # the peer's, which nobody logs
+        except Exception as error:
+            logger.error("a runtime got no answer", exc_info=error, extra={"event": "api_fault"})
+            return web.Response(status=500)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
         port = transport.get_extra_info("sockname")[1] if transport is not None else 0
         channel = self._channels.get(port)

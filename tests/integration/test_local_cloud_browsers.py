@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from local_cloud.sandbox.runtime_api import Channel, RuntimeApi
+from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work
 from tests.contract.zips import zipped
 from tests.embedded_cloud import Address, cloud_in
 
@@ -210,22 +210,38 @@ def test_the_runtime_api_of_a_function_serves_no_page() -> None:
     assert asyncio.run(main()) == [[403] * 4, False]
 
 
-def test_bytes_that_are_not_http_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> bytes:
+class BrokenChannel(Channel):
+    """Fails as a bug of ours would."""
+
+    async def next(self) -> Work:
+        raise RuntimeError("a bug of ours")
+
+
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        ("GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", ""),
+        ("GET {next} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "a bug of ours"),
+    ],
+    ids=["the peer's", "ours"],
+)
+def test_the_runtime_api_logs_its_own_faults_only(
+    sent: str, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
         api = RuntimeApi()
         await api.start()
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", await api.open(Channel()))
-            writer.write(b"\x16\x03\x01 no HTTP\r\n\r\n")
-            answer = await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            return answer
-        finally:
-            await api.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", await api.open(BrokenChannel()))
+        writer.write(sent.format(next="/2018-06-01/runtime/invocation/next").encode())
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        await api.close()
 
-    assert asyncio.run(main()).startswith(b"HTTP/1.0 400")
-    assert caplog.text == ""
+    asyncio.run(main())
+    assert logged in caplog.text
+    assert bool(caplog.records) is bool(logged)
 
 
 def test_moto_is_guarded_too(tmp_path: Path) -> None:
