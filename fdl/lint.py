@@ -32,6 +32,8 @@ _LOADERS = (
     "PERL5DB", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "GCONV_PATH",
     "OCL_ICD_VENDORS",
 )  # fmt: skip
+#: Of them those by which a middleware's client is found (docs/middlewares.md).
+_OF_CLIENTS = {"cricket": ("LD_PRELOAD",), "pocl": ("OCL_ICD_VENDORS",)}
 #: Variables that say where programs and modules are.
 _SEARCHED = (
     "PATH", "PYTHONPATH", "PYTHONHOME", "PERL5LIB", "RUBYLIB", "NODE_PATH", "CLASSPATH", "IFS",
@@ -227,6 +229,7 @@ def _variables(function: Function) -> Iterator[Finding]:
         ("lambda.environment", declared.variables, _RESERVED_NAME),
         ("lambda.container.environment", declared.container.variables, _OUR_NAME),
     )
+    wanted = _OF_CLIENTS.get(function.gpu.middleware if function.gpu else "", ())
     for block, variables, reserved in both:
         path = f"{function.path}.{block}.Variables"
         for name, value in variables.items():
@@ -235,7 +238,11 @@ def _variables(function: Function) -> Iterator[Finding]:
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
                 yield _E, f"{path}.{name}", "this name is reserved"
-            elif (why := _risky(name)) and block.endswith("container.environment"):
+            elif name in wanted:  # as the page on middlewares has it
+                continue
+            elif block == "lambda.environment" and name in _LOADERS:
+                yield _W, f"{path}.{name}", "loads code into the function's runner and the script"
+            elif (why := _risky(name)) and block != "lambda.environment":
                 yield _W, f"{path}.{name}", why
     size = sum(len(k.encode()) + len(v.encode()) for k, v in variables_of(function).items())
     if size > ENVIRONMENT_BYTES_MAX:

@@ -87,3 +87,10 @@ def test_variables_that_do_more_than_have_a_value_are_warned_of(name: str) -> No
 def test_a_library_path_is_the_users_own_business() -> None:
     """Clients of other middlewares need it: the paper's own file sets it."""
     assert told("      container: {environment: {Variables: {LD_LIBRARY_PATH: /opt/x}}}\n") == []
+
+
+def test_what_loads_code_into_the_runner_is_warned_of_too() -> None:
+    (note,) = told("      environment: {Variables: {LD_PRELOAD: /opt/x.so}}\n")
+    path = "functions.aws[0].lambda.environment.Variables.LD_PRELOAD"
+    assert note == f"warning: {path}: loads code into the function's runner and the script"
+    assert told("      environment: {Variables: {PATH: /opt/bin}}\n") == []
