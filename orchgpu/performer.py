@@ -314,11 +314,16 @@ class Performer:
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
 
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
-        function = action.function
-        form = function.envelope_form
-        key = staging_key(function.name, action.job, action.attempt, action.fence, form)
+        function, bucket = action.function, action.function.intermediate_bucket
         try:
-            await self._store.delete(function.intermediate_bucket, key)
+            if action.fence is None:
+                keys = [*await self._store.etags(bucket, _staged_for(function.name, action.job))]
+            else:
+                form = function.envelope_form
+                n, fence = action.attempt, action.fence
+                keys = [staging_key(function.name, action.job, n, fence, form)]
+            for key in keys:
+                await self._store.delete(bucket, key)
         except AppError as error:
             logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 
@@ -410,3 +415,8 @@ def _never_opened(record: Record | None, action: do.RecordFunctionFailure) -> bo
     if record is None or record.lease is None:
         return False
     return record.step is Step.STAGED and record.attempt == action.attempt
+
+
+def _staged_for(function: str, job: str) -> str:
+    """Prefix of all envelopes of a job."""
+    return staging_key(function, job, 0, 0).rpartition("/")[0] + "/"

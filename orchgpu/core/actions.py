@@ -122,7 +122,9 @@ class RemoveEnvelope(Action):
 
     attempt: int
     function: Function
-    fence: int
+    fence: (
+        int | None
+    )  #: None: another replica had the lease; all envelopes of the job are looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,12 +147,13 @@ def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.
 
 
 def _envelope_removed(job: Job) -> list[do.Action]:
-    """It holds a secret and perhaps the input: nobody needs it once its lease has ended. One of an
-    attempt that another replica saw the end of is left to expiry."""
-    if job.granted is None:
+    """It holds a secret and perhaps the input: nobody needs it once its lease has ended. Whoever
+    never had the lease removes what is left of the whole job, once that has a result."""
+    fence = None if job.granted is None else job.granted.lease.fence
+    n = job.attempt if fence is not None or job.result is None else job.result.attempt
+    if not n or (fence is None and job.result is None):
         return []
-    fence = job.granted.lease.fence
-    return [do.RemoveEnvelope(job=job.id, attempt=job.attempt, function=job.function, fence=fence)]
+    return [do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence)]
 
 
 def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:

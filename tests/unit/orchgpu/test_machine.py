@@ -283,7 +283,18 @@ def test_an_envelope_goes_when_its_attempt_is_over(bench: Bench) -> None:
     bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.kinds() == ["DeleteMessages"]  # that of attempt 1 is gone, there is no other
+    assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
+    assert bench.one(do.RemoveEnvelope).fence is None, "no lease is ours: whatever is left goes"
+
+
+def test_envelopes_of_a_replica_that_died_go_with_the_job(bench: Bench) -> None:
+    """It saw neither the lease nor its end; a duplicate of an event is the same case."""
+    bench.tell(message())
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    bench.tell(on.Finished(**NOW, job=JOB))
+    assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
+    gone = bench.one(do.RemoveEnvelope)
+    assert (gone.fence, gone.function) == (None, FUNCTION)
 
 
 def test_a_commit_that_came_first_wins_over_our_failure(bench: Bench) -> None:

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from contract.keys import staging_key
 from contract.states import Reason
 from corekit.aio.clock import SystemClock
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from gpu_scheduler.model import Record, Step
+from local_cloud.model.body import MemoryBodies
+from local_cloud.model.cloud import Cloud
+from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.performer import Performer
@@ -109,3 +113,31 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
 def test_what_nobody_foresaw_is_not_hidden() -> None:
     with pytest.raises(AssertionError):
         asyncio.run(performer(AssertionError("a broken invariant")).perform(READ))
+
+
+@pytest.mark.parametrize(("fence", "left"), [(7, ["2.8.zip"]), (None, [])])
+def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
+    fence: int | None, left: list[str]
+) -> None:
+    bodies = MemoryBodies()
+    cloud = Cloud(bodies=bodies)
+    cloud.create_bucket(0.0, FUNCTION.intermediate_bucket)
+    store = MemoryStore(cloud, bodies, SystemClock())
+    nothing: Any = None
+    ours = Performer(
+        queue=nothing, store=store, scheduler=nothing, render=nothing, clock=SystemClock(),
+        budget=Budget(),
+    )  # fmt: skip
+    bucket, others = FUNCTION.intermediate_bucket, staging_key(FUNCTION.name, f"{JOB}x", 1, 3)
+    first, second = (staging_key(FUNCTION.name, JOB, n, n + 6) for n in (1, 2))
+
+    async def story() -> list[str]:
+        for key in (first, second, others):
+            await store.put(bucket, key, b"secret")
+        await ours.perform(do.RemoveEnvelope(job=JOB, attempt=1, function=FUNCTION, fence=fence))
+        found = [*await store.etags(bucket, "staging/")]
+        assert others in found
+        return found
+
+    names = [key.rpartition("/")[2] for key in asyncio.run(story()) if key != others]
+    assert names == left
