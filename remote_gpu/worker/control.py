@@ -1,6 +1,7 @@
 """What gpud, the spawner and the workers say to each other over SOCK_SEQPACKET sockets.
 
-One packet is one JSON object, with at most one file descriptor. Blocking; local, trusted.
+One packet is one JSON object, with at most one file descriptor. Blocking; local. What a worker says
+is taken for hostile: it may run foreign code.
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd

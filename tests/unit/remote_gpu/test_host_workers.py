@@ -17,11 +17,16 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from corekit.aio.supervise import Nursery
+from remote_gpu.host.cells import Cells
+from remote_gpu.host.frames import Peer
 from remote_gpu.host.pool import Worker
 from remote_gpu.worker import control
+from remote_gpu.worker.isolation.policy import Policy
 
 pytestmark = pytest.mark.asyncio
 
@@ -202,3 +207,28 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
             rescue.join()
             assert in_time
             assert made.lanes == 0
+
+
+async def test_a_client_that_was_sent_the_workers_end_keeps_nothing_alive(tmp_path: Path) -> None:
+    """On the host's own machine a lane passes descriptors: the lease's shares would stay taken."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    cells = Cells(Policy(seccomp=True), tmp_path / "kept")
+    cell = await cells.make("t", 1, ("cpu",), None)
+    start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+    async with Nursery("test") as nursery:
+        with theirs, idle() as process:
+            made = Worker(process.pid, os.pidfd_open(process.pid), ours, 30.0, nursery)
+            made.start(start, cell)
+            made.kill()
+            await asyncio.wait_for(asyncio.shield(made.gone), 60)
+    cells.close()
+
+
+async def test_a_welcome_waits_for_no_socket_that_its_worker_made_a_blocking_one() -> None:
+    client, lane = socket.socketpair()
+    with client, lane:
+        with contextlib.suppress(BlockingIOError):
+            while lane.send(bytes(1 << 16), socket.MSG_DONTWAIT):
+                pass
+        with pytest.raises(BlockingIOError):
+            Peer(lane).send_now({"welcome": {}})
