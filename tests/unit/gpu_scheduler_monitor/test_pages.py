@@ -90,6 +90,10 @@ def test_warm_keys_that_have_no_room_are_left_out() -> None:
     assert fitting((small, big), 10) == ((small, replace(big, resident=())), 1000)
 
 
+def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
+    return fitting_answer(answer, encode_json(answer), bytes_max)
+
+
 def test_answers_are_cut_to_what_fits_and_say_so() -> None:
     record = Record(
         holder="j", revision=1, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
@@ -97,12 +101,12 @@ def test_answers_are_cut_to_what_fits_and_say_so() -> None:
     )  # fmt: skip
     whole = do.RecordsAnswer(records=(record,) * 8)
     size = len(encode_json(whole))
-    assert fitting_answer(whole, size) == encode_json(whole)
-    assert fitting_answer(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
-    assert fitting_answer(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
+    assert cut_to(whole, size) == encode_json(whole)
+    assert cut_to(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
+    assert cut_to(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
     known = {"state": "UP", "gateway": None, "incarnation": "i", "silent_s": 0.0, "devices": ()}
     hosts = do.InventoryAnswer(hosts=tuple(do.HostView(host=f"h{n}", **known) for n in range(4)))
-    cut = fitting_answer(hosts, len(encode_json(hosts)) - 1)
-    assert cut == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
+    shorter = cut_to(hosts, len(encode_json(hosts)) - 1)
+    assert shorter == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
     leases = do.LeasesAnswer(leases=(), more=False)
-    assert fitting_answer(leases, 1) == encode_json(leases)
+    assert cut_to(leases, 1) == encode_json(leases)
