@@ -262,11 +262,19 @@ def _with_place(
         message = f"{key}_bucket and `{key}` both say where: keep `{key}`"
         work.reading.fault(entry.value, f"{path}.s3", message)
         return block
-    at = _at_of(entry, f"{key}_bucket")
+    written = _written_bucket(entry, key)
+    at = _at_of(entry, written)
     place = Mapping(entries=(), at=at, flow=True).having("path", text(value, at))
     work.moved(f"{path}.lambda.{key}", f"{path}.s3")
-    work.moved(f"{path}.lambda.{key}[0].path", f"{path}.s3.{key}_bucket")
+    work.moved(f"{path}.lambda.{key}[0].path", f"{path}.s3.{written}")
     return block.having(key, Sequence(items=(place,), at=at, flow=True))
+
+
+def _written_bucket(entry: Entry, key: str) -> str:
+    """The key that says where `key` is: outputs go to the bucket of inputs where none is named."""
+    own = f"{key}_bucket"
+    value = entry.value
+    return own if isinstance(value, Mapping) and value.entry(own) is not None else "input_bucket"
 
 
 def _at_of(entry: Entry, key: str) -> Location:

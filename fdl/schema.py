@@ -90,11 +90,15 @@ class Reading:
             raise Faulty
 
     def together(self) -> AppError:
-        """All that was noted as one INVALID; its place is the first one's."""
-        if len(self.faults) == 1:
-            return self.faults[0]
-        text = "\n".join(fault.message for fault in self.faults)
-        details = [fault.details for fault in self.faults]
+        """All that was noted as one INVALID; its place is the first one's.
+
+        What is read in two ways, as a bucket of inputs that takes the outputs too, is told once.
+        """
+        faults = list({fault.message: fault for fault in self.faults}.values())
+        if len(faults) == 1:
+            return faults[0]
+        text = "\n".join(fault.message for fault in faults)
+        details = [fault.details for fault in faults]
         return invalid(text, **details[0], faults=details)
 
     def error(self, node: Node, path: str, message: str) -> AppError:

@@ -167,3 +167,12 @@ def test_what_migrate_prints_is_valid_or_it_prints_nothing(
     again = parse(render(composed, root))
     assert again.rewrites == ()
     assert again.functions == document.functions
+
+
+def test_one_wrong_bucket_is_one_fault_at_the_key_that_was_written() -> None:
+    """Outputs go to the bucket of the inputs where none is named."""
+    text = "functions:\n  f:\n    image: a/b\n    init_script: s.sh\n    s3:\n"
+    with pytest.raises(AppError) as raised:
+        parse(text + "      input_bucket: Bad!\n", "f")
+    assert raised.value.message.count("is not a bucket name") == 1
+    assert "f:6:21: error: functions.f.s3.input_bucket: " in raised.value.message
