@@ -43,10 +43,9 @@ def devices_ever(request: Request, inventory: Inventory) -> int:
 
 
 def _devices_ever(request: Request, inventory: Inventory, on_one: bool) -> int:
-    declared = sum(fits_ever(request, make) for make in inventory.declared_makes())
     if on_one:
-        hosts = _makes_by_host(inventory)
-        return declared + max((sum(fits_ever(request, m) for m in ms) for ms in hosts), default=0)
+        return max(sum(fits_ever(request, m) for m in ms) for ms in _makes_by_host(inventory))
+    declared = sum(fits_ever(request, make) for make in inventory.declared_makes())
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
     return declared + sum(len(group.devices) for group in groups)
 
@@ -82,12 +81,19 @@ def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
 
 
 def _makes_by_host(inventory: Inventory) -> Iterator[list[Make]]:
+    """Of a host that is new, and of each that is known, with what may still turn up on it.
+
+    Declared devices are those of hosts with a gateway: on others they never are.
+    """
+    declared = list(inventory.declared_makes())
+    yield declared
     for host in inventory.hosts.values():
         gateway, offered = host.gateway is not None, host.middlewares
-        yield [
+        makes = [
             make_of(entry.device, gateway=gateway, middlewares=offered)
             for entry in host.devices.values()
         ]
+        yield [*makes, *declared] if gateway else makes
 
 
 # ---------------------------------------------------------------------- the largest fit
@@ -154,15 +160,15 @@ def _closest(request: Request, inventory: Inventory) -> NoFit | None:
 def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
     """Memory of the devices that may serve it together, the largest first: one list per choice."""
     anything = replace(request, memory_mib=0)
-    declared = [m.memory_mib for m in inventory.declared_makes() if fits_ever(anything, m)]
     if request.placement is Placement.SAME_HOST:
-        hosts = [[], *_makes_by_host(inventory)]
-        choices = [[m.memory_mib for m in makes if fits_ever(anything, m)] for makes in hosts]
-    else:
-        groups = (group for groups in inventory.index.ranked(anything) for group in groups)
-        choices = [[g.make.memory_mib for g in groups for _ in range(len(g.devices))]]
-    for sizes in choices:
-        yield sorted([*sizes, *declared], reverse=True)
+        for makes in _makes_by_host(inventory):
+            sizes = (make.memory_mib for make in makes if fits_ever(anything, make))
+            yield sorted(sizes, reverse=True)
+        return
+    declared = [m.memory_mib for m in inventory.declared_makes() if fits_ever(anything, m)]
+    groups = (group for groups in inventory.index.ranked(anything) for group in groups)
+    known = [g.make.memory_mib for g in groups for _ in range(len(g.devices))]
+    yield sorted([*known, *declared], reverse=True)
 
 
 def _most(request: Request, sizes: list[int]) -> tuple[int, int]:

@@ -249,6 +249,21 @@ def test_the_largest_fit_is_granted_when_nothing_is_lent(
     assert devices_ever(request, inventory) == devices_ever(request, inventory)  # remembered
 
 
+def test_declared_devices_turn_up_on_no_host_without_a_gateway() -> None:
+    one = Device(
+        id=DeviceId("set later"), index=0, kind=DeviceKind.CUDA, model="A", memory_mib=800,
+        driver="550.54.9", runtime="12.2", health=Health.OK,
+    )  # fmt: skip
+    inventory = Known([[], [], [one]], []).inventory  # h2 is watched by a monitor alone
+    inventory.declared = (replace(one, id=DeviceId("new/0")),)
+    together = Request(count=2, placement=Placement.SAME_HOST, advisory=True)
+    assert devices_ever(together, inventory) == 1
+    assert impossible(together, inventory)
+    most = largest(together, inventory)
+    assert most is not None
+    assert most.count == 1
+
+
 @settings(max_examples=40)
 @given(known, requests)
 def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Request) -> None:
