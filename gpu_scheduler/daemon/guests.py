@@ -12,16 +12,11 @@ from typing import Any, Protocol
 
 from corekit.aio.admission import Admission, Room, source_of
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.protocol.codec import LINE_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
 #: Connections of a daemon that may open enough files: each costs about 10 KiB.
 CONNECTIONS_MAX = 20_000
-#: What a peer may send in one line before it has said hello. A host's hello is the longest: one of
-#: before pages names all its leases in it. What all strangers together have sent is bounded apart
-#: from this (`Room.stranger_bytes_max`).
-STRANGER_LINE_BYTES_MAX = LINE_BYTES_MAX
 
 
 class Guest(Protocol):

@@ -17,12 +17,11 @@ from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
-from gpu_scheduler.daemon.guests import STRANGER_LINE_BYTES_MAX, Guests
+from gpu_scheduler.daemon.guests import Guests
 from gpu_scheduler.daemon.hello_pages import HelloPages
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
 from gpu_scheduler.protocol.codec import (
-    LINE_BYTES_MAX,
     PAGE_BYTES_MAX,
     Body,
     BrokenFrame,
@@ -62,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._gate = gate
         self._caller = ANYBODY  # until its hello
         self._guests = guests
-        self._lines = LineBuffer(STRANGER_LINE_BYTES_MAX)
+        self._lines = LineBuffer()
         self._held = 0  # bytes of an unfinished line, as the guests know it
         self._under_way = 0
         self._paused = False
@@ -172,7 +171,6 @@ class Connection(asyncio.Protocol):
     def _known_as(self, caller: Caller) -> None:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         self._caller = Caller(caller.key, str(name[0]) if name else "")
-        self._lines.limit = LINE_BYTES_MAX
         self._gate.entered(self, caller)
 
     def turn_away(self, error: AppError) -> None:

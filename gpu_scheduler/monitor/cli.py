@@ -75,7 +75,7 @@ def main(
         probe: Probe = (
             FileProbe(inventory, host_id)
             if inventory
-            else probe_of(str(probe_kind), host_id, budget)
+            else probe_of(str(probe_kind), host_id, budget.probe_answer_s)
         )
     connect = functools.partial(
         HostLink, scheduler, host=host_id, control=WatchedHost(), probe=probe, gateway=None,

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId
@@ -128,11 +127,11 @@ _CHILDREN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 PROBES = ("cpu", *_CHILDREN)
 
 
-def probe_of(kind: str, host: str, budget: Budget) -> Probe:
-    """One of `PROBES`. Raises INVALID for another word."""
+def probe_of(kind: str, host: str, answer_s: float) -> Probe:
+    """One of `PROBES`, whose driver must answer within `answer_s`. Raises INVALID for another."""
     if kind == "cpu":
         return CpuProbe(host)
     if kind in _CHILDREN:
         module, source, options = _CHILDREN[kind]
-        return ChildProbe(module, source, host, budget.probe_answer_s, *options)
+        return ChildProbe(module, source, host, answer_s, *options)
     raise invalid(f"probe {kind!r} is unknown; take one of {', '.join(PROBES)}, or a file")

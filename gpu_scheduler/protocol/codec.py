@@ -42,11 +42,10 @@ class BrokenFrame(AppError):
 class LineBuffer:
     """Bytes as they arrive in; whole lines out."""
 
-    __slots__ = ("_tail", "limit")
+    __slots__ = ("_tail",)
 
-    def __init__(self, limit: int = LINE_BYTES_MAX) -> None:
+    def __init__(self) -> None:
         self._tail = b""
-        self.limit = limit  #: bytes of a line; may be raised at any time
 
     @property
     def held(self) -> int:
@@ -57,9 +56,9 @@ class LineBuffer:
         """The lines completed by `data`, without newline. Raises BrokenFrame when too long."""
         lines = (self._tail + data).split(b"\n")
         self._tail = lines.pop()
-        if len(self._tail) > self.limit or any(len(line) > self.limit for line in lines):
+        if len(self._tail) > LINE_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in lines):
             self._tail = b""
-            raise BrokenFrame(f"a line is longer than {self.limit} bytes")
+            raise BrokenFrame(f"a line is longer than {LINE_BYTES_MAX} bytes")
         return lines
 
 

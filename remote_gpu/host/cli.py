@@ -261,7 +261,7 @@ async def _answering(drivers: Sequence[str], settings: HostSettings) -> list[Pro
     """A probe for each driver that answers here."""
     found: list[Probe] = []
     for driver in drivers:
-        probe = probe_of(driver, settings.host, settings.budget)
+        probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:
             await probe.devices()
         except AppError as error:

@@ -13,7 +13,8 @@ from pathlib import Path
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from gpu_scheduler.model import Device
-from gpu_scheduler.monitor.child import ChildProbe
+from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.middleware import VisibleDevices, find
 
 _ANSWER_S = 60.0  #: of a driver, at the start; cards that sleep take seconds
@@ -24,10 +25,9 @@ async def visible_devices(host: HostId) -> VisibleDevices:
 
     Raises AppError(TIMEOUT) where a driver does not answer: what it shows is not known.
     """
-    opencl = "gpu_scheduler.monitor.opencl"
-    every = await _seen(ChildProbe(opencl, "OpenCL", host, _ANSWER_S))
-    cards = await _seen(ChildProbe(opencl, "OpenCL", host, _ANSWER_S, "cards"))
-    nvidia = await _seen(ChildProbe("gpu_scheduler.monitor.nvml", "NVML", host, _ANSWER_S))
+    every, cards, nvidia = [
+        await _seen(probe_of(name, host, _ANSWER_S)) for name in ("opencl", "opencl-cards", "nvml")
+    ]
     return VisibleDevices(
         opencl_known=importlib.util.find_spec("pyopencl") is not None,
         cuda=max(len(nvidia), _nodes()),
@@ -48,7 +48,7 @@ def _nodes() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-async def _seen(probe: ChildProbe) -> Sequence[Device]:
+async def _seen(probe: Probe) -> Sequence[Device]:
     """Its devices; none where there is no driver."""
     try:
         return await probe.devices()

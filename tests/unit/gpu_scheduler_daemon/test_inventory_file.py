@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from corekit.budget import Budget
 from corekit.errors import AppError
 from gpu_scheduler.model import Device, DeviceKind
 from gpu_scheduler.monitor.probes import CpuProbe, FileProbe, probe_of
@@ -63,7 +62,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_cpu_is_a_device_with_figures() -> None:
     async def look() -> None:
-        probe = probe_of("cpu", "here", Budget())
+        probe = probe_of("cpu", "here", 5.0)
         assert isinstance(probe, CpuProbe)
         (device,) = await probe.devices()
         (usage,) = await probe.usage()
@@ -94,4 +93,4 @@ def test_an_edit_of_the_file_takes_effect(tmp_path: Path) -> None:
 
 def test_an_unknown_probe_is_refused() -> None:
     with pytest.raises(AppError, match="cpu, nvml, opencl"):
-        probe_of("tpu", "h", Budget())
+        probe_of("tpu", "h", 5.0)

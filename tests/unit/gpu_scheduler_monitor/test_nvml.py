@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Device, Health, Symptom
 from gpu_scheduler.monitor.child import ChildProbe
@@ -190,4 +189,4 @@ async def test_a_driver_that_hangs_is_given_up_and_asked_again(driver: Driver) -
 @pytest.mark.asyncio
 async def test_the_words_of_the_command_line() -> None:
     for kind in ("nvml", "opencl"):
-        assert isinstance(probe_of(kind, "here", Budget()), ChildProbe)
+        assert isinstance(probe_of(kind, "here", 5.0), ChildProbe)
