@@ -1,14 +1,13 @@
-"""Who may stay connected: pure bookkeeping for a server whose peers say who they are after they
-connect.
+"""Admission of connections to a server whose peers authenticate after they connect. Pure.
 
-A connection is a *stranger* until its peer has proved who it is, then a *member* under a name (of a
-key, say). Strangers never keep anybody out: when there are too many of one source, or of all, the
-oldest one of the source that has the most makes room for the newest. So a flood only pushes out its
-own connections, and an honest peer, which proves itself at once, gets in. Members are refused above
-their limit, a part of the room being kept for those that the server lives by (`kept`). Bytes that
-connections make the server hold are bounded too: above it whoever holds the most goes.
+Unauthenticated and authenticated connections have limits of their own. An unauthenticated one is
+never refused: above the limit of its source, or of all, the oldest connection of the source with
+the most is evicted. So a flood evicts its own connections, and a peer that authenticates at once
+gets in. Authenticated connections are refused above their limit, a part of which is reserved for
+peers that the server depends on. Bytes buffered for connections are limited too: above that limit
+the connection with the most is evicted.
 
-No I/O and no clock: the caller closes what it is told to close, and times the proof.
+The caller closes what is evicted, and limits the time until authentication.
 """
 
 from __future__ import annotations
@@ -20,153 +19,154 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
-#: Source of every peer on this machine: its programs cannot be told apart by their address.
+#: Source of every peer on this machine: its programs share one address.
 LOOPBACK = "loopback"
-#: Descriptors for what is no peer: files, listeners, the loop itself, and a margin.
+#: Descriptors for files, listeners and the event loop, with a margin.
 OWN_DESCRIPTORS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """Limits. Members and strangers have room of their own: neither takes the other's."""
+class AdmissionLimits:
+    """Limits of connections and of the bytes buffered for them."""
 
-    members_max: int  #: of them `kept_max` are kept for members that are `kept`
-    kept_max: int
-    strangers_max: int
+    authenticated_max: int  #: `reserved_max` of them for reserved peers only
+    reserved_max: int
+    unauthenticated_max: int
     #: Of one source. Hosts behind one address translation connect within seconds of each other.
-    strangers_per_source_max: int
-    stranger_bytes_max: int = 16 * 2**20  #: held for all strangers together
-    stranger_bytes_per_source_max: int = 4 * 2**20
-    member_bytes_max: int = 64 * 2**20  #: held for all members together
+    unauthenticated_per_source_max: int
+    unauthenticated_bytes_max: int = 16 * 2**20  #: buffered for all of them
+    unauthenticated_bytes_per_source_max: int = 4 * 2**20
+    authenticated_bytes_max: int = 64 * 2**20  #: buffered for all of them
 
     @classmethod
-    def of(cls, descriptors: int, connections_max: int) -> Room:
-        """For a process that may open so many descriptors: a quarter of its connections strangers,
-        a quarter of the members' room kept."""
+    def of(cls, descriptors: int, connections_max: int) -> AdmissionLimits:
+        """For a process that may open so many descriptors: a quarter of the connections may be
+        unauthenticated, a quarter of the others is reserved."""
         connections = max(8, min(connections_max, descriptors - OWN_DESCRIPTORS))
-        strangers = max(2, min(1024, connections // 4))
-        members = connections - strangers
+        unauthenticated = max(2, min(1024, connections // 4))
+        authenticated = connections - unauthenticated
         return cls(
-            members_max=members, kept_max=members // 4, strangers_max=strangers,
-            strangers_per_source_max=max(1, min(64, strangers // 2)),
+            authenticated_max=authenticated, reserved_max=authenticated // 4,
+            unauthenticated_max=unauthenticated,
+            unauthenticated_per_source_max=max(1, min(64, unauthenticated // 2)),
         )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Entry:
     source: str
-    member: bool = False
-    kept: bool = False
+    authenticated: bool = False
+    reserved: bool = False
     held: int = 0  #: bytes
 
 
 @dataclass(slots=True)
 class _Source(Generic[T]):
-    strangers: dict[T, None] = field(default_factory=dict)  #: oldest first
+    unauthenticated: dict[T, None] = field(default_factory=dict)  #: oldest first
     held: int = 0
 
 
 class Admission(Generic[T]):
     """All connections of a server, each under a token of the caller's."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self._limits = limits
         self._entries: dict[T, _Entry] = {}
         self._sources: dict[str, _Source[T]] = {}
-        self.strangers = 0
-        self.members = 0
-        self._kept = 0
-        self.stranger_bytes = 0
-        self.member_bytes = 0
+        self.unauthenticated = 0
+        self.authenticated = 0
+        self._reserved = 0
+        self.unauthenticated_bytes = 0
+        self.authenticated_bytes = 0
 
-    def arrived(self, token: T, source: str) -> T | None:
-        """A new stranger. Who must go for it (close it, and say `left`); None: nobody."""
-        goes = self._in_the_way(source)
-        if goes is not None:
-            self.left(goes)
+    def connected(self, token: T, source: str) -> T | None:
+        """Add an unauthenticated connection; returns the one to evict for it (close it), if any."""
+        evicted = self._evicted_for(source)
+        if evicted is not None:
+            self.disconnected(evicted)
         self._entries[token] = _Entry(source)
-        self._sources.setdefault(source, _Source()).strangers[token] = None
-        self.strangers += 1
-        return goes
+        self._sources.setdefault(source, _Source()).unauthenticated[token] = None
+        self.unauthenticated += 1
+        return evicted
 
-    def _in_the_way(self, source: str) -> T | None:
+    def _evicted_for(self, source: str) -> T | None:
         theirs = self._sources.get(source)
-        count = 0 if theirs is None else len(theirs.strangers)
-        if source != LOOPBACK and count >= self._room.strangers_per_source_max:
+        count = 0 if theirs is None else len(theirs.unauthenticated)
+        if source != LOOPBACK and count >= self._limits.unauthenticated_per_source_max:
             return self._oldest_of(source)
-        if self.strangers < self._room.strangers_max:
+        if self.unauthenticated < self._limits.unauthenticated_max:
             return None
-        most = max(self._sources, key=lambda name: len(self._sources[name].strangers))
+        most = max(self._sources, key=lambda name: len(self._sources[name].unauthenticated))
         return self._oldest_of(most)
 
     def _oldest_of(self, source: str) -> T:
-        return next(iter(self._sources[source].strangers))
+        return next(iter(self._sources[source].unauthenticated))
 
-    def known(self, token: T, *, kept: bool = False) -> bool:
-        """It proved who it is. False: there is no room for one more member (close it).
+    def authenticate(self, token: T, *, reserved: bool = False) -> bool:
+        """Count it as authenticated. False: the limit is reached (close it).
 
-        Idempotent, and True for a connection that has left meanwhile.
+        Idempotent, and True for a connection that has ended meanwhile.
         """
         entry = self._entries.get(token)
-        if entry is None or entry.member:
+        if entry is None or entry.authenticated:
             return True
-        room = self._room
-        others = self.members - self._kept
-        if self.members >= room.members_max:
+        limits = self._limits
+        others = self.authenticated - self._reserved
+        if self.authenticated >= limits.authenticated_max:
             return False
-        if not kept and others >= room.members_max - room.kept_max:
+        if not reserved and others >= limits.authenticated_max - limits.reserved_max:
             return False
-        self._no_stranger(token, entry)
-        entry.member, entry.kept = True, kept
-        self.members += 1
-        self._kept += kept
-        self.member_bytes += entry.held
+        self._forget_unauthenticated(token, entry)
+        entry.authenticated, entry.reserved = True, reserved
+        self.authenticated += 1
+        self._reserved += reserved
+        self.authenticated_bytes += entry.held
         return True
 
-    def holds(self, token: T, held: int) -> T | None:
-        """So many bytes are held for it now. Who must go for them; None: nobody."""
+    def buffers(self, token: T, held: int) -> T | None:
+        """Set the bytes buffered for it; returns the connection to evict for them, if any."""
         entry = self._entries.get(token)
         if entry is None or entry.held == held:
             return None
         more, entry.held = held - entry.held, held
-        if entry.member:
-            self.member_bytes += more
-            if more <= 0 or self.member_bytes <= self._room.member_bytes_max:
+        if entry.authenticated:
+            self.authenticated_bytes += more
+            if more <= 0 or self.authenticated_bytes <= self._limits.authenticated_bytes_max:
                 return None
-            return self._largest(one for one, known in self._entries.items() if known.member)
+            return self._largest(one for one, known in self._entries.items() if known.authenticated)
         source = self._sources[entry.source]
         source.held += more
-        self.stranger_bytes += more
-        if more > 0 and source.held > self._room.stranger_bytes_per_source_max:
-            return self._largest(source.strangers)
-        if more > 0 and self.stranger_bytes > self._room.stranger_bytes_max:
+        self.unauthenticated_bytes += more
+        if more > 0 and source.held > self._limits.unauthenticated_bytes_per_source_max:
+            return self._largest(source.unauthenticated)
+        if more > 0 and self.unauthenticated_bytes > self._limits.unauthenticated_bytes_max:
             most = max(self._sources.values(), key=lambda one: one.held)
-            return self._largest(most.strangers)
+            return self._largest(most.unauthenticated)
         return None
 
     def _largest(self, tokens: Iterable[T]) -> T:
         return max(tokens, key=lambda token: self._entries[token].held)
 
-    def left(self, token: T) -> None:
-        """Its connection is over; idempotent."""
+    def disconnected(self, token: T) -> None:
+        """Remove a connection that has ended. Idempotent."""
         entry = self._entries.get(token)
         if entry is None:
             return
-        if entry.member:
-            self.members -= 1
-            self._kept -= entry.kept
-            self.member_bytes -= entry.held
+        if entry.authenticated:
+            self.authenticated -= 1
+            self._reserved -= entry.reserved
+            self.authenticated_bytes -= entry.held
         else:
-            self._no_stranger(token, entry)
+            self._forget_unauthenticated(token, entry)
         del self._entries[token]
 
-    def _no_stranger(self, token: T, entry: _Entry) -> None:
+    def _forget_unauthenticated(self, token: T, entry: _Entry) -> None:
         source = self._sources[entry.source]
-        del source.strangers[token]
+        del source.unauthenticated[token]
         source.held -= entry.held
-        self.strangers -= 1
-        self.stranger_bytes -= entry.held
-        if not source.strangers:
+        self.unauthenticated -= 1
+        self.unauthenticated_bytes -= entry.held
+        if not source.unauthenticated:
             del self._sources[entry.source]
 
 

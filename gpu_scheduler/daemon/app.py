@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corekit.aio.admission import Room
+from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
 from corekit.aio.process import private_folder, raise_descriptor_limit
@@ -28,18 +28,18 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.calls import Calls
+from gpu_scheduler.daemon.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import Gate, JobOwner
-from gpu_scheduler.daemon.guests import CONNECTIONS_MAX, Guests
 from gpu_scheduler.daemon.http_door import HttpDoor
 from gpu_scheduler.daemon.http_server import listen
 from gpu_scheduler.daemon.journal import Disk, Journal
 from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.redaction import Redaction
 from gpu_scheduler.daemon.repair import apply_all
 from gpu_scheduler.daemon.secret import Secrets
 from gpu_scheduler.daemon.sessions import Switchboard
-from gpu_scheduler.daemon.sight import Sight
 from gpu_scheduler.daemon.socket_door import Connection
 from gpu_scheduler.daemon.tls import Certificate
 from gpu_scheduler.daemon.watch import Hub, WatchedJournal
@@ -145,10 +145,10 @@ async def running_daemon(
         performer = Performer(switchboard, clock)
         stack.callback(performer.close)
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
-        guests = _guests(settings)
-        metrics.guests = guests
-        door = HttpDoor(metrics, journal, gate, guests)
-        http = await _listen_http(door, settings, guests, stack)
+        admission = _admission_of(settings)
+        metrics.admission = admission
+        door = HttpDoor(metrics, journal, gate, admission)
+        http = await _listen_http(door, settings, admission, stack)
         logger.info("recovering", extra={"event": "recovering", "http": http})
         with _using(settings.state):  # in a thread: health is answered meanwhile
             await asyncio.to_thread(_recover, machine, journal)
@@ -168,7 +168,7 @@ async def running_daemon(
         stack.callback(hub.end_all, "ssgmd stops")
 
         def connection() -> Connection:
-            return Connection(desk, switchboard, metrics, gate, guests)
+            return Connection(desk, switchboard, metrics, gate, admission)
 
         socket = await _listen_socket(connection, settings, stack)
         stack.callback(switchboard.close_all)
@@ -204,12 +204,14 @@ def _locked(
         lambda holder: _job_owner_of(machine.state, holder),
     )
     _only_loopback_without_keys(settings, gate)
-    return gate, journal, machine, Switchboard(secret_of, metrics, Sight(gate))
+    return gate, journal, machine, Switchboard(secret_of, metrics, Redaction(gate))
 
 
-def _guests(settings: DaemonSettings) -> Guests:
+def _admission_of(settings: DaemonSettings) -> ConnectionAdmission:
     descriptors = settings.descriptors or raise_descriptor_limit()
-    return Guests(Room.of(descriptors, CONNECTIONS_MAX), settings.budget.handshake_s)
+    return ConnectionAdmission(
+        AdmissionLimits.of(descriptors, CONNECTIONS_MAX), settings.budget.handshake_s
+    )
 
 
 def _recover(machine: SchedulerMachine, journal: Journal) -> None:
@@ -300,11 +302,16 @@ async def _listen_socket(
 
 
 async def _listen_http(
-    door: HttpDoor, settings: DaemonSettings, guests: Guests, stack: contextlib.AsyncExitStack
+    door: HttpDoor,
+    settings: DaemonSettings,
+    admission: ConnectionAdmission,
+    stack: contextlib.AsyncExitStack,
 ) -> str:
     with _listening(settings.http):
         address = parse_address(settings.http)
-        return _address_of(await listen(door.application(), *address, settings.tls, guests, stack))
+        return _address_of(
+            await listen(door.application(), *address, settings.tls, admission, stack)
+        )
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.tallies import Tallies
 from gpu_scheduler.daemon.calls import Answered, Calls
+from gpu_scheduler.daemon.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.gate import Caller, Gate
-from gpu_scheduler.daemon.guests import Guests
 from gpu_scheduler.daemon.http_server import Connection
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
@@ -59,9 +59,11 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 class HttpDoor:
     """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
 
-    def __init__(self, metrics: Metrics, journal: Journal, gate: Gate, guests: Guests) -> None:
+    def __init__(
+        self, metrics: Metrics, journal: Journal, gate: Gate, admission: ConnectionAdmission
+    ) -> None:
         self._metrics = metrics
-        self._guests = guests
+        self._admission = admission
         self._journal = journal
         self._gate = gate
         self._calls: Calls | None = None
@@ -177,7 +179,7 @@ class HttpDoor:
             _of_this_machine(request)
         caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
         if isinstance(request.protocol, Connection):  # as every one that `listen` makes
-            self._guests.known(request.protocol)
+            self._admission.authenticated(request.protocol)
         return Caller(caller.key, request.remote or "")
 
     # --- figures and events

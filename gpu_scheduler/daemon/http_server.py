@@ -14,7 +14,7 @@ from typing import ClassVar
 from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.daemon.guests import Guests
+from gpu_scheduler.daemon.connection_admission import ConnectionAdmission
 
 #: The door logs its own faults; what is no HTTP at all is the peer's, with a trace each.
 _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
@@ -32,18 +32,20 @@ class Connection(web.RequestHandler):
     """One connection, whose own refusals are JSON with a code like those of the door."""
 
     __slots__ = ()
-    guests: ClassVar[Guests]  #: of the server; `listen` makes a class of its own for each
+    admission: ClassVar[
+        ConnectionAdmission
+    ]  #: of the server; `listen` makes a class of its own for each
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.guests.arrived(self, transport.get_extra_info("peername"))
+        self.admission.connected(self, transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.guests.left(self)
+        self.admission.disconnected(self)
         super().connection_lost(exc)
 
-    def turn_away(self, _: AppError) -> None:
-        """`Guest`: there may be no request that could be answered."""
+    def reject(self, _: AppError) -> None:
+        """`Rejectable`: there may be no request that could be answered."""
         self.force_close()
 
     def handle_error(
@@ -72,7 +74,7 @@ def _typed(error: AppError, status: int) -> web.Response:
 
 async def listen(
     application: web.Application, host: str, port: int, tls: ssl.SSLContext | None,
-    guests: Guests, stack: AsyncExitStack,
+    admission: ConnectionAdmission, stack: AsyncExitStack,
 ) -> tuple[str, int]:  # fmt: skip
     """Serve until the stack is left. Raises OSError when the address cannot be used."""
     runner = web.AppRunner(
@@ -88,7 +90,7 @@ async def listen(
     class Ours(Connection):
         __slots__ = ()
 
-    Ours.guests = guests
+    Ours.admission = admission
 
     def connection() -> web.RequestHandler:
         handler = made()

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.tallies import Tallies
-from gpu_scheduler.daemon.guests import Guests
+from gpu_scheduler.daemon.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 
@@ -30,7 +30,7 @@ class Metrics:
     pushes: int = 0
     connections: int = 0
     epoch: int = 0
-    guests: Guests | None = None  #: of both doors, once there are some
+    admission: ConnectionAdmission | None = None  #: of both endpoints, once they listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
                  Counter(host.state.value for host in hosts).items()),
         *_one("pushes_total", "counter", "Pushes to sessions and hosts", metrics.pushes),
         *_one("connections", "gauge", "Open socket connections", metrics.connections),
-        *_one("unknown_connections", "gauge", "Connections that have not said whose they are",
-              0 if metrics.guests is None else metrics.guests.strangers),
-        *_one("unfinished_bytes", "gauge", "Held of lines that are not finished",
-              0 if metrics.guests is None else metrics.guests.bytes_held),
+        *_one("unauthenticated_connections", "gauge", "Connections without a hello yet",
+              0 if metrics.admission is None else metrics.admission.unauthenticated),
+        *_one("buffered_bytes", "gauge", "Buffered of unfinished lines",
+              0 if metrics.admission is None else metrics.admission.buffered_bytes),
         *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
         *_tallies(standing.tallies),
         *_one("devices", "gauge", "Known devices", len(devices)),

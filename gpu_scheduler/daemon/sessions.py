@@ -17,8 +17,8 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.gate import Caller
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.pages import fitting
+from gpu_scheduler.daemon.redaction import Redaction
 from gpu_scheduler.daemon.secret import Secrets
-from gpu_scheduler.daemon.sight import Sight
 from gpu_scheduler.model import GrantedLease
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import host as host_words
@@ -56,8 +56,8 @@ class Line(Protocol):
 class Switchboard:
     """Performs the core's answers and pushes."""
 
-    def __init__(self, secrets: Secrets, metrics: Metrics, sight: Sight) -> None:
-        self._sight = sight
+    def __init__(self, secrets: Secrets, metrics: Metrics, redaction: Redaction) -> None:
+        self._redaction = redaction
         self._secrets = secrets
         self._metrics = metrics
         self._sinks: dict[int, Sink] = {}
@@ -107,7 +107,7 @@ class Switchboard:
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            answer = self._sight.of(sink.asker(id_), action.answer)
+            answer = self._redaction.of(sink.asker(id_), action.answer)
             sink.answer(id_, answer, self._answer_text(answer, sink.bytes_max))
 
     def reply_error(self, action: do.ReplyError) -> None:
@@ -116,7 +116,7 @@ class Switchboard:
             self._metrics.limited[limit] += 1
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            details = self._sight.of_details(sink.asker(id_), action.details)
+            details = self._redaction.of_details(sink.asker(id_), action.details)
             sink.refuse(id_, AppError(action.code, action.message, **encode(details)))
 
     def push(self, action: do.PushToSession) -> None:

@@ -15,9 +15,9 @@ from typing import Any, cast
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.desk import Desk
 from gpu_scheduler.daemon.gate import ANYBODY, Caller, Gate
-from gpu_scheduler.daemon.guests import Guests
 from gpu_scheduler.daemon.hello_pages import HelloPages
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.sessions import Switchboard
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         switchboard: Switchboard,
         metrics: Metrics,
         gate: Gate,
-        guests: Guests,
+        admission: ConnectionAdmission,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._desk = desk
@@ -60,9 +60,9 @@ class Connection(asyncio.Protocol):
         self._metrics = metrics
         self._gate = gate
         self._caller = ANYBODY  # until its hello
-        self._guests = guests
+        self._admission = admission
         self._lines = LineBuffer()
-        self._held = 0  # bytes of an unfinished line, as the guests know it
+        self._held = 0  # bytes of an unfinished line, as the admission know it
         self._under_way = 0
         self._paused = False
         self._out: list[bytes] = []  # written together once per turn of the loop
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._number = self._switchboard.register(self)
         self._metrics.connections += 1
-        self._guests.arrived(self, transport.get_extra_info("peername"))
+        self._admission.connected(self, transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         logger.debug("connection of %s ended: %s", self._name, exc)
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
                 self._desk.host_left(HostId(host))
         self._gate.left(self)
-        self._guests.left(self)
+        self._admission.disconnected(self)
 
     def pause_writing(self) -> None:
         logger.warning("a peer does not read; cut off", extra={"peer": self._name})
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
             return
         if self._lines.held != self._held:
             self._held = self._lines.held
-            self._guests.holds(self, self._held)
+            self._admission.buffered(self, self._held)
         if self._under_way >= UNDER_WAY_MAX and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         role = fields.pop("role", None)
         if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
             self._gate.host_may(caller, str(fields.get("host")))
-        self._guests.known(self, host=role == "host")
+        self._admission.authenticated(self, host=role == "host")
         self._hello_to = reply_to
         if role == "requester" and self._host is None:
             self._session = self._desk.requester_hello(caller, fields, reply_to)
@@ -173,8 +173,8 @@ class Connection(asyncio.Protocol):
         self._caller = Caller(caller.key, str(name[0]) if name else "")
         self._gate.entered(self, caller)
 
-    def turn_away(self, error: AppError) -> None:
-        """`Guest`: its place is needed, or it did not say who it is in time."""
+    def reject(self, error: AppError) -> None:
+        """`Rejectable`: its place is needed, or it did not say who it is in time."""
         self._fatal(error)
 
     def _refuse(self, id_: int | None, error: AppError) -> None:

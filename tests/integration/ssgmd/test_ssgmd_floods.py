@@ -16,10 +16,10 @@ from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
         "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
-#: Of the daemon here: 128 of its own, 128 connections, 32 of them strangers.
+#: Of the daemon here: 128 of its own, 128 connections, 32 of them unauthenticated.
 DESCRIPTORS = 256
 FLOOD = 150
-#: Nobody is turned away for silence while these tests run.
+#: No connection is closed for silence while these tests run.
 PATIENT = replace(BUDGET, handshake_s=3600.0)
 
 Silent = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -82,7 +82,9 @@ async def test_newcomers_get_in_through_a_flood_of_silent_ones(
                 assert answer.value["hosts"][0]["state"] == "UP"
                 assert "ok" in await before.ask(op="beat"), "who was known stays"
                 assert "ok" in await host.ask(op="report", usage=[])
-            assert await figure(doors, "ssgmd_unknown_connections", keys[Role.OPERATOR]) <= 32
+            assert (
+                await figure(doors, "ssgmd_unauthenticated_connections", keys[Role.OPERATOR]) <= 32
+            )
 
 
 @pytest.mark.asyncio
@@ -94,7 +96,7 @@ async def test_the_daemon_holds_few_bytes_for_those_it_does_not_know(tmp_path: P
         flood(doors.daemon.socket, unfinished) as found,
     ):
         await closed(found, 1)
-        assert await figure(doors, "ssgmd_unfinished_bytes", key) <= 4 * 2**20
+        assert await figure(doors, "ssgmd_buffered_bytes", key) <= 4 * 2**20
         async with doors.peer() as peer:
             assert "ok" in await peer.hello(key=key)
 

@@ -1,4 +1,4 @@
-"""Who may stay connected: strangers push out their like, members have room of their own."""
+"""Unauthenticated connections evict each other; authenticated ones have a limit of their own."""
 
 from __future__ import annotations
 
@@ -9,80 +9,81 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corekit.aio.admission import LOOPBACK, OWN_DESCRIPTORS, Admission, Room, source_of
+from corekit.aio.admission import LOOPBACK, OWN_DESCRIPTORS, Admission, AdmissionLimits, source_of
 from corekit.aio.process import raise_descriptor_limit
 
-ROOM = Room(
-    members_max=4, kept_max=1, strangers_max=4, strangers_per_source_max=2,
-    stranger_bytes_max=100, stranger_bytes_per_source_max=60, member_bytes_max=200,
+LIMITS = AdmissionLimits(
+    authenticated_max=4, reserved_max=1, unauthenticated_max=4, unauthenticated_per_source_max=2,
+    unauthenticated_bytes_max=100, unauthenticated_bytes_per_source_max=60,
+    authenticated_bytes_max=200,
 )  # fmt: skip
 
 
-def test_a_source_pushes_out_its_own_oldest_stranger() -> None:
-    admission: Admission[str] = Admission(ROOM)
-    assert admission.arrived("a1", "a") is None
-    assert admission.arrived("b1", "b") is None
-    assert admission.arrived("a2", "a") is None
-    assert admission.arrived("a3", "a") == "a1"
-    assert admission.strangers == 3
+def test_a_source_evicts_its_own_oldest_connection() -> None:
+    admission: Admission[str] = Admission(LIMITS)
+    assert admission.connected("a1", "a") is None
+    assert admission.connected("b1", "b") is None
+    assert admission.connected("a2", "a") is None
+    assert admission.connected("a3", "a") == "a1"
+    assert admission.unauthenticated == 3
 
 
-def test_a_full_room_takes_from_the_source_that_has_the_most() -> None:
-    admission: Admission[str] = Admission(replace(ROOM, strangers_per_source_max=3))
+def test_at_the_limit_the_source_with_the_most_loses_one() -> None:
+    admission: Admission[str] = Admission(replace(LIMITS, unauthenticated_per_source_max=3))
     for name in ("b1", "a1", "a2", "a3"):
-        assert admission.arrived(name, name[0]) is None
-    assert admission.arrived("c1", "c") == "a1", "not the oldest of all: that is somebody else's"
-    assert admission.known("b1")
+        assert admission.connected(name, name[0]) is None
+    assert admission.connected("c1", "c") == "a1", "not the oldest of all: that is somebody else's"
+    assert admission.authenticate("b1")
 
 
-def test_this_machine_is_bounded_by_the_room_of_all_strangers_only() -> None:
-    admission: Admission[int] = Admission(ROOM)
-    assert [admission.arrived(n, LOOPBACK) for n in range(6)] == [None, None, None, None, 0, 1]
+def test_loopback_has_the_total_limit_only() -> None:
+    admission: Admission[int] = Admission(LIMITS)
+    assert [admission.connected(n, LOOPBACK) for n in range(6)] == [None, None, None, None, 0, 1]
 
 
-def test_members_are_no_strangers_and_some_room_is_kept() -> None:
-    admission: Admission[int] = Admission(ROOM)
+def test_authenticated_connections_have_their_own_limit_and_a_reserve() -> None:
+    admission: Admission[int] = Admission(LIMITS)
     for n in range(3):
-        admission.arrived(n, "a")
-        assert admission.known(n)
-        assert admission.known(n), "said twice"
-    assert (admission.members, admission.strangers) == (3, 0)
-    admission.arrived(3, "a")
-    assert not admission.known(3)
-    assert admission.known(3, kept=True), "the last place is kept for such as this"
-    admission.arrived(4, "a")
-    assert not admission.known(4, kept=True)
-    admission.left(0)
-    assert admission.known(4)
-    assert admission.known("never heard of it")  # type: ignore[arg-type]
+        admission.connected(n, "a")
+        assert admission.authenticate(n)
+        assert admission.authenticate(n), "said twice"
+    assert (admission.authenticated, admission.unauthenticated) == (3, 0)
+    admission.connected(3, "a")
+    assert not admission.authenticate(3)
+    assert admission.authenticate(3, reserved=True), "the last place is reserved"
+    admission.connected(4, "a")
+    assert not admission.authenticate(4, reserved=True)
+    admission.disconnected(0)
+    assert admission.authenticate(4)
+    assert admission.authenticate("unknown")  # type: ignore[arg-type]
 
 
-def test_whoever_holds_the_most_goes_when_too_much_is_held() -> None:
-    admission: Admission[str] = Admission(ROOM)
+def test_above_the_limit_of_bytes_the_largest_is_evicted() -> None:
+    admission: Admission[str] = Admission(LIMITS)
     for name in ("a1", "a2", "b1", "b2"):
-        admission.arrived(name, name[0])
-    assert admission.holds("a1", 40) is None
-    assert admission.holds("a2", 30) == "a1", "70 bytes of source a"
-    admission.left("a1")
-    assert admission.holds("b1", 35) is None
-    assert admission.holds("b2", 24) is None
-    assert admission.holds("a2", 45) == "b1", "104 bytes in all, and b has the most of them"
-    assert admission.holds("a2", 0) is None, "who lets go of bytes stays"
-    assert admission.stranger_bytes == 59
+        admission.connected(name, name[0])
+    assert admission.buffers("a1", 40) is None
+    assert admission.buffers("a2", 30) == "a1", "70 bytes of source a"
+    admission.disconnected("a1")
+    assert admission.buffers("b1", 35) is None
+    assert admission.buffers("b2", 24) is None
+    assert admission.buffers("a2", 45) == "b1", "104 bytes in all, and b has the most of them"
+    assert admission.buffers("a2", 0) is None, "who lets go of bytes stays"
+    assert admission.unauthenticated_bytes == 59
 
 
-def test_members_bytes_are_bounded_together() -> None:
-    admission: Admission[str] = Admission(ROOM)
-    admission.arrived("a", "x")
-    admission.holds("a", 50)
-    admission.known("a")
-    assert (admission.stranger_bytes, admission.member_bytes) == (0, 50)
-    admission.arrived("b", "x")
-    admission.known("b")
-    assert admission.holds("b", 150) is None
-    assert admission.holds("a", 51) == "b"
-    admission.left("b")
-    assert admission.member_bytes == 51
+def test_bytes_of_authenticated_connections_have_one_limit() -> None:
+    admission: Admission[str] = Admission(LIMITS)
+    admission.connected("a", "x")
+    admission.buffers("a", 50)
+    admission.authenticate("a")
+    assert (admission.unauthenticated_bytes, admission.authenticated_bytes) == (0, 50)
+    admission.connected("b", "x")
+    admission.authenticate("b")
+    assert admission.buffers("b", 150) is None
+    assert admission.buffers("a", 51) == "b"
+    admission.disconnected("b")
+    assert admission.authenticated_bytes == 51
 
 
 moves = st.lists(
@@ -95,34 +96,37 @@ moves = st.lists(
 def test_no_limit_is_ever_passed_and_every_count_is_right(
     steps: list[tuple[str, int, str]],
 ) -> None:
-    admission: Admission[int] = Admission(ROOM)
+    admission: Admission[int] = Admission(LIMITS)
     here: dict[int, str] = {}
-    members: set[int] = set()
+    known: set[int] = set()
     for move, token, source in steps:
         if move == "a" and token not in here:
-            goes = admission.arrived(token, source)
-            assert goes not in members
-            here.pop(-1 if goes is None else goes, None)
+            evicted = admission.connected(token, source)
+            assert evicted not in known
+            here.pop(-1 if evicted is None else evicted, None)
             here[token] = source
-        elif move in "ck" and token in here and admission.known(token, kept=move == "k"):
-            members.add(token)
+        elif move in "ck" and token in here and admission.authenticate(token, reserved=move == "k"):
+            known.add(token)
         elif move == "l":
-            admission.left(token)
+            admission.disconnected(token)
             here.pop(token, None)
-            members.discard(token)
+            known.discard(token)
         elif move == "h" and token in here:
-            while (goes := admission.holds(token, 7 * token)) is not None:
-                admission.left(goes)
-                here.pop(goes, None)
-                members.discard(goes)
-                if goes == token:
+            while (evicted := admission.buffers(token, 7 * token)) is not None:
+                admission.disconnected(evicted)
+                here.pop(evicted, None)
+                known.discard(evicted)
+                if evicted == token:
                     break
-        assert (admission.members, admission.strangers) == (len(members), len(here) - len(members))
-        assert admission.members <= ROOM.members_max
-        assert admission.strangers <= ROOM.strangers_max
+        assert (admission.authenticated, admission.unauthenticated) == (
+            len(known),
+            len(here) - len(known),
+        )
+        assert admission.authenticated <= LIMITS.authenticated_max
+        assert admission.unauthenticated <= LIMITS.unauthenticated_max
     for token in list(here):
-        admission.left(token)
-    assert admission.stranger_bytes == admission.member_bytes == 0
+        admission.disconnected(token)
+    assert admission.unauthenticated_bytes == admission.authenticated_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -138,12 +142,14 @@ def test_what_counts_as_one_source(address: str, source: str) -> None:
 
 
 @pytest.mark.parametrize("descriptors", [0, 100, 256, 1024, 65_536, 10**9])
-def test_a_room_fits_its_descriptors(descriptors: int) -> None:
-    room = Room.of(descriptors, 20_000)
-    assert room.members_max + room.strangers_max <= max(8, descriptors - OWN_DESCRIPTORS)
-    assert room.members_max + room.strangers_max <= 20_000
-    assert 0 < room.kept_max < room.members_max
-    assert 0 < room.strangers_per_source_max <= room.strangers_max
+def test_limits_fit_the_descriptors(descriptors: int) -> None:
+    limits = AdmissionLimits.of(descriptors, 20_000)
+    assert limits.authenticated_max + limits.unauthenticated_max <= max(
+        8, descriptors - OWN_DESCRIPTORS
+    )
+    assert limits.authenticated_max + limits.unauthenticated_max <= 20_000
+    assert 0 < limits.reserved_max < limits.authenticated_max
+    assert 0 < limits.unauthenticated_per_source_max <= limits.unauthenticated_max
 
 
 def test_the_limit_of_descriptors_is_raised_as_far_as_it_may_be() -> None:

@@ -33,7 +33,7 @@ async def system(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[tuple[Doors, dict[str, str]]]:
     """Alice's: a reservation with a port of its own, a job that waits, a reservation that does."""
-    state = tmp_path_factory.mktemp("sight")
+    state = tmp_path_factory.mktemp("redaction")
     keys = {
         name: add_key(state / NAME, KeyEntry(name=name, role=role, sha256="0" * 64, tenant=tenant))
         for name, (role, tenant) in KEYS.items()
@@ -63,7 +63,7 @@ async def system(
 
 
 def sees(name: str, op: str) -> set[str]:
-    """What a caller is shown of the secrets, by the rule of `daemon/sight.py`."""
+    """What a caller is shown of the secrets, by the rule of `daemon/redaction.py`."""
     shown = {"record": {OBJECT, HANDLE}, "records": {OBJECT, HANDLE}, "leases": {NETWORK},
              "queue": {DATA}}[op]  # fmt: skip
     if name not in FULL:

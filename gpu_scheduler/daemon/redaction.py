@@ -1,11 +1,10 @@
-"""What a caller is shown of others' jobs and leases: their state, not what they are about.
+"""Redaction of answers: which fields of another's jobs and leases a caller may read.
 
-In full: operators, and everybody where no keys are asked for; whose key made or owns a thing; keys
-bound to its tenant. Anybody else is shown a job without its block (object names) and its receipt
-handle, a lease without the addresses that reach it and the words of its holder, a waiting request
-without its session and the data it wants to be near. A receipt handle is for who may act for the
-job, so readers are never shown one. Names of keys, tenants, attempts and jobs (a hash) are no
-secrets.
+Operators read everything, as does everybody where no keys are required; so do the key that made or
+owns a thing, and keys bound to its tenant. Other callers get a job without its block (object names)
+and its receipt handle, a lease without its addresses and the words of its holder, a queued request
+without its session and its warm key. A receipt handle goes only to callers that may act for the
+job, so never to readers. Names of keys, tenants, attempts and jobs (a hash) are not secret.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from gpu_scheduler.daemon.gate import Caller, Gate
 from gpu_scheduler.daemon.keys import Role
 from gpu_scheduler.model import Lease, Record
 
-#: What a hidden block says; the key is no orchestrator's.
+#: Stands in for a redacted block; no orchestrator writes this key.
 HIDDEN: Mapping[str, Any] = {"hidden": True}
 
 
-class Sight:
-    """Answers as their askers may see them; what hides nothing is the same object."""
+class Redaction:
+    """Reduces answers to what their caller may read; others stay the same object."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -36,7 +35,7 @@ class Sight:
         }  # fmt: skip
 
     def of(self, caller: Caller, answer: do.Answer) -> do.Answer:
-        """The answer as this caller may see it."""
+        """The answer with the fields that this caller may read."""
         form = self._forms.get(type(answer))
         if form is None or caller.sees_all:
             return answer

@@ -1,0 +1,89 @@
+"""Admission of connections to both endpoints: limits of number, of bytes and of time.
+
+`corekit.aio.admission` decides; this adds the clock and the closing. Both endpoints share the
+limits: no flood fills one endpoint by way of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from corekit.aio.admission import Admission, AdmissionLimits, source_of
+from corekit.errors import AppError, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+#: Connections of a daemon that may open enough files: each costs about 10 KiB.
+CONNECTIONS_MAX = 20_000
+
+
+class Rejectable(Protocol):
+    """A connection that can be rejected at any time."""
+
+    def reject(self, error: AppError) -> None:
+        """Send the error where that is possible, and close."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+class ConnectionAdmission:
+    """All connections of the daemon."""
+
+    def __init__(self, limits: AdmissionLimits, authenticate_s: float) -> None:
+        """`authenticate_s`: how long a connection may stay unauthenticated."""
+        self._limits = limits
+        self._authenticate_s = authenticate_s
+        self._admission: Admission[Rejectable] = Admission(limits)
+        self._timers: dict[Rejectable, asyncio.TimerHandle] = {}
+
+    @property
+    def unauthenticated(self) -> int:
+        return self._admission.unauthenticated
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._admission.unauthenticated_bytes + self._admission.authenticated_bytes
+
+    def connected(self, connection: Rejectable, peername: Any) -> None:
+        """Add an unauthenticated connection; another one may be rejected for it."""
+        address = str(peername[0]) if isinstance(peername, tuple) and peername else ""
+        evicted = self._admission.connected(connection, source_of(address))
+        loop = asyncio.get_running_loop()
+        self._timers[connection] = loop.call_later(self._authenticate_s, self._expired, connection)
+        if evicted is not None:
+            text = "newer connections took its place; send the hello as soon as you are connected"
+            self._reject(evicted, ErrorCode.EXHAUSTED, text)
+
+    def authenticated(self, connection: Rejectable, *, host: bool = False) -> None:
+        """Its peer has authenticated. Raises EXHAUSTED when too many are connected."""
+        if not self._admission.authenticate(connection, reserved=host):
+            most = self._limits.authenticated_max
+            text = f"too many connections ({most}, some of them reserved for hosts); close some"
+            raise AppError(ErrorCode.EXHAUSTED, text)
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def buffered(self, connection: Rejectable, size: int) -> None:
+        """Set the bytes of an unfinished line; a connection may be rejected for them."""
+        evicted = self._admission.buffers(connection, size)
+        if evicted is not None:
+            text = "too many bytes of unfinished lines are buffered; send whole lines"
+            self._reject(evicted, ErrorCode.EXHAUSTED, text)
+
+    def disconnected(self, connection: Rejectable) -> None:
+        """Remove a connection that has ended. Idempotent."""
+        self._admission.disconnected(connection)
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def _expired(self, connection: Rejectable) -> None:
+        text = "no hello arrived in time; connect again and send it first"
+        self._reject(connection, ErrorCode.TIMEOUT, text)
+
+    def _reject(self, connection: Rejectable, code: ErrorCode, text: str) -> None:
+        self.disconnected(connection)
+        logger.debug("rejected: %s", text)
+        connection.reject(AppError(code, text))
