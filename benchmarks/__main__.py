@@ -121,9 +121,13 @@ def _row(figure: dict[str, Any]) -> list[str]:
     met = "" if figure.get("met") is None else "yes" if figure["met"] else "no"
     unit = "" if figure["unit"] == "ratio" else f" {figure['unit']}"
     return [
-        figure["metric"], f"{figure['value']:.4g}{unit}", baseline, ratio,
-        figure.get("target", ""), met,
-    ]  # fmt: skip
+        figure["metric"],
+        f"{figure['value']:.4g}{unit}",
+        baseline,
+        ratio,
+        figure.get("target", ""),
+        met,
+    ]
 
 
 if __name__ == "__main__":

@@ -176,24 +176,36 @@ def _figures(
         _ratio("put_to_start_p50_ratio", ours.start, bare.start),
         _ratio("put_to_finished_p50_ratio", ours.finished, bare.finished),
         Figure(
-            metric="burst_throughput_ratio", value=burst, unit="ratio", baseline="floor, jobs/s",
-            baseline_value=floor_rate, ratio=burst, target=">= 0.5", met=burst >= 0.5,
+            metric="burst_throughput_ratio",
+            value=burst,
+            unit="ratio",
+            baseline="floor, jobs/s",
+            baseline_value=floor_rate,
+            ratio=burst,
+            target=">= 0.5",
+            met=burst >= 0.5,
         ),
         Figure(metric="burst_throughput", value=own_rate, unit="jobs/s"),
         Figure(
             metric="own_time_p99_ms", value=own_p99, unit="ms", target="<= 3", met=own_p99 <= 3.0
         ),
         Figure(metric="own_time_p50_ms", value=statistics.median(own_ms), unit="ms"),
-    ]  # fmt: skip
+    ]
 
 
 def _ratio(metric: str, ours: list[float], bare: list[float]) -> Figure:
     mine_ms, floor_ms = statistics.median(ours) * 1000, statistics.median(bare) * 1000
     ratio = mine_ms / floor_ms
     return Figure(
-        metric=metric, value=ratio, unit="ratio", baseline=f"floor, ms (ours {mine_ms:.1f} ms)",
-        baseline_value=floor_ms, ratio=ratio, target="<= 1.5", met=ratio <= 1.5,
-    )  # fmt: skip
+        metric=metric,
+        value=ratio,
+        unit="ratio",
+        baseline=f"floor, ms (ours {mine_ms:.1f} ms)",
+        baseline_value=floor_ms,
+        ratio=ratio,
+        target="<= 1.5",
+        met=ratio <= 1.5,
+    )
 
 
 if __name__ == "__main__":

@@ -126,10 +126,19 @@ def deploy_floor(system: System, work: str = NOTHING) -> None:
     s3, sqs, functions = (system.client(name) for name in ("s3", "sqs", "lambda"))
     for bucket in ("in", "mid", "out"):
         s3.create_bucket(Bucket=f"{NAME}-{bucket}")
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [{
-        "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
-        "Action": "sqs:SendMessage", "Resource": "*",
-    }]})  # fmt: skip
+    policy = json.dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Principal": {"Service": "s3.amazonaws.com"},
+                    "Action": "sqs:SendMessage",
+                    "Resource": "*",
+                }
+            ],
+        }
+    )
     arns = {}
     for queue in ("jobs", "done"):
         url = sqs.create_queue(QueueName=f"{NAME}-{queue}", Attributes={"Policy": policy})[
@@ -141,26 +150,46 @@ def deploy_floor(system: System, work: str = NOTHING) -> None:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("bare.py", HANDLER.replace("WORK", work))
     function = functions.create_function(
-        FunctionName=NAME, Runtime="python3.11", Handler="bare.handle", Timeout=60, MemorySize=512,
-        Role="arn:aws:iam::000000000000:role/floor", Code={"ZipFile": buffer.getvalue()},
-    )  # fmt: skip
+        FunctionName=NAME,
+        Runtime="python3.11",
+        Handler="bare.handle",
+        Timeout=60,
+        MemorySize=512,
+        Role="arn:aws:iam::000000000000:role/floor",
+        Code={"ZipFile": buffer.getvalue()},
+    )
     functions.add_permission(
-        FunctionName=NAME, StatementId="s3", Action="lambda:InvokeFunction",
+        FunctionName=NAME,
+        StatementId="s3",
+        Action="lambda:InvokeFunction",
         Principal="s3.amazonaws.com",
-    )  # fmt: skip
+    )
     created = ["s3:ObjectCreated:*"]
-    s3.put_bucket_notification_configuration(Bucket=f"{NAME}-in", NotificationConfiguration={
-        "QueueConfigurations": [{"QueueArn": arns["jobs"], "Events": created}],
-    })  # fmt: skip
-    s3.put_bucket_notification_configuration(Bucket=f"{NAME}-mid", NotificationConfiguration={
-        "LambdaFunctionConfigurations": [{
-            "LambdaFunctionArn": function["FunctionArn"], "Events": created,
-            "Filter": _prefix("staging/"),
-        }],
-        "QueueConfigurations": [{
-            "QueueArn": arns["done"], "Events": created, "Filter": _prefix("results/"),
-        }],
-    })  # fmt: skip
+    s3.put_bucket_notification_configuration(
+        Bucket=f"{NAME}-in",
+        NotificationConfiguration={
+            "QueueConfigurations": [{"QueueArn": arns["jobs"], "Events": created}],
+        },
+    )
+    s3.put_bucket_notification_configuration(
+        Bucket=f"{NAME}-mid",
+        NotificationConfiguration={
+            "LambdaFunctionConfigurations": [
+                {
+                    "LambdaFunctionArn": function["FunctionArn"],
+                    "Events": created,
+                    "Filter": _prefix("staging/"),
+                }
+            ],
+            "QueueConfigurations": [
+                {
+                    "QueueArn": arns["done"],
+                    "Events": created,
+                    "Filter": _prefix("results/"),
+                }
+            ],
+        },
+    )
 
 
 def _prefix(value: str) -> dict[str, Any]:
@@ -172,10 +201,12 @@ async def running_floor(system: System, concurrency: int) -> AsyncIterator[Floor
     """The bare pipeline, serving."""
     session = aioboto3.Session()
     arguments = {
-        "endpoint_url": system.endpoint, "region_name": "us-east-1",
-        "aws_access_key_id": "local", "aws_secret_access_key": "local",
+        "endpoint_url": system.endpoint,
+        "region_name": "us-east-1",
+        "aws_access_key_id": "local",
+        "aws_secret_access_key": "local",
         "config": Config(s3={"addressing_style": "path"}, max_pool_connections=200),
-    }  # fmt: skip
+    }
     async with AsyncExitStack() as stack:
         s3 = await stack.enter_async_context(session.client("s3", **arguments))
         sqs = await stack.enter_async_context(session.client("sqs", **arguments))

@@ -84,9 +84,11 @@ class PublishedLoop:
             started = 0
             while started < count:
                 answer = await self.sqs.receive_message(
-                    QueueUrl=self.queue_url, MaxNumberOfMessages=1, VisibilityTimeout=3600,
+                    QueueUrl=self.queue_url,
+                    MaxNumberOfMessages=1,
+                    VisibilityTimeout=3600,
                     WaitTimeSeconds=self.pauses.long_poll_s,
-                )  # fmt: skip
+                )
                 if not answer.get("Messages"):
                     await asyncio.sleep(self.pauses.empty_s)
                     continue

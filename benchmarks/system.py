@@ -29,10 +29,13 @@ class System:
 
     def client(self, service: str) -> Any:
         return boto3.client(
-            service, endpoint_url=self.endpoint, region_name="us-east-1",
-            aws_access_key_id="local", aws_secret_access_key="local",
+            service,
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
             config=Config(s3={"addressing_style": "path"}, max_pool_connections=64),
-        )  # fmt: skip
+        )
 
     def orchgpu(self, *arguments: str) -> str:
         return orchgpu(self.environment, *arguments)
@@ -46,12 +49,15 @@ class System:
         path = {"storage_provider": "s3", "path": f"{name}-in"}
         entry = {
             "lambda": {
-                "name": name, "memory": 512, "timeout": timeout_s, "init_script": "run",
+                "name": name,
+                "memory": 512,
+                "timeout": timeout_s,
+                "init_script": "run",
                 "output": [{"storage_provider": "s3", "path": f"{name}-out"}],
             },
             "gpu": {"memory": memory_mib, "kinds": ["cpu"]},
             "job": {"input": [path]},
-        }  # fmt: skip
+        }
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": [entry]}}))
         self.orchgpu("deploy", str(folder / "fdl.yaml"))
 
@@ -62,9 +68,12 @@ class System:
 
 def orchgpu(environment: Mapping[str, str], *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "orchgpu", *arguments], env=dict(environment),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "orchgpu", *arguments],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise RuntimeError(f"orchgpu {' '.join(arguments)}: {done.stdout}{done.stderr}")
     return done.stdout

@@ -26,10 +26,16 @@ class JobState(StrEnum):
         return self in _TERMINAL
 
 
-_TERMINAL = frozenset({
-    JobState.SUCCEEDED, JobState.FAILED, JobState.REJECTED, JobState.CANCELLED,
-    JobState.SUPERSEDED, JobState.INPUT_GONE,
-})  # fmt: skip
+_TERMINAL = frozenset(
+    {
+        JobState.SUCCEEDED,
+        JobState.FAILED,
+        JobState.REJECTED,
+        JobState.CANCELLED,
+        JobState.SUPERSEDED,
+        JobState.INPUT_GONE,
+    }
+)
 
 
 class Reason(StrEnum):

@@ -109,16 +109,36 @@ class Budget:
 
     def _inequalities(self) -> tuple[tuple[str, bool], ...]:
         at_most = (
-            ("visibility_beat_s", self.visibility_beat_s, "visibility_s / 4", self.visibility_s / 4),
-            ("reserved_renew_s", self.reserved_renew_s, "reserved_ttl_s / 4", self.reserved_ttl_s / 4),
-            ("session_beat_s", self.session_beat_s, "session_silence_s / 4", self.session_silence_s / 4),
+            (
+                "visibility_beat_s",
+                self.visibility_beat_s,
+                "visibility_s / 4",
+                self.visibility_s / 4,
+            ),
+            (
+                "reserved_renew_s",
+                self.reserved_renew_s,
+                "reserved_ttl_s / 4",
+                self.reserved_ttl_s / 4,
+            ),
+            (
+                "session_beat_s",
+                self.session_beat_s,
+                "session_silence_s / 4",
+                self.session_silence_s / 4,
+            ),
             ("client_beat_s", self.client_beat_s, "client_gone_s / 3", self.client_gone_s / 3),
             ("host_report_s", self.host_report_s, "host_stale_s / 3", self.host_stale_s / 3),
             ("result_check_s", self.result_check_s, "result_check_s_max", self.result_check_s_max),
             ("reserved_ttl_s", self.reserved_ttl_s, "visibility_s", self.visibility_s),
             ("host_report_s", self.host_report_s, "device_clean_s / 2", self.device_clean_s / 2),
             ("host_stale_s", self.host_stale_s, "host_lost_s", self.host_lost_s),
-            ("hand_back_after_s", self.hand_back_after_s, "job_receipt_s_max", self.job_receipt_s_max),
+            (
+                "hand_back_after_s",
+                self.hand_back_after_s,
+                "job_receipt_s_max",
+                self.job_receipt_s_max,
+            ),
             ("drain_s", self.drain_s, "visibility_s", self.visibility_s),
             ("accept_s", self.accept_s, "reserved_ttl_s", self.reserved_ttl_s),
             ("handshake_s", self.handshake_s, "worker_take_s", self.worker_take_s),
@@ -130,7 +150,7 @@ class Budget:
             ("restart_base_s", self.restart_base_s, "restart_s_max", self.restart_s_max),
             ("restart_s_max", self.restart_s_max, "restart_window_s", self.restart_window_s),
             ("worker_slack_s", self.worker_slack_s, "worker_cut_s", self.worker_cut_s),
-        )  # fmt: skip
+        )
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
         return (
             *((f"{left} <= {right}", _le(a, b)) for left, a, right, b in at_most),
@@ -139,11 +159,25 @@ class Budget:
 
 
 #: A test's clock may run faster, its machine does not: these times are not scaled.
-_REAL_WORK = frozenset({
-    "handshake_s", "probe_answer_s", "worker_ready_s", "worker_fork_s", "worker_take_s",
-    "worker_cut_s", "worker_slack_s", "gateway_dial_s", "gateway_answer_s", "gateway_door_s",
-    "program_ready_s", "program_stop_s", "system_stop_s", "demo_jobs_s", "queues_empty_s",
-})  # fmt: skip
+_REAL_WORK = frozenset(
+    {
+        "handshake_s",
+        "probe_answer_s",
+        "worker_ready_s",
+        "worker_fork_s",
+        "worker_take_s",
+        "worker_cut_s",
+        "worker_slack_s",
+        "gateway_dial_s",
+        "gateway_answer_s",
+        "gateway_door_s",
+        "program_ready_s",
+        "program_stop_s",
+        "system_stop_s",
+        "demo_jobs_s",
+        "queues_empty_s",
+    }
+)
 
 
 def _le(left: float, right: float) -> bool:

@@ -49,9 +49,14 @@ class _Values(msgspec.StructMeta):
         own = _fields(name, words)
         structs = {key: _struct_field(words[key]) for key in own if key in words}
         made = super().__new__(
-            cls, name, bases, {**words, **structs}, frozen=True, kw_only=True,
+            cls,
+            name,
+            bases,
+            {**words, **structs},
+            frozen=True,
+            kw_only=True,
             forbid_unknown_fields=True,
-        )  # fmt: skip
+        )
         fields: dict[str, dataclasses.Field[Any]] = {}
         for base in reversed(made.__mro__[1:]):
             fields |= getattr(base, "__dataclass_fields__", {})

@@ -197,8 +197,11 @@ def _as_float(value: int) -> float:
 
 
 _TYPE_WORDS: dict[Any, str] = {
-    str: "a string", int: "a whole number", float: "a number", bool: "true or false",
-}  # fmt: skip
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
 
 
 def _opaque(value: Any, path: str, depth: int) -> Any:

@@ -25,13 +25,30 @@ STEPS_FILE = "script/steps.json"
 _MEMORY_MIB_MAX, _TIMEOUT_S_MAX = 10240, 900
 #: What a sandbox has once: of `lambda`, and of `gpu`.
 _SAME_LAMBDA = (
-    "runtime", "architectures", "region", "boto_profile", "log_level", "layers", "variables",
-    "deployment", "extra_payload", "vpc", "file_system",
-)  # fmt: skip
+    "runtime",
+    "architectures",
+    "region",
+    "boto_profile",
+    "log_level",
+    "layers",
+    "variables",
+    "deployment",
+    "extra_payload",
+    "vpc",
+    "file_system",
+)
 _SAME_GPU = (
-    "kinds", "models", "sharing", "placement", "tenant", "middleware", "on_unavailable",
-    "warm_key", "min_driver", "min_runtime",
-)  # fmt: skip
+    "kinds",
+    "models",
+    "sharing",
+    "placement",
+    "tenant",
+    "middleware",
+    "on_unavailable",
+    "warm_key",
+    "min_driver",
+    "min_runtime",
+)
 _E = Severity.ERROR
 _Number = TypeVar("_Number", int, float)
 
@@ -75,9 +92,11 @@ def _script_of(step: Function) -> str:
 
 def _place(storage: Storage) -> dict[str, Any]:
     return {
-        "bucket": storage.path.bucket, "prefix": storage.path.prefix,
-        "suffix": list(storage.suffixes), "filter": list(storage.prefixes),
-    }  # fmt: skip
+        "bucket": storage.path.bucket,
+        "prefix": storage.path.prefix,
+        "suffix": list(storage.suffixes),
+        "filter": list(storage.prefixes),
+    }
 
 
 def _members(document: Document, group: str) -> tuple[Function, ...]:

@@ -21,7 +21,7 @@ from fdl.keys_scar import (
     LAMBDA,
     S3_EVENT,
     STORAGE_PROVIDERS,
-)  # fmt: skip
+)
 from fdl.migrate_oscar import OSCAR_SERVICE
 from fdl.model import Document, Function, Functions
 from fdl.nodes import Node
@@ -65,17 +65,19 @@ ELEMENT = Block(
         "ecr": Key(reader=ECR, about="SCAR's image repository; nothing of ECR is made here."),
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
         "api_gateway": Key(
-            reader=API_GATEWAY, about="An HTTP door; none is made here.",
+            reader=API_GATEWAY,
+            about="An HTTP door; none is made here.",
             becomes="left out: objects in `input` start the function",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(
-            reader=BATCH, about="AWS Batch, SCAR's way to a GPU; not used here.",
+            reader=BATCH,
+            about="AWS Batch, SCAR's way to a GPU; not used here.",
             becomes="left out; `enable_gpu: true` becomes `gpu: {count: 1}`, and with"
             " `execution_mode: batch` its `memory` becomes `lambda.memory`",
         ),
     },
-)  # fmt: skip
+)
 _ELEMENT: Reader = Element(ELEMENT)
 DOCUMENT = Block(
     into=Document,
@@ -90,7 +92,8 @@ DOCUMENT = Block(
                 keys={
                     "aws": Key(reader=ListOf(item=_ELEMENT), about="Lambda functions."),
                     "oscar": Key(
-                        reader=ListOf(item=MapOf(item=OSCAR_SERVICE)), about="OSCAR's services.",
+                        reader=ListOf(item=MapOf(item=OSCAR_SERVICE)),
+                        about="OSCAR's services.",
                         becomes="elements of `functions.aws`; `enable_gpu: true` becomes"
                         " `gpu: {count: 1}`",
                     ),
@@ -98,13 +101,14 @@ DOCUMENT = Block(
             ),
         ),
         "storage_providers": Key(
-            reader=STORAGE_PROVIDERS, about="Credentials of places.",
+            reader=STORAGE_PROVIDERS,
+            about="Credentials of places.",
             becomes="left out: every place is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
         "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
     },
-)  # fmt: skip
+)
 
 
 def json_schema() -> dict[str, Any]:

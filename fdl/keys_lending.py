@@ -51,7 +51,9 @@ GPU = Block(
         "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
         "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
         "memory": _word(
-            "memory", Memory(), "memory_mib",
+            "memory",
+            Memory(),
+            "memory_mib",
             default="all of an exclusive device, none of a shared one",
         ),
         "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),
@@ -102,13 +104,14 @@ GPU = Block(
             " that the host offers (`gpud --middleware`), behind a door of its gateway.",
         ),
         "advisory": _word(
-            "advisory", Flag(),
+            "advisory",
+            Flag(),
             refused="functions reach devices through a gateway, and advisory ones have none:"
             " use `ssgm alloc --advisory`",
         ),
         "group": Key(reader=_TEXT, refused="write `group: NAME` beside `gpu:`"),
     },
-)  # fmt: skip
+)
 
 _QUEUES = Block(
     into=Queue,
@@ -117,11 +120,13 @@ _QUEUES = Block(
         "name": Key(reader=_QUEUE, about="The job queue.", default="`<name>-jobs`"),
         "dead_letter": Key(reader=_QUEUE, about="Where failed jobs go.", default="`<name>-dlq`"),
         "completion": Key(
-            reader=_QUEUE, about="Where results and Lambda's failures are told.",
+            reader=_QUEUE,
+            about="Where results and Lambda's failures are told.",
             default="`<name>-done`",
         ),
         "retention": Key(
-            reader=Duration(high_s=14 * 86400, low_s=60), to="retention_s",
+            reader=Duration(high_s=14 * 86400, low_s=60),
+            to="retention_s",
             about="How long jobs and dead letters are kept.",
         ),
         "visibility_timeout": Key(
@@ -134,7 +139,7 @@ _QUEUES = Block(
             refused="receives are no attempts here: write `job: {attempts: …}`",
         ),
     },
-)  # fmt: skip
+)
 JOB = Block(
     into=Job,
     keys={
@@ -150,7 +155,8 @@ JOB = Block(
                 keys={
                     "storage_provider": STORAGE_KEYS["storage_provider"],
                     "path": Key(
-                        reader=STORAGE_KEYS["path"].reader, required=True,
+                        reader=STORAGE_KEYS["path"].reader,
+                        required=True,
                         about="A bucket of its own, for envelopes and results.",
                     ),
                     "expire_days": Key(
@@ -163,11 +169,10 @@ JOB = Block(
             default="`<name>-intermediate`; with `job.input`, `lambda.input`",
         ),
         "queue": Key(reader=_QUEUES, about="Names of the queues; a lone name is the job queue's."),
-        "attempts": Key(
-            reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."
-        ),
+        "attempts": Key(reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."),
         "concurrency": Key(
-            reader=Whole(low=1, high=1000), to="concurrency_max",
+            reader=Whole(low=1, high=1000),
+            to="concurrency_max",
             about="At most so many jobs at once, waiting or running, in one orchestrator.",
             default="no limit but the devices'",
         ),
@@ -194,4 +199,4 @@ JOB = Block(
         "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),
         "group": Key(reader=_TEXT, refused=GPU.keys["group"].refused),
     },
-)  # fmt: skip
+)

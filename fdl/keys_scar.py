@@ -14,8 +14,7 @@ from fdl.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
 _TEXT = Text()
 #: No longer than the longest key of S3.
 _FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
-#: Lambda's limit.
-LAYERS_MAX = 5
+LAYERS_MAX = 5  #: Lambda's limit
 VARIABLES = MapOf(
     item=Text(empty=True, free=True),
     key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
@@ -109,9 +108,10 @@ _REGION = Key(
     default="the environment's",
 )
 _PROFILE = Key(
-    reader=_TEXT, about="The AWS profile of the deploy; off AWS none is used.",
+    reader=_TEXT,
+    about="The AWS profile of the deploy; off AWS none is used.",
     default="the environment's",
-)  # fmt: skip
+)
 _ONE_PROFILE = Key(reader=_TEXT, about="Must be lambda's: one deploy, one profile.")
 _ONE_REGION = Key(reader=_REGION.reader, about="Must be lambda's: one deploy, one region.")
 _VARIABLES_BLOCK = Only("Variables", VARIABLES)
@@ -132,8 +132,7 @@ CONTAINER_KEYS = {
         " `runtime: image` beside `container`",
     ),
     "image_file": Key(
-        reader=_FILE,
-        about="A saved image. " + _NO_IMAGE[0].upper() + _NO_IMAGE[1:] + ".",
+        reader=_FILE, about="A saved image. " + _NO_IMAGE[0].upper() + _NO_IMAGE[1:] + "."
     ),
     "create_image": Key(
         reader=Flag(),
@@ -142,9 +141,7 @@ CONTAINER_KEYS = {
     ),
     "alpine": Key(reader=Flag(), idle=True, about="The runner needs no musl build."),
     "environment": Key(
-        reader=_VARIABLES_BLOCK,
-        to="variables",
-        about="What the script finds in its environment.",
+        reader=_VARIABLES_BLOCK, to="variables", about="What the script finds in its environment."
     ),
     "timeout_threshold": Key(
         reader=Whole(low=0, high=899, unit="s"),
@@ -170,30 +167,36 @@ _VPC = Block(
     into=Vpc,
     keys={
         "SubnetIds": Key(
-            reader=ListOf(item=_TEXT), to="subnet_ids",
+            reader=ListOf(item=_TEXT),
+            to="subnet_ids",
             about="The way to GPU hosts with private addresses.",
         ),
         "SecurityGroupIds": Key(
-            reader=ListOf(item=_TEXT), to="security_group_ids",
+            reader=ListOf(item=_TEXT),
+            to="security_group_ids",
             about="Must let out to the hosts' gateways.",
         ),
     },
-)  # fmt: skip
+)
 _FILE_SYSTEM = Block(
     into=FileSystem,
     keys={
         "Arn": Key(
-            reader=Text(pattern=r"arn:\S+", what="an ARN"), to="arn", required=True,
+            reader=Text(pattern=r"arn:\S+", what="an ARN"),
+            to="arn",
+            required=True,
             about="EFS access point; needs `vpc`.",
         ),
         "LocalMountPath": Key(
             reader=Text(
                 pattern=r"/mnt/(?!\.+$)[A-Za-z0-9._-]+", what="a folder /mnt/NAME", short="a path"
             ),
-            to="local_mount_path", required=True, about="Where it is mounted, below /mnt/.",
+            to="local_mount_path",
+            required=True,
+            about="Where it is mounted, below /mnt/.",
         ),
     },
-)  # fmt: skip
+)
 _SUPERVISOR = Block(
     into=dict,
     keys={
@@ -216,11 +219,13 @@ LAMBDA = Block(
             about="Name of the function; queues and buckets of ours are named after it.",
         ),
         "memory": Key(
-            reader=Whole(low=128, high=10240, unit="MB"), to="memory_mib",
+            reader=Whole(low=128, high=10240, unit="MB"),
+            to="memory_mib",
             about="Of the function, not of a device.",
         ),
         "timeout": Key(
-            reader=Whole(low=1, high=900, unit="s"), to="timeout_s",
+            reader=Whole(low=1, high=900, unit="s"),
+            to="timeout_s",
             about="The longest run of the function.",
         ),
         "runtime": Key(
@@ -234,7 +239,9 @@ LAMBDA = Block(
         ),
         "description": Key(
             reader=Text(
-                pattern=r"(?s).{0,256}", what="a text of up to 256 characters", empty=True,
+                pattern=r"(?s).{0,256}",
+                what="a text of up to 256 characters",
+                empty=True,
                 lines=True,
             ),
             about="For people.",
@@ -265,7 +272,8 @@ LAMBDA = Block(
             about="Of the Lambda process; the script does not see them.",
         ),
         "init_script": Key(
-            reader=_FILE, blank=True,
+            reader=_FILE,
+            blank=True,
             about="What runs for each input: any program with a shebang, beside this file.",
         ),
         "handler": Key(
@@ -279,7 +287,8 @@ LAMBDA = Block(
             " called with event and context.",
         ),
         "run_script": Key(
-            reader=_FILE, about="SCAR sends it with each `scar run`.",
+            reader=_FILE,
+            about="SCAR sends it with each `scar run`.",
             becomes="`init_script`, unless there is one",
         ),
         "container": Key(reader=_CONTAINER, about="The image, and the script's variables."),
@@ -297,14 +306,15 @@ LAMBDA = Block(
             about=f"Of `scar run`; {_NO_CALL}.",
         ),
         "log_type": Key(
-            reader=Choice(("Tail", "None")), idle=True,
+            reader=Choice(("Tail", "None")),
+            idle=True,
             about="Of `scar run`; `orchgpu logs` shows logs.",
         ),
         "preheat": Key(
             reader=Flag(), about="Calls the function once after a deploy that changed it."
         ),
     },
-)  # fmt: skip
+)
 
 IAM = Block(
     into=Iam,
@@ -341,9 +351,29 @@ ECR = Block(
 )
 #: PutRetentionPolicy takes no other.
 _RETENTION_DAYS = (
-    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922,
-    3288, 3653,
-)  # fmt: skip
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
 CLOUDWATCH = Block(
     into=dict,
     keys={
@@ -361,12 +391,25 @@ API_GATEWAY = Block(
     keys={
         name: Key(reader=Plain())
         for name in (
-            "name", "boto_profile", "region", "endpoint", "http_method", "method", "integration",
-            "stage_name", "path_part", "request_parameters", "response", "method_response",
-            "integration_response", "service_id", "id", "path",
+            "name",
+            "boto_profile",
+            "region",
+            "endpoint",
+            "http_method",
+            "method",
+            "integration",
+            "stage_name",
+            "path_part",
+            "request_parameters",
+            "response",
+            "method_response",
+            "integration_response",
+            "service_id",
+            "id",
+            "path",
         )
     },
-)  # fmt: skip
+)
 #: What the `s3` block said before `input` and `output` did, and what each became.
 OLD_PLACES = {
     "input_bucket": "`lambda.input`; without `input_folder` the folder is `<name>/input`",
@@ -405,8 +448,15 @@ BATCH = Block(
                 keys={
                     name: Key(reader=Plain())
                     for name in (
-                        "security_group_ids", "subnets", "type", "state", "desired_v_cpus",
-                        "min_v_cpus", "max_v_cpus", "instance_types", "instance_role",
+                        "security_group_ids",
+                        "subnets",
+                        "type",
+                        "state",
+                        "desired_v_cpus",
+                        "min_v_cpus",
+                        "max_v_cpus",
+                        "instance_types",
+                        "instance_role",
                         "launch_template_name",
                     )
                 },
@@ -423,7 +473,7 @@ BATCH = Block(
             )
         ),
     },
-)  # fmt: skip
+)
 _PROVIDER_KEYS = {
     "s3": ("access_key", "secret_key", "region"),
     "minio": ("endpoint", "access_key", "secret_key", "region", "verify"),

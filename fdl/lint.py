@@ -28,22 +28,46 @@ _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
 _OUR_NAME = re.compile(r"ORCHGPU_")
 #: Variables by which a loader or an interpreter runs code before the program's own.
 _LOADERS = (
-    "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PYTHONSTARTUP", "PYTHONINSPECT", "PERL5OPT",
-    "PERL5DB", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "GCONV_PATH",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "PYTHONSTARTUP",
+    "PYTHONINSPECT",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "GCONV_PATH",
     "OCL_ICD_VENDORS",
-)  # fmt: skip
+)
 #: Of them those by which a middleware's client is found (docs/middlewares.md).
 _OF_CLIENTS = {"cricket": ("LD_PRELOAD",), "pocl": ("OCL_ICD_VENDORS",)}
 #: Variables that say where programs and modules are.
 _SEARCHED = (
-    "PATH", "PYTHONPATH", "PYTHONHOME", "PERL5LIB", "RUBYLIB", "NODE_PATH", "CLASSPATH", "IFS",
-)  # fmt: skip
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PERL5LIB",
+    "RUBYLIB",
+    "NODE_PATH",
+    "CLASSPATH",
+    "IFS",
+)
 #: What SDKs of AWS take before the role that the function runs under.
 _CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
-    "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)  # fmt: skip
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 _E, _W = Severity.ERROR, Severity.WARNING
 #: What people put into the name or tag of an image that was built for one kind of processor.
 _ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
@@ -76,11 +100,13 @@ def lint(
             findings += _files(function, files)
     notes = [
         Note(
-            severity=severity, path=document.written(path), at=document.location(path),
+            severity=severity,
+            path=document.written(path),
+            at=document.location(path),
             message=message,
         )
         for severity, path, message in findings
-    ]  # fmt: skip
+    ]
     notes += [
         Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
         for rewrite in document.rewrites

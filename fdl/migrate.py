@@ -108,8 +108,12 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
     block = element.child("lambda")
     if isinstance(block, Mapping):
         steps: tuple[Callable[[Migration, Mapping, str], Mapping], ...] = (
-            _stray_quotes, _container, _words, _run_script, _places,
-        )  # fmt: skip
+            _stray_quotes,
+            _container,
+            _words,
+            _run_script,
+            _places,
+        )
         changed = block
         for step in steps:
             changed = step(work, changed, f"{path}.lambda")

@@ -26,9 +26,13 @@ _ENCLAVE = (
 )
 #: Keys whose service is something that a function cannot be; what to write instead.
 _REFUSED = {
-    "expose": _HTTP, "kserve": _HTTP, "volume": _DISK, "mount": _DISK, "workspace": _DISK,
+    "expose": _HTTP,
+    "kserve": _HTTP,
+    "volume": _DISK,
+    "mount": _DISK,
+    "workspace": _DISK,
     "enable_sgx": _ENCLAVE,
-}  # fmt: skip
+}
 _SCALING = "Lambda starts as many as there are jobs; write `job: {concurrency: …}` for a limit"
 _ACCESS = "who may use the function is decided by IAM and the policies of its buckets"
 _ELSEWHERE = "no other cluster takes jobs over; they wait here for a device"
@@ -38,11 +42,20 @@ _PLACED = "the scheduler chooses the device"
 _LEFT_OUT = {
     "cpu": "Lambda gives processors by memory",
     "alpine": "the runner needs no musl build",
-    "total_memory": _SCALING, "total_cpu": _SCALING, "synchronous": _SCALING,
-    "vo": _ACCESS, "allowed_users": _ACCESS, "visibility": _ACCESS, "isolation_level": _ACCESS,
-    "replicas": _ELSEWHERE, "federation": _ELSEWHERE, "rescheduler_threshold": _ELSEWHERE,
-    "delegation": _ELSEWHERE, "clusters": _ELSEWHERE,
-    "labels": _NAMES, "annotations": _NAMES,
+    "total_memory": _SCALING,
+    "total_cpu": _SCALING,
+    "synchronous": _SCALING,
+    "vo": _ACCESS,
+    "allowed_users": _ACCESS,
+    "visibility": _ACCESS,
+    "isolation_level": _ACCESS,
+    "replicas": _ELSEWHERE,
+    "federation": _ELSEWHERE,
+    "rescheduler_threshold": _ELSEWHERE,
+    "delegation": _ELSEWHERE,
+    "clusters": _ELSEWHERE,
+    "labels": _NAMES,
+    "annotations": _NAMES,
     "interlink_node_name": _PLACED,
     "image_prefetch": "Lambda keeps images of ECR near by itself",
     "image_pull_secrets": "the function's role reaches ECR",
@@ -50,7 +63,7 @@ _LEFT_OUT = {
     "file_stage_in": "the input is always there as a file, at INPUT_FILE_PATH",
     "propagate_token": "a job carries nobody's token; the function acts by its own role",
     "storage_providers": "every place is in S3, reached by the function's role",
-}  # fmt: skip
+}
 
 OSCAR_SERVICE = Block(
     into=dict,

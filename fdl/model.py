@@ -32,10 +32,14 @@ MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vacc
 ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "pocl", "vaccel")
 #: Fields of a request → the words of a file for them.
 _KEYS = {
-    "memory_mib": "memory", "memory_max_mib": "memory_max", "compute_guarantee_pct": "the guarantee"
-    " of compute", "compute_limit_pct": "the limit of compute", "max_wait_s": "max_wait",
-    "deadline_s": "deadline", "lease_s": "lease_length",
-}  # fmt: skip
+    "memory_mib": "memory",
+    "memory_max_mib": "memory_max",
+    "compute_guarantee_pct": "the guarantee of compute",
+    "compute_limit_pct": "the limit of compute",
+    "max_wait_s": "max_wait",
+    "deadline_s": "deadline",
+    "lease_s": "lease_length",
+}
 _FIELD = re.compile(rf"\b({'|'.join(_KEYS)})\b")
 
 

@@ -242,16 +242,36 @@ class Ledger:
 
 
 Resource: TypeAlias = (
-    Bucket | Package | QueueResource | FunctionResource | InvokeConfig | Permission
-    | Notification | Expiry | LogRetention | Role | Record | Ledger
-)  # fmt: skip
+    Bucket
+    | Package
+    | QueueResource
+    | FunctionResource
+    | InvokeConfig
+    | Permission
+    | Notification
+    | Expiry
+    | LogRetention
+    | Role
+    | Record
+    | Ledger
+)
 
 #: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
 #: before everything it will own, the record after everything it speaks of.
 ORDER = (
-    "ledger", "bucket", "package", "expiry", "role", "queue", "log-retention", "function",
-    "invoke-config", "permission", "notification", "record",
-)  # fmt: skip
+    "ledger",
+    "bucket",
+    "package",
+    "expiry",
+    "role",
+    "queue",
+    "log-retention",
+    "function",
+    "invoke-config",
+    "permission",
+    "notification",
+    "record",
+)
 
 
 def key_of(resource: Resource) -> str:

@@ -17,9 +17,13 @@ from fdl.resources import Place, Role
 _NAME_CHARS_MAX = 64
 _PREFIX = "orchgpu-"
 _INTERFACES = (
-    "ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets",
-    "ec2:DeleteNetworkInterface", "ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
-)  # fmt: skip
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+)
 _MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
 
 Statement = Mapping[str, Any]
@@ -75,9 +79,11 @@ def _of_jobs(function: Function, place: Place) -> list[Statement]:
 
 def _allow(sid: str, actions: Sequence[str], resources: Sequence[str]) -> Statement:
     return {
-        "Sid": sid, "Effect": "Allow", "Action": list(actions),
+        "Sid": sid,
+        "Effect": "Allow",
+        "Action": list(actions),
         "Resource": list(dict.fromkeys(resources)),
-    }  # fmt: skip
+    }
 
 
 def _objects(place: Place, paths: Sequence[Path]) -> list[str]:

@@ -24,8 +24,13 @@ _HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")
 _JOINERS = "\u200c\u200d"
 #: YAML 1.1's words, which SCAR's own loader takes too.
 _FLAGS = {
-    "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
-}  # fmt: skip
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 def _scalar(node: Node, path: str, reading: Reading, wanted: str) -> Scalar:

@@ -163,8 +163,10 @@ class ListOf:
 
     def schema(self) -> dict[str, Any]:
         many: dict[str, Any] = {
-            "type": "array", "items": self.item.schema(), "maxItems": self.items_max
-        }  # fmt: skip
+            "type": "array",
+            "items": self.item.schema(),
+            "maxItems": self.items_max,
+        }
         if self.items_min:
             many["minItems"] = self.items_min
         return {"anyOf": [many, self.item.schema()]} if self.one else many

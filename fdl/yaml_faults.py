@@ -102,9 +102,14 @@ def _key(fault: _Fault, _: str) -> _Said:
 
 #: What was being read → words, which may decline.
 _BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Said | None]], ...] = (
-    ("quoted scalar", _quote), ("an alias", _alias), ("an anchor", _anchor), ("a tag", _tag),
-    ("block scalar", _block_text), ("a directive", _directive), ("a simple key", _key),
-)  # fmt: skip
+    ("quoted scalar", _quote),
+    ("an alias", _alias),
+    ("an anchor", _anchor),
+    ("a tag", _tag),
+    ("block scalar", _block_text),
+    ("a directive", _directive),
+    ("a simple key", _key),
+)
 
 
 def _character(fault: _Fault, character: str) -> _Said:

@@ -153,10 +153,11 @@ def _wrong_words(asked: Request) -> Iterator[str]:
     if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
         yield f"kinds and models together name at most {PREFERENCES_MAX}"
     for what, names in (
-        ("tenant", (asked.tenant,)), ("models:", asked.models),
+        ("tenant", (asked.tenant,)),
+        ("models:", asked.models),
         ("warm_key", () if asked.warm_key is None else (asked.warm_key,)),
         ("middleware", () if asked.middleware is None else (asked.middleware,)),
-    ):  # fmt: skip
+    ):
         for name in names:
             if (problem := wrong_name(what, name)) is not None:
                 yield problem

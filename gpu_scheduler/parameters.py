@@ -106,8 +106,10 @@ class Parameters:
         lengths_s = (self.aging_s, self.lease_s_max, self.usage_half_life_s)
         tenants = (*self.weights, *self.quotas)
         checks = (
-            (all(s is None or 0 < s <= 1e9 for s in lengths_s),
-             "aging_s, lease_s_max and usage_half_life_s must be more than 0 seconds, and finite"),
+            (
+                all(s is None or 0 < s <= 1e9 for s in lengths_s),
+                "aging_s, lease_s_max and usage_half_life_s must be above 0 seconds, and finite",
+            ),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
             *(
@@ -118,11 +120,15 @@ class Parameters:
                 (rate is None or 1e-3 <= rate <= 1e9, f"{name} must lie in 0.001…1000000000")
                 for name, rate in ((name, getattr(self, name)) for name in _RATES)
             ),
-            (all(1e-6 <= weight <= 1e6 for weight in self.weights.values()),
-             "a weight must lie in 0.000001…1000000"),
-            (len(tenants) <= TENANTS_MAX,
-             f"at most {TENANTS_MAX} tenants have a quota or a weight of their own"),
-        )  # fmt: skip
+            (
+                all(1e-6 <= weight <= 1e6 for weight in self.weights.values()),
+                "a weight must lie in 0.000001…1000000",
+            ),
+            (
+                len(tenants) <= TENANTS_MAX,
+                f"at most {TENANTS_MAX} tenants have a quota or a weight of their own",
+            ),
+        )
         for tenant in tenants:
             named("tenant", tenant)
         for holds, message in checks:
@@ -144,9 +150,13 @@ class Parameters:
 Given = str | float | int | bool | None
 
 _COUNTS = (
-    "waiting_max", "key_waiting_max", "tenant_waiting_max",
-    "records_max", "key_records_max", "tenant_records_max",
-)  # fmt: skip
+    "waiting_max",
+    "key_waiting_max",
+    "tenant_waiting_max",
+    "records_max",
+    "key_records_max",
+    "tenant_records_max",
+)
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
 _INTEGERS = ("bypass_max", "leases_max", *_COUNTS)
 _LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")

@@ -85,15 +85,24 @@ def build(
         budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
     )
     performer = Performer(
-        queue=without_aws(aws.queue, clock), store=without_aws(aws.store, clock),
-        scheduler=scheduler, render=render, clock=clock, budget=budget,
-    )  # fmt: skip
+        queue=without_aws(aws.queue, clock),
+        store=without_aws(aws.store, clock),
+        scheduler=scheduler,
+        render=render,
+        clock=clock,
+        budget=budget,
+    )
     bucket = state_bucket(aws.account, aws.region)
     return Replica(
-        machine=machine, performer=performer, queue=aws.queue, scheduler=scheduler,
-        registry=StoreRegistry(aws.store, bucket, only=settings.functions), clock=clock,
-        budget=budget, nursery=nursery,
-    )  # fmt: skip
+        machine=machine,
+        performer=performer,
+        queue=aws.queue,
+        scheduler=scheduler,
+        registry=StoreRegistry(aws.store, bucket, only=settings.functions),
+        clock=clock,
+        budget=budget,
+        nursery=nursery,
+    )
 
 
 async def _until(stop: asyncio.Event, nursery: Nursery) -> None:

@@ -49,11 +49,18 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
         return None
     file = {"bucket": action.target.bucket, "key": action.target.key, "size": found.size}
     return Result(
-        job_id=action.job, state=JobState.SUCCEEDED.value, reason=Reason.NONE.value,
-        attempt=action.attempt, nonce="", exit_code=None, files=[{**file, "sha256": ""}],
-        times={"committed": wall_s}, log_tail="", ended_at_s=wall_s,
+        job_id=action.job,
+        state=JobState.SUCCEEDED.value,
+        reason=Reason.NONE.value,
+        attempt=action.attempt,
+        nonce="",
+        exit_code=None,
+        files=[{**file, "sha256": ""}],
+        times={"committed": wall_s},
+        log_tail="",
+        ended_at_s=wall_s,
         detail="its object was written; a foreign function says no more",
-    )  # fmt: skip
+    )
 
 
 async def _head(store: ObjectStore, target: Target) -> StoredObject | None:

@@ -80,8 +80,10 @@ def _job(
         event=action.input.as_s3_event(),
         outputs=[
             {
-                "bucket": output.bucket, "prefix": output.prefix,
-                "suffix": list(output.suffixes), "filter": list(output.name_prefixes),
+                "bucket": output.bucket,
+                "prefix": output.prefix,
+                "suffix": list(output.suffixes),
+                "filter": list(output.name_prefixes),
             }
             for output in function.outputs
         ],
@@ -90,7 +92,7 @@ def _job(
         connect_by_s=connect_by_s,
         replace_etag=action.replace_etag,
         variables=dict(function.variables),
-    )  # fmt: skip
+    )
 
 
 def local_name(key: str) -> str:

@@ -43,9 +43,12 @@ class Patience:
                 if not error.retryable:
                     raise
                 logger.warning(
-                    "%s cannot be reached; the next try is in %.1f s: %s", what, pause_s,
-                    error.message, extra={"event": "start_waits"},
-                )  # fmt: skip
+                    "%s cannot be reached; the next try is in %.1f s: %s",
+                    what,
+                    pause_s,
+                    error.message,
+                    extra={"event": "start_waits"},
+                )
             await self._or_stopped(asyncio.sleep(pause_s))
             pause_s = min(2 * pause_s, self._budget.reconnect_s_max)
 

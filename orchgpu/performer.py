@@ -88,9 +88,12 @@ class Performer:
             return await self._methods[type(action)](action)
         except AppError as error:
             return on.CallFailed(
-                **self._about(action), action=action, retryable=error.retryable,
-                message=str(error), exhausted=error.code is ErrorCode.EXHAUSTED,
-            )  # fmt: skip
+                **self._about(action),
+                action=action,
+                retryable=error.retryable,
+                message=str(error),
+                exhausted=error.code is ErrorCode.EXHAUSTED,
+            )
         except FAULTS as error:
             logger.exception(
                 "%s", type(action).__name__, extra={"event": "fault", "job": action.job}
@@ -138,9 +141,12 @@ class Performer:
             self._kept[action.job] = stored
             self._kept_bytes += size
         return on.InputRead(
-            **self._about(action), etag=stored.etag, version_id=stored.version_id,
-            last_modified=stored.last_modified, size=stored.size,
-        )  # fmt: skip
+            **self._about(action),
+            etag=stored.etag,
+            version_id=stored.version_id,
+            last_modified=stored.last_modified,
+            size=stored.size,
+        )
 
     def _input_lost(self, action: do.Action, error: AppError) -> on.Event:
         if error.code is ErrorCode.NOT_FOUND:
@@ -156,9 +162,11 @@ class Performer:
             made = await foreign.committed(self._store, action, self._clock.wall_s())
             if made is not None:
                 write = do.WriteResult(
-                    job=action.job, bucket=action.bucket, result=made,
+                    job=action.job,
+                    bucket=action.bucket,
+                    result=made,
                     replace_etag=action.replace_etag,
-                )  # fmt: skip
+                )
                 result, etag = (await self._write_result(write)).result, ""
         return on.ResultRead(**self._about(action), result=result, etag=etag)
 
@@ -177,10 +185,18 @@ class Performer:
     def _no_result(self, job: str, detail: str) -> Result:
         """Somebody wrote something else under the key: the job ends, and says so."""
         return Result(
-            job_id=job, state="FAILED", reason=Reason.BAD_RESULT.value, attempt=0, nonce="",
-            exit_code=None, files=[], times={}, log_tail="", ended_at_s=self._clock.wall_s(),
+            job_id=job,
+            state="FAILED",
+            reason=Reason.BAD_RESULT.value,
+            attempt=0,
+            nonce="",
+            exit_code=None,
+            files=[],
+            times={},
+            log_tail="",
+            ended_at_s=self._clock.wall_s(),
             detail=f"{result_key(job)} is no result: {detail}",
-        )  # fmt: skip
+        )
 
     async def _read_report(self, action: do.ReadReport) -> on.Event:
         key, report = report_key(action.job, action.attempt), None
@@ -210,9 +226,15 @@ class Performer:
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
         try:
             answer = await self._scheduler.attempt(
-                action.job, action.attempt, action.revision, action.handle, action.block,
-                action.request, self._since(action.received_at_s), hold=action.hold,
-            )  # fmt: skip
+                action.job,
+                action.attempt,
+                action.revision,
+                action.handle,
+                action.block,
+                action.request,
+                self._since(action.received_at_s),
+                hold=action.hold,
+            )
         except AppError as error:
             return self._conflict(action, error)
         about = self._about(action)
@@ -273,9 +295,12 @@ class Performer:
             if record is None or record.attempt != action.attempt or record.outcome is not None:
                 return on.RecordConflict(**self._about(action), record=record)
             record = await self._scheduler.fail_attempt(
-                action.job, record.revision, action.reason.value, action.detail,
+                action.job,
+                record.revision,
+                action.reason.value,
+                action.detail,
                 self._clock.wall_s() + action.pause_s,
-            )  # fmt: skip
+            )
         except AppError as error:
             return self._conflict(action, error)
         return on.AttemptFailureRecorded(
@@ -284,10 +309,14 @@ class Performer:
 
     async def _finish(self, action: do.FinishJob) -> on.Event:
         await self._scheduler.finish(
-            action.job, action.outcome, action.reason, action.detail, block=action.block,
+            action.job,
+            action.outcome,
+            action.reason,
+            action.detail,
+            block=action.block,
             received_ago_s=self._since(action.received_at_s),
             committed_ago_s=self._since(action.committed_at_s),
-        )  # fmt: skip
+        )
         return on.Finished(**self._about(action))
 
     # ------------------------------------------------------------------ envelope, report, result
@@ -336,9 +365,15 @@ class Performer:
 
     async def _record_function_failure(self, action: do.RecordFunctionFailure) -> on.Event:
         report = Report(
-            job_id=action.job, attempt=action.attempt, nonce="", reason=action.reason.value,
-            exit_code=None, detail=action.detail, log_tail="", times={},
-        )  # fmt: skip
+            job_id=action.job,
+            attempt=action.attempt,
+            nonce="",
+            reason=action.reason.value,
+            exit_code=None,
+            detail=action.detail,
+            log_tail="",
+            times={},
+        )
         key = report_key(action.job, action.attempt)
         try:
             await self._store.put(
@@ -360,9 +395,12 @@ class Performer:
         key = result_key(action.job)
         try:
             await self._store.put(
-                action.bucket, key, action.result.to_json(),
-                if_absent=action.replace_etag is None, if_match=action.replace_etag,
-            )  # fmt: skip
+                action.bucket,
+                key,
+                action.result.to_json(),
+                if_absent=action.replace_etag is None,
+                if_match=action.replace_etag,
+            )
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:
                 raise

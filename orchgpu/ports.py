@@ -184,9 +184,17 @@ class Scheduler(Protocol):
         ...
 
     async def attempt(
-        self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
-    ) -> AttemptOutcome: ...  # fmt: skip
+        self,
+        holder: str,
+        n: int,
+        revision: int,
+        handle: str,
+        block: Mapping[str, Any],
+        request: Request,
+        received_ago_s: float,
+        *,
+        hold: Hold = Hold.SESSION,
+    ) -> AttemptOutcome: ...
 
     async def adopt(
         self, holder: str, revision: int, handle: str | None
@@ -211,9 +219,16 @@ class Scheduler(Protocol):
     ) -> Record: ...
 
     async def finish(
-        self, holder: str, outcome: str, reason: str, detail: str, *,
-        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        holder: str,
+        outcome: str,
+        reason: str,
+        detail: str,
+        *,
+        block: Mapping[str, Any] | None,
+        received_ago_s: float,
+        committed_ago_s: float,
+    ) -> None:
         """With a `block`, a job that never had a record gets a terminal one."""
         ...
 

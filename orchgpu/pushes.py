@@ -26,9 +26,13 @@ def _job_event(push: ports.Push, now: dict[str, float]) -> on.Event:
             )
         case ports.LeasePush():
             return on.LeaseChanged(
-                **now, job=job, attempt=push.attempt, state=push.state, reason=push.reason,
+                **now,
+                job=job,
+                attempt=push.attempt,
+                state=push.state,
+                reason=push.reason,
                 detail=push.detail,
-            )  # fmt: skip
+            )
         case ports.HandlePush():
             return on.HandleRenewed(**now, job=job, handle=push.handle)
         case ports.DisownedPush():

@@ -45,10 +45,20 @@ AFTER_EVENTS_S = 0.02
 #: Notices are deleted this much later, many at once; what they told comes first.
 FORGET_NOTICES_S = 0.1
 #: Phases that a drain waits for: they end by themselves, in moments.
-_SOON_OVER = frozenset({
-    Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.CHECKING, Phase.EXPLAINING,
-    Phase.FAILING, Phase.CONCLUDING, Phase.BURYING, Phase.FINISHING, Phase.DELETING,
-})  # fmt: skip
+_SOON_OVER = frozenset(
+    {
+        Phase.ACCEPTING,
+        Phase.STAGING,
+        Phase.RECORDING,
+        Phase.CHECKING,
+        Phase.EXPLAINING,
+        Phase.FAILING,
+        Phase.CONCLUDING,
+        Phase.BURYING,
+        Phase.FINISHING,
+        Phase.DELETING,
+    }
+)
 
 
 class Replica:
@@ -195,10 +205,12 @@ class Replica:
         try:
             return tuple(
                 await self._queue.receive(
-                    queue_url, count_max=count_max, wait_s=self._budget.receive_wait_s,
+                    queue_url,
+                    count_max=count_max,
+                    wait_s=self._budget.receive_wait_s,
                     visibility_s=self._budget.visibility_s,
                 )
-            )  # fmt: skip
+            )
         except AppError as error:
             logger.warning("%s", error, extra={"event": "receive_failed"})
         except FAULTS:  # an answer that no library can read ends one poll, not the replica
@@ -209,10 +221,13 @@ class Replica:
     def _submit_message(self, function: Function, message: Message) -> None:
         self._driver.submit(
             on.MessageReceived(
-                **self._now(), function=function.name, message_id=message.id,
-                handle=message.handle, body=message.body,
+                **self._now(),
+                function=function.name,
+                message_id=message.id,
+                handle=message.handle,
+                body=message.body,
             )
-        )  # fmt: skip
+        )
 
     async def _complete(self, function: Function) -> None:
         while self._serves(function):
@@ -251,10 +266,13 @@ class Replica:
         for failure in failures:
             event = await self._performer.perform(
                 do.RecordFunctionFailure(
-                    job=failure.job, function=function, attempt=failure.attempt,
-                    reason=failure.reason, detail=failure.detail,
+                    job=failure.job,
+                    function=function,
+                    attempt=failure.attempt,
+                    reason=failure.reason,
+                    detail=failure.detail,
                 )
-            )  # fmt: skip
+            )
             if event is None or isinstance(event, on.CallFailed):
                 return  # it comes again when its visibility ends
             self._driver.submit(event)
@@ -352,9 +370,11 @@ class Replica:
             self._note_attempt(action.job, event)
         if isinstance(event, on.CallFailed):
             logger.warning(
-                "%s: %s", type(action).__name__, event.message,
+                "%s: %s",
+                type(action).__name__,
+                event.message,
                 extra={"event": "call_failed", "job": action.job},
-            )  # fmt: skip
+            )
         story = self._stories.get(action.job)
         if story is None:
             return
@@ -377,13 +397,18 @@ class Replica:
     def _log_finished(self, action: do.FinishJob, story: Story, now_s: float) -> None:
         """The one canonical line of a job."""
         logger.info(
-            "%s %s", action.job, action.outcome,
+            "%s %s",
+            action.job,
+            action.outcome,
             extra={
-                "event": "job_finished", "job": action.job, "outcome": action.outcome,
-                "reason": action.reason, "own_ms": round(story.own_s(now_s) * 1000, 3),
+                "event": "job_finished",
+                "job": action.job,
+                "outcome": action.outcome,
+                "reason": action.reason,
+                "own_ms": round(story.own_s(now_s) * 1000, 3),
                 "in_hand_s": round(now_s - story.received_s, 4),
             },
-        )  # fmt: skip
+        )
 
 
 def _note(function: Function) -> str:

@@ -47,11 +47,14 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         for state, count in verdict.outcomes.items():
             outcomes[state] = outcomes.get(state, 0) + count
     summary = {
-        "seeds": len(verdicts), "jobs": sum(v.jobs for v in verdicts), "outcomes": outcomes,
+        "seeds": len(verdicts),
+        "jobs": sum(v.jobs for v in verdicts),
+        "outcomes": outcomes,
         "decisions": sum(v.decisions for v in verdicts),
-        "virtual_s": round(sum(v.virtual_s for v in verdicts)), "real_s": round(took_s, 1),
+        "virtual_s": round(sum(v.virtual_s for v in verdicts)),
+        "real_s": round(took_s, 1),
         "traces": {str(v.seed): v.trace for v in verdicts},
-    }  # fmt: skip
+    }
     if as_json:
         click.echo(json.dumps(summary))
         return

@@ -62,9 +62,15 @@ class SimLambda:
     """Runs what the cloud model's invocation queues have due."""
 
     def __init__(
-        self, cloud: Cloud, store: MemoryStore, hosts: dict[str, SimHost], clock: Clock,
-        behaviour: Behaviour, checker: Checker, nursery: Nursery,
-    ) -> None:  # fmt: skip
+        self,
+        cloud: Cloud,
+        store: MemoryStore,
+        hosts: dict[str, SimHost],
+        clock: Clock,
+        behaviour: Behaviour,
+        checker: Checker,
+        nursery: Nursery,
+    ) -> None:
         self._cloud = cloud
         self._store = store
         self._hosts = hosts
@@ -168,22 +174,39 @@ class SimLambda:
 
     async def _report(self, job: Job, nonce: str, times: dict[str, float]) -> None:
         report = Report(
-            job_id=job.job_id, attempt=job.attempt, nonce=nonce, reason="EXIT_NONZERO",
-            exit_code=1, detail="exit code 1", log_tail="", times=times,
-        )  # fmt: skip
+            job_id=job.job_id,
+            attempt=job.attempt,
+            nonce=nonce,
+            reason="EXIT_NONZERO",
+            exit_code=1,
+            detail="exit code 1",
+            log_tail="",
+            times=times,
+        )
         key = report_key(job.job_id, job.attempt)
         await self._store.put(job.intermediate_bucket, key, report.to_json())
 
     async def _commit(self, job: Job, nonce: str, times: dict[str, float]) -> None:
         result = Result(
-            job_id=job.job_id, state="SUCCEEDED", reason="NONE", attempt=job.attempt, nonce=nonce,
-            exit_code=0, files=[], times=times, log_tail="", ended_at_s=self._clock.wall_s(),
-        )  # fmt: skip
+            job_id=job.job_id,
+            state="SUCCEEDED",
+            reason="NONE",
+            attempt=job.attempt,
+            nonce=nonce,
+            exit_code=0,
+            files=[],
+            times=times,
+            log_tail="",
+            ended_at_s=self._clock.wall_s(),
+        )
         try:
             await self._store.put(
-                job.intermediate_bucket, result_key(job.job_id), result.to_json(),
-                if_absent=job.replace_etag is None, if_match=job.replace_etag,
-            )  # fmt: skip
+                job.intermediate_bucket,
+                result_key(job.job_id),
+                result.to_json(),
+                if_absent=job.replace_etag is None,
+                if_match=job.replace_etag,
+            )
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:
                 raise

@@ -41,15 +41,26 @@ class SimHost:
     """gpud, its devices and its log. `stopped` is SIGSTOP: it neither hears nor acts."""
 
     def __init__(
-        self, name: str, devices: int, memory_mib: int, scheduler: SimScheduler, clock: Clock,
-        budget: Budget, checker: Checker,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        devices: int,
+        memory_mib: int,
+        scheduler: SimScheduler,
+        clock: Clock,
+        budget: Budget,
+        checker: Checker,
+    ) -> None:
         self.id = HostId(name)
         self._devices = tuple(
-            Device(id=DeviceId(f"{name}/{i}"), index=i, kind=DeviceKind.CPU, model="sim",
-                   memory_mib=memory_mib)
+            Device(
+                id=DeviceId(f"{name}/{i}"),
+                index=i,
+                kind=DeviceKind.CPU,
+                model="sim",
+                memory_mib=memory_mib,
+            )
             for i in range(devices)
-        )  # fmt: skip
+        )
         self._memory_mib = memory_mib
         self._scheduler = scheduler
         self._clock = clock
@@ -98,9 +109,14 @@ class SimHost:
             return
         self._scheduler.hosts[self.id] = self._mail.put_nowait
         welcome = await self._scheduler.ask(
-            on.HostHello, host=self.id, incarnation=str(self._incarnation), gateway=f"{self.id}:1",
-            devices=self._devices, epoch_seen=self._epoch, installed=tuple(self.seats),
-        )  # fmt: skip
+            on.HostHello,
+            host=self.id,
+            incarnation=str(self._incarnation),
+            gateway=f"{self.id}:1",
+            devices=self._devices,
+            epoch_seen=self._epoch,
+            installed=tuple(self.seats),
+        )
         self._connected, self._epoch = True, welcome.epoch
         wanted = {install.lease for install in welcome.installs}
         for lease in [lease for lease in self.seats if lease not in wanted]:
@@ -255,17 +271,26 @@ class SimHost:
         self._tell(seat, on.SessionChange.CLOSED, reason, detail)
 
     def _tell(
-        self, seat: Seat, change: on.SessionChange, reason: EndReason | None = None,
+        self,
+        seat: Seat,
+        change: on.SessionChange,
+        reason: EndReason | None = None,
         detail: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Lost while the scheduler is away: the next hello says what is installed."""
         if self._connected:
             self._scheduler.tell(
                 on.LeaseSessionTold(
-                    **self._scheduler.now(), host=self.id, reply_to="", lease=seat.install.lease,
-                    change=change, nonce=seat.nonce, reason=reason, detail=detail,
+                    **self._scheduler.now(),
+                    host=self.id,
+                    reply_to="",
+                    lease=seat.install.lease,
+                    change=change,
+                    nonce=seat.nonce,
+                    reason=reason,
+                    detail=detail,
                 )
-            )  # fmt: skip
+            )
 
 
 def _freed(seat: Seat) -> bool:

@@ -90,15 +90,17 @@ def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verd
         _within_bound(pool, uses)
     waits_s = sorted(use.waited_s for use in uses)
     return Verdict(
-        policy=parameters.policy.value, requests=len(uses),
+        policy=parameters.policy.value,
+        requests=len(uses),
         used_rate=_used(uses, arrivals[-1].at_s) / (devices * arrivals[-1].at_s),
-        wait_mean_s=_mean(waits_s), wait_p99_s=waits_s[len(waits_s) * 99 // 100],
+        wait_mean_s=_mean(waits_s),
+        wait_p99_s=waits_s[len(waits_s) * 99 // 100],
         wait_max_s=waits_s[-1],
         tenants_wait_mean_s={
             tenant: _mean([use.waited_s for use in uses if use.request.tenant == tenant])
             for tenant in TENANTS
         },
-    )  # fmt: skip
+    )
 
 
 def _within_bound(pool: Pool, uses: list[Use]) -> None:

@@ -63,15 +63,24 @@ class Pool:
     def _host(self, name: str, numbers: range) -> None:
         devices = tuple(
             Device(
-                id=DeviceId(f"d{number}"), index=number - numbers.start, kind=DeviceKind.CUDA,
-                model="M", memory_mib=DEVICE_MIB,
+                id=DeviceId(f"d{number}"),
+                index=number - numbers.start,
+                kind=DeviceKind.CUDA,
+                model="M",
+                memory_mib=DEVICE_MIB,
             )
             for number in numbers
-        )  # fmt: skip
+        )
         self.tell(
-            on.HostHello, host=HostId(name), reply_to="h", incarnation="1", gateway=f"{name}:1",
-            devices=devices, epoch_seen=0, installed=(),
-        )  # fmt: skip
+            on.HostHello,
+            host=HostId(name),
+            reply_to="h",
+            incarnation="1",
+            gateway=f"{name}:1",
+            devices=devices,
+            epoch_seen=0,
+            installed=(),
+        )
 
     def ask(self, request: Request, runs_s: float, attempt: str | None = None) -> Use:
         """One request. With a length it is a deadline lease's, which the scheduler ends."""
@@ -81,9 +90,15 @@ class Pool:
         )
         hold = Hold.SESSION if request.lease_s is None else Hold.DEADLINE
         self.tell(
-            on.ReserveAsked, session=SessionId("s"), reply_to="r", request=request, wait=True,
-            attempt=attempt, hold=hold, lease_s=None,
-        )  # fmt: skip
+            on.ReserveAsked,
+            session=SessionId("s"),
+            reply_to="r",
+            request=request,
+            wait=True,
+            attempt=attempt,
+            hold=hold,
+            lease_s=None,
+        )
         queue = self.machine.state.queue
         if attempt in queue.entries:
             use.ahead = (queue.position(queue.entries[attempt]) or 1) - 1
@@ -131,17 +146,24 @@ class Pool:
         use.granted_s = self.now_s
         if lease.hold is Hold.SESSION:
             self.tell(
-                on.LeaseSessionTold, host=lease.shares[0].host, reply_to="h", lease=lease.id,
-                change=on.SessionChange.OPENED, nonce="n",
-            )  # fmt: skip
+                on.LeaseSessionTold,
+                host=lease.shares[0].host,
+                reply_to="h",
+                lease=lease.id,
+                change=on.SessionChange.OPENED,
+                nonce="n",
+            )
         if use.request.lease_s is None or use.runs_s < use.request.lease_s:
             heapq.heappush(self._ends, (self.now_s + use.runs_s, lease.id))
 
     def _release(self, lease: LeaseId) -> None:
         self.tell(
-            on.ReleaseAsked, session=SessionId("s"), reply_to="r", lease=lease,
+            on.ReleaseAsked,
+            session=SessionId("s"),
+            reply_to="r",
+            lease=lease,
             reason=EndReason.RELEASED,
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------ judging
 

@@ -23,9 +23,15 @@ class SimRequester:
     """One session. Pushes may be lost while the scheduler is down; `Returned` says so."""
 
     def __init__(
-        self, scheduler: SimScheduler, session: str, budget: Budget, stream: random.Random,
-        *, delay_s_max: float, loss_rate: float,
-    ) -> None:  # fmt: skip
+        self,
+        scheduler: SimScheduler,
+        session: str,
+        budget: Budget,
+        stream: random.Random,
+        *,
+        delay_s_max: float,
+        loss_rate: float,
+    ) -> None:
         self.session = session
         self._scheduler = scheduler
         self._budget = budget
@@ -90,17 +96,35 @@ class SimRequester:
             await asyncio.sleep(LOST_ANSWER_PAUSE_S)
 
     async def attempt(
-        self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
-    ) -> ports.AttemptOutcome:  # fmt: skip
+        self,
+        holder: str,
+        n: int,
+        revision: int,
+        handle: str,
+        block: Mapping[str, Any],
+        request: Request,
+        received_ago_s: float,
+        *,
+        hold: Hold = Hold.SESSION,
+    ) -> ports.AttemptOutcome:
         answer = await self._ask(
-            ask.AttemptAsked, holder=JobId(holder), n=n, revision=revision, handle=handle,
-            block=block, request=request, wait=True, received_ago_s=received_ago_s, hold=hold,
-        )  # fmt: skip
+            ask.AttemptAsked,
+            holder=JobId(holder),
+            n=n,
+            revision=revision,
+            handle=handle,
+            block=block,
+            request=request,
+            wait=True,
+            received_ago_s=received_ago_s,
+            hold=hold,
+        )
         return ports.AttemptOutcome(
-            outcome=answer.outcome.value, granted=_granted(answer.granted),
-            explanation=answer.explanation, record=answer.record,
-        )  # fmt: skip
+            outcome=answer.outcome.value,
+            granted=_granted(answer.granted),
+            explanation=answer.explanation,
+            record=answer.record,
+        )
 
     async def adopt(
         self, holder: str, revision: int, handle: str | None
@@ -141,19 +165,36 @@ class SimRequester:
         self, holder: str, revision: int, reason: str, detail: str, retry_at_s: float
     ) -> Record:
         answer = await self._ask(
-            ask.AttemptFailed, holder=JobId(holder), revision=revision, reason=reason,
-            detail=detail, retry_at_s=retry_at_s,
-        )  # fmt: skip
+            ask.AttemptFailed,
+            holder=JobId(holder),
+            revision=revision,
+            reason=reason,
+            detail=detail,
+            retry_at_s=retry_at_s,
+        )
         return _present(answer.record)
 
     async def finish(
-        self, holder: str, outcome: str, reason: str, detail: str, *,
-        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        holder: str,
+        outcome: str,
+        reason: str,
+        detail: str,
+        *,
+        block: Mapping[str, Any] | None,
+        received_ago_s: float,
+        committed_ago_s: float,
+    ) -> None:
         await self._ask(
-            ask.FinishAsked, holder=JobId(holder), outcome=outcome, reason=reason, detail=detail,
-            block=block, received_ago_s=received_ago_s, committed_ago_s=committed_ago_s,
-        )  # fmt: skip
+            ask.FinishAsked,
+            holder=JobId(holder),
+            outcome=outcome,
+            reason=reason,
+            detail=detail,
+            block=block,
+            received_ago_s=received_ago_s,
+            committed_ago_s=committed_ago_s,
+        )
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record:
         answer = await self._ask(
@@ -193,14 +234,19 @@ def _translate(push: sched.Push) -> ports.Push | None:
             return ports.GrantPush(holder=holder, attempt=_n(push.attempt), granted=granted)
         case sched.ImpossiblePush() | sched.BusyPush():
             return ports.RefusalPush(
-                holder=holder, attempt=_n(push.attempt), explanation=push.explanation,
+                holder=holder,
+                attempt=_n(push.attempt),
+                explanation=push.explanation,
                 busy=isinstance(push, sched.BusyPush),
-            )  # fmt: skip
+            )
         case sched.LeasePush():
             return ports.LeasePush(
-                holder=holder, attempt=_n(push.attempt), state=push.state, reason=push.reason,
+                holder=holder,
+                attempt=_n(push.attempt),
+                state=push.state,
+                reason=push.reason,
                 detail=push.detail,
-            )  # fmt: skip
+            )
         case sched.HandlePush():
             return ports.HandlePush(holder=holder, handle=push.handle)
     return ports.DisownedPush(holder=holder)

@@ -13,9 +13,13 @@ from gpu_scheduler.parameters import EVERYBODY, Parameters, PolicyName, Quota
 from simulator.function import Behaviour, Fate
 
 FAULTS = (
-    "kill orchestrator", "kill scheduler", "stop host", "restart host", "suspect device",
+    "kill orchestrator",
+    "kill scheduler",
+    "stop host",
+    "restart host",
+    "suspect device",
     "bad device",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +62,11 @@ class Scenario:
 
     def behaviour(self, stream: random.Random) -> Behaviour:
         return Behaviour(
-            fates=self.fates, work_s_max=self.work_s_max,
-            duplicate_rate=self.lambda_duplicate_rate, stream=stream,
-        )  # fmt: skip
+            fates=self.fates,
+            work_s_max=self.work_s_max,
+            duplicate_rate=self.lambda_duplicate_rate,
+            stream=stream,
+        )
 
 
 def draw(seed: int) -> Scenario:
@@ -110,9 +116,11 @@ def _draw_faults(stream: random.Random, count: int) -> tuple[Fault, ...]:
     kinds = [kind for kind in FAULTS if stream.random() < 0.6] or list(FAULTS)
     faults = [
         Fault(
-            kind=stream.choice(kinds), at_s=stream.uniform(1.0, 300.0), target=stream.randrange(8),
+            kind=stream.choice(kinds),
+            at_s=stream.uniform(1.0, 300.0),
+            target=stream.randrange(8),
             lasts_s=stream.choice((0.5, 5.0, 15.0, 60.0)),
         )
         for _ in range(count)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))

@@ -85,11 +85,16 @@ class World:
         )
         self.hosts = {
             name: SimHost(
-                name, self.scenario.devices_per_host, self.scenario.device_memory_mib,
-                self.scheduler, self.clock, self.budget, self.checker,
+                name,
+                self.scenario.devices_per_host,
+                self.scenario.device_memory_mib,
+                self.scheduler,
+                self.clock,
+                self.budget,
+                self.checker,
             )
             for name in (f"host-{i}" for i in range(self.scenario.hosts))
-        }  # fmt: skip
+        }
         self.started = 0
 
     def stream(self, purpose: str) -> random.Random:
@@ -117,38 +122,54 @@ class World:
         self.cloud.configure_notifications(
             now_s, f"{NAME}-in", [Rule(id="in", arn=jobs, events=created, prefix="", suffix="")]
         )
-        self.cloud.configure_notifications(now_s, f"{NAME}-mid", [
-            Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix=""),
-            Rule(id="done", arn=done, events=created, prefix="results/", suffix=""),
-        ])  # fmt: skip
+        self.cloud.configure_notifications(
+            now_s,
+            f"{NAME}-mid",
+            [
+                Rule(
+                    id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix=""
+                ),
+                Rule(id="done", arn=done, events=created, prefix="results/", suffix=""),
+            ],
+        )
         return self._function()
 
     def _function(self) -> Function:
         return Function(
-            name=NAME, revision="1", queue_url=f"sim/{NAME}-jobs",
-            dead_letter_url=f"sim/{NAME}-dlq", completion_url=f"sim/{NAME}-done",
-            input_bucket=f"{NAME}-in", intermediate_bucket=f"{NAME}-mid",
+            name=NAME,
+            revision="1",
+            queue_url=f"sim/{NAME}-jobs",
+            dead_letter_url=f"sim/{NAME}-dlq",
+            completion_url=f"sim/{NAME}-done",
+            input_bucket=f"{NAME}-in",
+            intermediate_bucket=f"{NAME}-mid",
             request=Request(
-                kinds=(DeviceKind.CPU,), memory_mib=self.scenario.request_mib,
+                kinds=(DeviceKind.CPU,),
+                memory_mib=self.scenario.request_mib,
                 sharing=Sharing.EXCLUSIVE if self.scenario.exclusive else Sharing.SHARED,
             ),
-        )  # fmt: skip
+        )
 
     def faults(self, purpose: str) -> Faults:
         scenario = self.scenario
         return Faults(
-            rate=scenario.cloud_fault_rate, delay_s_max=scenario.cloud_delay_s_max,
+            rate=scenario.cloud_fault_rate,
+            delay_s_max=scenario.cloud_delay_s_max,
             stream=self.stream(purpose),
-        )  # fmt: skip
+        )
 
     async def start_replica(self, function: Function) -> None:
         """Start one orchestrator: the real shell, performer and machine."""
         self.started += 1
         session = f"replica-{self.started}"
         requester = SimRequester(
-            self.scheduler, session, self.budget, self.stream(session),
-            delay_s_max=self.scenario.wire_delay_s_max, loss_rate=self.scenario.wire_loss_rate,
-        )  # fmt: skip
+            self.scheduler,
+            session,
+            self.budget,
+            self.stream(session),
+            delay_s_max=self.scenario.wire_delay_s_max,
+            loss_rate=self.scenario.wire_loss_rate,
+        )
         queue = MemoryQueue(self.cloud, self.arrivals, self.clock, self.faults(session + "/sqs"))
         store = MemoryStore(self.cloud, self.bodies, self.clock, self.faults(session + "/s3"))
         nursery = Nursery(session)
@@ -157,13 +178,23 @@ class World:
             budget=self.budget, session=session, ids=IdSource(f"{self.seed}/{session}")
         )
         performer = Performer(
-            queue=queue, store=store, scheduler=requester, render=render, clock=self.clock,
+            queue=queue,
+            store=store,
+            scheduler=requester,
+            render=render,
+            clock=self.clock,
             budget=self.budget,
-        )  # fmt: skip
+        )
         replica = Replica(
-            machine=machine, performer=performer, queue=queue, scheduler=requester,
-            registry=OneFunction(function), clock=self.clock, budget=self.budget, nursery=nursery,
-        )  # fmt: skip
+            machine=machine,
+            performer=performer,
+            queue=queue,
+            scheduler=requester,
+            registry=OneFunction(function),
+            clock=self.clock,
+            budget=self.budget,
+            nursery=nursery,
+        )
         nursery.start_eternal(requester.beat(), "beat")
         nursery.start(self._start(replica), "start")
         self.replicas.append(Running(nursery, requester))
@@ -201,9 +232,13 @@ class World:
         for _ in list(self.replicas):
             await self.kill_replica(0)
         return Verdict(
-            seed=self.seed, trace=self.checker.trace, jobs=len(self.uploads), outcomes=outcomes,
-            decisions=self.checker.decisions, virtual_s=self.clock.monotonic_s(),
-        )  # fmt: skip
+            seed=self.seed,
+            trace=self.checker.trace,
+            jobs=len(self.uploads),
+            outcomes=outcomes,
+            decisions=self.checker.decisions,
+            virtual_s=self.clock.monotonic_s(),
+        )
 
     async def _upload(self) -> None:
         stream = self.stream("uploads")

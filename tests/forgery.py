@@ -47,10 +47,15 @@ def _hex(draw: random.Random, count: int = 16) -> str:
 
 def _hello(draw: random.Random, host: str, target: Target, **changes: object) -> Hello:
     hello = Hello(
-        role=draw.choice([Role.SESSION, Role.LANE, Role.DOOR]), lease=target.lease,
-        fence=target.fence, host=host, session=target.session or _hex(draw), nonce=_hex(draw),
-        cap_ms=60_000, middleware=draw.choice(["", "lupine"]),
-    )  # fmt: skip
+        role=draw.choice([Role.SESSION, Role.LANE, Role.DOOR]),
+        lease=target.lease,
+        fence=target.fence,
+        host=host,
+        session=target.session or _hex(draw),
+        nonce=_hex(draw),
+        cap_ms=60_000,
+        middleware=draw.choice(["", "lupine"]),
+    )
     return dataclasses.replace(hello, **changes)
 
 
@@ -89,10 +94,16 @@ def _changed(draw: random.Random, host: str, held: list[Target], ended: Target) 
     """Somebody between client and gateway changes a word of the hello."""
     target = draw.choice(held)
     said = _hello(draw, host, target)
-    change = draw.choice([
-        {"cap_ms": 1}, {"device": 1}, {"port": 1}, {"nonce": _hex(draw)}, {"middleware": "pocl"},
-        {"role": Role.LANE if said.role is not Role.LANE else Role.DOOR},
-    ])  # fmt: skip
+    change = draw.choice(
+        [
+            {"cap_ms": 1},
+            {"device": 1},
+            {"port": 1},
+            {"nonce": _hex(draw)},
+            {"middleware": "pocl"},
+            {"role": Role.LANE if said.role is not Role.LANE else Role.DOOR},
+        ]
+    )
     heard = dataclasses.replace(said, **change)
     return _attempt(heard, lambda n, a: client_proof(_key(target, said), said, n, a), "DENIED")
 
@@ -145,8 +156,15 @@ def _second_session(draw: random.Random, host: str, held: list[Target], ended: T
 
 
 _MAKERS = {
-    "forged": _forged, "foreign": _foreign, "replayed": _replayed, "changed": _changed,
-    "lane key as secret": _lane_key_as_secret, "garbage": _garbage, "other fence": _other_fence,
-    "other host": _other_host, "ended": _ended, "never installed": _never_installed,
+    "forged": _forged,
+    "foreign": _foreign,
+    "replayed": _replayed,
+    "changed": _changed,
+    "lane key as secret": _lane_key_as_secret,
+    "garbage": _garbage,
+    "other fence": _other_fence,
+    "other host": _other_host,
+    "ended": _ended,
+    "never installed": _never_installed,
     "second session": _second_session,
-}  # fmt: skip
+}

@@ -17,20 +17,31 @@ FOLDER = Path(__file__).resolve().parent.parent / "fdl/examples/text-recognition
 #: File → font, size in pixels, paper, ink, lines.
 IMAGES = {
     "notice.png": (
-        "DejaVuSans.ttf", 26, (255, 255, 255), (0, 0, 0),
-        ("A function has no GPU of its own.",
-         "It borrows one for a single job,",
-         "and gives it back when it is done."),
+        "DejaVuSans.ttf",
+        26,
+        (255, 255, 255),
+        (0, 0, 0),
+        (
+            "A function has no GPU of its own.",
+            "It borrows one for a single job,",
+            "and gives it back when it is done.",
+        ),
     ),
     "invoice.png": (
-        "DejaVuSerif.ttf", 28, (250, 246, 232), (32, 32, 64),
+        "DejaVuSerif.ttf",
+        28,
+        (250, 246, 232),
+        (32, 32, 64),
         ("Invoice 2024-0117", "Total: 1,284.50 EUR", "Due on 31 March"),
     ),
     "sign.png": (
-        "DejaVuSans-Bold.ttf", 44, (0, 96, 64), (255, 255, 255),
+        "DejaVuSans-Bold.ttf",
+        44,
+        (0, 96, 64),
+        (255, 255, 255),
         ("PLATFORM 7", "Trains to Valencia"),
     ),
-}  # fmt: skip
+}
 
 
 def draw(fonts: Path, name: str) -> Image.Image:

@@ -41,10 +41,20 @@ class Host:
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
         self._scheduler = str(scheduler["socket"])
         host = self._daemon(
-            "remote_gpu.host", "--host-id", "bench", "--scheduler", self._scheduler,
-            "--state", str(folder / "h"), "--cpus", str(core), "--memory-mib", "1024", "--no-nvml",
+            "remote_gpu.host",
+            "--host-id",
+            "bench",
+            "--scheduler",
+            self._scheduler,
+            "--state",
+            str(folder / "h"),
+            "--cpus",
+            str(core),
+            "--memory-mib",
+            "1024",
+            "--no-nvml",
             *options,
-        )  # fmt: skip
+        )
         self._pid = int(str(host["pid"]))
 
     def computed_s(self) -> dict[int, float]:

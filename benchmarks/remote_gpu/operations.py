@@ -158,17 +158,25 @@ def _present(device: Lane, alone: Alone) -> Iterator[str]:
 def _extra(cases: list[Case], speed: float, baseline: str) -> Iterator[report.Figure]:
     worst = max(case.extra_ratio(speed) for case in cases)
     yield report.Figure(
-        metric="extra_time_ratio", value=worst, unit="ratio", ratio=worst,
-        baseline=f"64 MiB, {baseline}, GB/s", baseline_value=speed / 1e9,
-        target="<= 1", met=worst <= 1,
-    )  # fmt: skip
+        metric="extra_time_ratio",
+        value=worst,
+        unit="ratio",
+        ratio=worst,
+        baseline=f"64 MiB, {baseline}, GB/s",
+        baseline_value=speed / 1e9,
+        target="<= 1",
+        met=worst <= 1,
+    )
     for case in cases:
         name = f"{case.implementation.removeprefix('opencl-')}_{case.n}"
         yield report.Figure(
-            metric=f"extra_time_{name}", value=case.extra_s * 1e6, unit="µs",
-            baseline="in place, µs", baseline_value=statistics.median(case.in_place_s) * 1e6,
+            metric=f"extra_time_{name}",
+            value=case.extra_s * 1e6,
+            unit="µs",
+            baseline="in place, µs",
+            baseline_value=statistics.median(case.in_place_s) * 1e6,
             ratio=case.extra_ratio(speed),
-        )  # fmt: skip
+        )
 
 
 def _overheads(cases: list[Case]) -> Iterator[report.Figure]:
@@ -176,10 +184,14 @@ def _overheads(cases: list[Case]) -> Iterator[report.Figure]:
         if case.implementation == "opencl-tiled":
             allowed = SIDES[case.n]
             yield report.Figure(
-                metric=f"sgemm_overhead_pct_{case.n}", value=case.overhead_pct, unit="%",
-                baseline="in place, ms", baseline_value=min(case.in_place_s) * 1e3,
-                target=f"<= {allowed:g}", met=case.overhead_pct <= allowed,
-            )  # fmt: skip
+                metric=f"sgemm_overhead_pct_{case.n}",
+                value=case.overhead_pct,
+                unit="%",
+                baseline="in place, ms",
+                baseline_value=min(case.in_place_s) * 1e3,
+                target=f"<= {allowed:g}",
+                met=case.overhead_pct <= allowed,
+            )
 
 
 class Classification:
@@ -250,10 +262,15 @@ def measure_classification(
         yield _percent("classify_overhead_pct", 2, *classification.overhead_pct(device, rounds))
     first_s, later_s = classification.first_and_later_s(host)
     yield report.Figure(
-        metric="warm_ratio", value=first_s / later_s, unit="ratio", ratio=first_s / later_s,
-        baseline="a later call, ms", baseline_value=later_s * 1e3,
-        target=">= 5", met=first_s / later_s >= 5,
-    )  # fmt: skip
+        metric="warm_ratio",
+        value=first_s / later_s,
+        unit="ratio",
+        ratio=first_s / later_s,
+        baseline="a later call, ms",
+        baseline_value=later_s * 1e3,
+        target=">= 5",
+        met=first_s / later_s >= 5,
+    )
     if secured is None:
         _skipped("classify_tls_overhead_pct", "there is no openssl to make a certificate with")
         return
@@ -264,9 +281,14 @@ def measure_classification(
 
 def _percent(metric: str, allowed: float, value: float, in_place_s: float) -> report.Figure:
     return report.Figure(
-        metric=metric, value=value, unit="%", baseline="in place, ms",
-        baseline_value=in_place_s * 1e3, target=f"<= {allowed:g}", met=value <= allowed,
-    )  # fmt: skip
+        metric=metric,
+        value=value,
+        unit="%",
+        baseline="in place, ms",
+        baseline_value=in_place_s * 1e3,
+        target=f"<= {allowed:g}",
+        met=value <= allowed,
+    )
 
 
 def _secured(stack: contextlib.ExitStack, folder: Path, core: int) -> Host | None:
@@ -276,9 +298,23 @@ def _secured(stack: contextlib.ExitStack, folder: Path, core: int) -> Host | Non
         return None
     certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
     command = [
-        openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-        "-days", "1", "-subj", "/CN=bench", "-out", certificate, "-keyout", key,
-    ]  # fmt: skip
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=bench",
+        "-out",
+        certificate,
+        "-keyout",
+        key,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (folder / "tls").mkdir()
     options = ("--tls-cert", certificate, "--tls-key", key, "--require-tls")

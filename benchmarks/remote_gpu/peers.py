@@ -130,8 +130,11 @@ class Peer:
         numbers = map(str, (self._port, BULK_BYTES, CALLS, BULKS))
         done = subprocess.run(
             [python, "-c", self._client, *numbers],
-            capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
         if done.returncode != 0:
             raise Missing((done.stderr.strip().splitlines() or ["it failed"])[-1])
         answer: dict[str, float] = json.loads(done.stdout)
@@ -215,9 +218,13 @@ def _figure(name: str, metric: str, mine: float, theirs: float) -> report.Figure
     ratio = theirs / mine if metric == "call_us" else mine / theirs
     unit = "µs" if metric == "call_us" else "GB/s"
     return report.Figure(
-        metric=f"{name}_{metric}", value=mine, unit=unit, baseline=f"{name}, {unit}",
-        baseline_value=theirs, ratio=ratio,
-    )  # fmt: skip
+        metric=f"{name}_{metric}",
+        value=mine,
+        unit=unit,
+        baseline=f"{name}, {unit}",
+        baseline_value=theirs,
+        ratio=ratio,
+    )
 
 
 def main() -> None:

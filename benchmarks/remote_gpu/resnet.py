@@ -54,9 +54,14 @@ class _Net:
         weight = self._weight([outputs, inputs, side, side], fan)
         bias, pad = self._weight([outputs], fan), side // 2
         return self.add(
-            "Conv", x, weight, bias,
-            kernel_shape=[side] * 2, strides=[stride] * 2, pads=[pad] * 4,
-        )  # fmt: skip
+            "Conv",
+            x,
+            weight,
+            bias,
+            kernel_shape=[side] * 2,
+            strides=[stride] * 2,
+            pads=[pad] * 4,
+        )
 
     def block(self, x: str, inputs: int, width: int, stride: int) -> str:
         """Three convolutions and a way around them."""

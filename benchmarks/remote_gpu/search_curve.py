@@ -152,12 +152,15 @@ def figures(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> list[F
         )
         told += [
             Figure(
-                metric=f"{name.replace(' ', '_')}_s_{length}", value=times[length], unit="s",
-                baseline="ours, upload to result", baseline_value=way.whole_s,
+                metric=f"{name.replace(' ', '_')}_s_{length}",
+                value=times[length],
+                unit="s",
+                baseline="ours, upload to result",
+                baseline_value=way.whole_s,
                 ratio=times[length] / way.whole_s,
             )
             for name, times in theirs.items()
-        ]  # fmt: skip
+        ]
     return told
 
 

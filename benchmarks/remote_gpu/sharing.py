@@ -84,15 +84,21 @@ def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
     spread, work_spread = (max(every) - min(every) for every in measured[8])
     return [
         report.Figure(
-            metric="share_error_points", value=error, unit="points", target="<= 0.6",
+            metric="share_error_points",
+            value=error,
+            unit="points",
+            target="<= 0.6",
             met=error <= 0.6,
         ),
         report.Figure(
-            metric="spread_points_8", value=spread, unit="points", target="< 0.13",
+            metric="spread_points_8",
+            value=spread,
+            unit="points",
+            target="< 0.13",
             met=spread < 0.13,
         ),
         report.Figure(metric="work_spread_points_8", value=work_spread, unit="points"),
-    ]  # fmt: skip
+    ]
 
 
 def elasticity(host: Host, core: int, seconds: float) -> list[report.Figure]:
@@ -117,10 +123,13 @@ def elasticity(host: Host, core: int, seconds: float) -> list[report.Figure]:
             metric="large_penalty_pct", value=penalty, unit="%", target="<= 3", met=penalty <= 3
         ),
         report.Figure(
-            metric="utilisation", value=utilisation, unit="ratio", target=">= 0.95",
+            metric="utilisation",
+            value=utilisation,
+            unit="ratio",
+            target=">= 0.95",
             met=utilisation >= 0.95,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

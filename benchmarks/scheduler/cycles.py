@@ -239,11 +239,16 @@ def figures(found: dict[tuple[str, int], Measured]) -> list[report.Figure]:
         ratio = found[path, IN_FLIGHT].rate / base
         shown.append(
             report.Figure(
-                metric=f"{path}_cycles_ratio_{IN_FLIGHT}", value=ratio, unit="ratio",
-                baseline=floor, baseline_value=base, ratio=ratio, target=f">= {target}",
+                metric=f"{path}_cycles_ratio_{IN_FLIGHT}",
+                value=ratio,
+                unit="ratio",
+                baseline=floor,
+                baseline_value=base,
+                ratio=ratio,
+                target=f">= {target}",
                 met=ratio >= target,
             )
-        )  # fmt: skip
+        )
     return shown
 
 

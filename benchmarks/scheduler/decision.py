@@ -92,9 +92,13 @@ class Core:
 
     def reserve(self, number: int, request: Request) -> None:
         answer = self.ask(
-            on.ReserveAsked, attempt=f"a{number}", request=request, wait=True, hold=Hold.SESSION,
+            on.ReserveAsked,
+            attempt=f"a{number}",
+            request=request,
+            wait=True,
+            hold=Hold.SESSION,
             lease_s=None,
-        )  # fmt: skip
+        )
         assert isinstance(answer, do.AttemptAnswer), answer
         if answer.granted is not None:
             self.leases.append(answer.granted.lease.id)
@@ -114,9 +118,14 @@ class Core:
 def device(host: int, index: int) -> Device:
     model, memory_mib = MODELS[host % len(MODELS)]
     return Device(
-        id=DeviceId(f"GPU-{host}-{index}"), index=index, kind=DeviceKind.CUDA, model=model,
-        memory_mib=memory_mib, driver="550.54.15", runtime="12.4",
-    )  # fmt: skip
+        id=DeviceId(f"GPU-{host}-{index}"),
+        index=index,
+        kind=DeviceKind.CUDA,
+        model=model,
+        memory_mib=memory_mib,
+        driver="550.54.15",
+        runtime="12.4",
+    )
 
 
 def quarter() -> Request:
@@ -127,10 +136,12 @@ def quarter() -> Request:
 def wanted(stream: random.Random) -> Request:
     """One of 24 needs, of any of the tenants; each takes the compute of a quarter."""
     return Request(
-        memory_mib=stream.choice((512, 1024, 2048, 3072, 4000, 4096)), compute_guarantee_pct=25,
-        tenant=f"t{stream.randrange(TENANTS)}", priority=stream.randrange(3),
+        memory_mib=stream.choice((512, 1024, 2048, 3072, 4000, 4096)),
+        compute_guarantee_pct=25,
+        tenant=f"t{stream.randrange(TENANTS)}",
+        priority=stream.randrange(3),
         models=stream.choice(((), ("A100", "H100"), ("T4", "A10"), ("A10",))),
-    )  # fmt: skip
+    )
 
 
 def filled(devices: int, waiting: int, policy: PolicyName, stream: random.Random) -> Core:
@@ -141,10 +152,15 @@ def filled(devices: int, waiting: int, policy: PolicyName, stream: random.Random
     for host in range((devices + PER_HOST - 1) // PER_HOST):
         those = range(min(PER_HOST, devices - host * PER_HOST))
         core.handle(
-            on.HostHello, host=HostId(f"h{host}"), reply_to="h", incarnation="1",
-            gateway=f"h{host}:1", devices=tuple(device(host, index) for index in those),
-            epoch_seen=0, installed=(),
-        )  # fmt: skip
+            on.HostHello,
+            host=HostId(f"h{host}"),
+            reply_to="h",
+            incarnation="1",
+            gateway=f"h{host}:1",
+            devices=tuple(device(host, index) for index in those),
+            epoch_seen=0,
+            installed=(),
+        )
     for number in range(4 * devices):
         core.reserve(-1 - number, quarter())
     assert len(core.leases) == 4 * devices, "a quarter found no place"
@@ -167,10 +183,14 @@ def measure(devices: int, waiting: int, cycles: int, policy: PolicyName) -> Meas
         core.cycle(10**9 + number, wanted(stream) if waiting else quarter(), stream)
     took_ms = sorted(1e3 * took_s for took_s in core.took_s)
     return Measured(
-        devices=devices, waiting=waiting, decisions=len(took_ms),
-        p50_ms=took_ms[len(took_ms) // 2], p99_ms=took_ms[len(took_ms) * 99 // 100],
-        longest_ms=took_ms[-1], memory_mib=memory_mib,
-    )  # fmt: skip
+        devices=devices,
+        waiting=waiting,
+        decisions=len(took_ms),
+        p50_ms=took_ms[len(took_ms) // 2],
+        p99_ms=took_ms[len(took_ms) * 99 // 100],
+        longest_ms=took_ms[-1],
+        memory_mib=memory_mib,
+    )
 
 
 def _resident_mib() -> float:
@@ -179,9 +199,17 @@ def _resident_mib() -> float:
 
 def _in_own_process(devices: int, waiting: int, options: argparse.Namespace) -> Measured:
     command = [
-        sys.executable, "-m", "benchmarks.scheduler.decision", "--size", str(devices), str(waiting),
-        "--cycles", str(options.cycles), "--policy", options.policy,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.scheduler.decision",
+        "--size",
+        str(devices),
+        str(waiting),
+        "--cycles",
+        str(options.cycles),
+        "--policy",
+        options.policy,
+    ]
     done = subprocess.run(command, cwd=report.ROOT, capture_output=True, text=True, check=True)
     return Measured(**json.loads(done.stdout))
 
@@ -192,16 +220,23 @@ def figures(all_: list[Measured]) -> list[report.Figure]:
     growth = largest.p99_ms / smallest.p99_ms
     told = [
         report.Figure(
-            metric="decision_p99_ms", value=largest.p99_ms, unit="ms",
-            target=f"<= {P99_TARGET_MS:g}", met=largest.p99_ms <= P99_TARGET_MS,
+            metric="decision_p99_ms",
+            value=largest.p99_ms,
+            unit="ms",
+            target=f"<= {P99_TARGET_MS:g}",
+            met=largest.p99_ms <= P99_TARGET_MS,
         ),
         report.Figure(
-            metric="decision_growth_ratio", value=growth, unit="",
+            metric="decision_growth_ratio",
+            value=growth,
+            unit="",
             baseline=f"p99 ms, {smallest.devices} devices, none waiting",
-            baseline_value=smallest.p99_ms, ratio=growth, target=f"<= {GROWTH_TARGET:g}",
+            baseline_value=smallest.p99_ms,
+            ratio=growth,
+            target=f"<= {GROWTH_TARGET:g}",
             met=growth <= GROWTH_TARGET,
         ),
-    ]  # fmt: skip
+    ]
     for size in all_:
         name = f"{size.devices}x{size.waiting}"
         told += [

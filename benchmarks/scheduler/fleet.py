@@ -59,11 +59,16 @@ class Moving:
     def __init__(self, host: str) -> None:
         self._devices = tuple(
             Device(
-                id=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA,
-                model="fleet", memory_mib=DEVICE_MIB, driver="550.54.15", runtime="12.4",
+                id=DeviceId(f"{host}/{index}"),
+                index=index,
+                kind=DeviceKind.CUDA,
+                model="fleet",
+                memory_mib=DEVICE_MIB,
+                driver="550.54.15",
+                runtime="12.4",
             )
             for index in range(DEVICES_EACH)
-        )  # fmt: skip
+        )
         self._looks = itertools.count(random.randrange(100))
 
     async def devices(self) -> tuple[Device, ...]:
@@ -73,11 +78,13 @@ class Moving:
         look = next(self._looks)
         return tuple(
             Usage(
-                device=device.id, memory_used_mib=1000 + look % 1000,
-                utilisation_pct=look % 100, processes=1,
+                device=device.id,
+                memory_used_mib=1000 + look % 1000,
+                utilisation_pct=look % 100,
+                processes=1,
             )
             for device in self._devices
-        )  # fmt: skip
+        )
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -98,9 +105,13 @@ async def fleet(address: str, monitors: int, ready: Path) -> None:
             await asyncio.sleep(random.uniform(0, Budget().host_report_s))
             async with arriving:
                 link = HostLink(
-                    address, host=host, control=WatchedHost(), probe=Moving(host), gateway=None,
+                    address,
+                    host=host,
+                    control=WatchedHost(),
+                    probe=Moving(host),
+                    gateway=None,
                     budget=Budget(),
-                )  # fmt: skip
+                )
                 await stack.enter_async_context(link)
                 await link.registered()
 
@@ -212,19 +223,27 @@ def figures(answer: Answer) -> list[report.Figure]:
     crowded_ms = statistics.median(answer.with_fleet.p99_ms)
     shown = [
         report.Figure(
-            metric="daemon_cores", value=cores, unit="cores", target=f"<= {CORES_TARGET}",
+            metric="daemon_cores",
+            value=cores,
+            unit="cores",
+            target=f"<= {CORES_TARGET}",
             met=cores <= CORES_TARGET,
         ),
         report.Figure(
-            metric="grant_p99_ratio", value=ratio, unit="ratio",
-            baseline="p99 of a grant without the fleet, ms", baseline_value=alone_ms, ratio=ratio,
-            target=f"<= {RATIO_TARGET}", met=ratio <= RATIO_TARGET,
+            metric="grant_p99_ratio",
+            value=ratio,
+            unit="ratio",
+            baseline="p99 of a grant without the fleet, ms",
+            baseline_value=alone_ms,
+            ratio=ratio,
+            target=f"<= {RATIO_TARGET}",
+            met=ratio <= RATIO_TARGET,
         ),
         report.Figure(metric="grant_p99_ms", value=crowded_ms, unit="ms"),
         report.Figure(
             metric="reports_per_s", value=statistics.median(answer.reports_per_s), unit="1/s"
         ),
-    ]  # fmt: skip
+    ]
     for name, measured in (("alone", answer.alone), ("fleet", answer.with_fleet)):
         p50_ms = statistics.median(measured.p50_ms)
         shown.append(report.Figure(metric=f"grant_p50_ms_{name}", value=p50_ms, unit="ms"))

@@ -180,14 +180,28 @@ def run(rounds: int, seconds: float) -> dict[str, Measured]:
                 program("gpu_scheduler.daemon", folder / f"ssgmd-{way}", *state)
             )
             addresses[way] = ours["socket"]
-        stack.enter_context(program(
-            "gpu_scheduler.monitor", folder / "monitor", "--scheduler", addresses["watched"],
-            "--host-id", "bench", "--inventory", str(inventory),
-        ))  # fmt: skip
-        host = stack.enter_context(program(
-            "benchmarks.scheduler.host", folder / "host-ready", "--scheduler", addresses["host"],
-            "--memory-mib", str(SLOT_MIB),
-        ))  # fmt: skip
+        stack.enter_context(
+            program(
+                "gpu_scheduler.monitor",
+                folder / "monitor",
+                "--scheduler",
+                addresses["watched"],
+                "--host-id",
+                "bench",
+                "--inventory",
+                str(inventory),
+            )
+        )
+        host = stack.enter_context(
+            program(
+                "benchmarks.scheduler.host",
+                folder / "host-ready",
+                "--scheduler",
+                addresses["host"],
+                "--memory-mib",
+                str(SLOT_MIB),
+            )
+        )
         port, redis = None, redis_peer.server()
         if redis is not None:
             port = stack.enter_context(redis_peer.running(redis, folder))
@@ -221,12 +235,16 @@ def figures(found: dict[str, Measured]) -> list[report.Figure]:
             judged = base != "fdatasync" or "redis" not in found  # the one stands in for the other
             shown.append(
                 report.Figure(
-                    metric=metric + suffix, value=ratio, unit="ratio", baseline=words,
-                    baseline_value=found[base].rate, ratio=ratio,
+                    metric=metric + suffix,
+                    value=ratio,
+                    unit="ratio",
+                    baseline=words,
+                    baseline_value=found[base].rate,
+                    ratio=ratio,
                     target=f">= {target}" if judged else None,
                     met=ratio >= target if judged else None,
                 )
-            )  # fmt: skip
+            )
     return shown
 
 

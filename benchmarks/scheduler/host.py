@@ -45,9 +45,12 @@ class OneDevice:
 
     def __init__(self, memory_mib: int) -> None:
         self._device = Device(
-            id=DeviceId(f"{NAME}/0"), index=0, kind=DeviceKind.CUDA, model="bench",
+            id=DeviceId(f"{NAME}/0"),
+            index=0,
+            kind=DeviceKind.CUDA,
+            model="bench",
             memory_mib=memory_mib,
-        )  # fmt: skip
+        )
 
     async def devices(self) -> tuple[Device, ...]:
         return (self._device,)
@@ -73,9 +76,13 @@ async def serve(scheduler: str, memory_mib: int, ready: Path) -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     link = HostLink(
-        scheduler, host=NAME, control=control, probe=OneDevice(memory_mib),
-        gateway=f"127.0.0.1:{port}", budget=Budget(),
-    )  # fmt: skip
+        scheduler,
+        host=NAME,
+        control=control,
+        probe=OneDevice(memory_mib),
+        gateway=f"127.0.0.1:{port}",
+        budget=Budget(),
+    )
     control.link = link
     try:
         async with link:

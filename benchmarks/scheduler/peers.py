@@ -130,12 +130,26 @@ def etcd(seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
         process = subprocess.Popen(
-            [found, "--data-dir", folder, "--listen-client-urls", client,
-             "--advertise-client-urls", client, "--listen-peer-urls", peer,
-             "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-             "--log-level", "error"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                found,
+                "--data-dir",
+                folder,
+                "--listen-client-urls",
+                client,
+                "--advertise-client-urls",
+                client,
+                "--listen-peer-urls",
+                peer,
+                "--initial-advertise-peer-urls",
+                peer,
+                "--initial-cluster",
+                f"default={peer}",
+                "--log-level",
+                "error",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         stack.callback(process.wait)
         stack.callback(process.terminate)
         _until(lambda: _etcd(client, "kv/range", {"key": _coded("x")}))

@@ -40,23 +40,37 @@ def _host(number: int) -> on.HostHello:
     host = HostId(f"host-{number}")
     devices = tuple(
         Device(
-            id=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA, model="bench",
+            id=DeviceId(f"{host}/{index}"),
+            index=index,
+            kind=DeviceKind.CUDA,
+            model="bench",
             memory_mib=DEVICE_MIB,
         )
         for index in range(PER_HOST)
-    )  # fmt: skip
+    )
     return on.HostHello(
-        **_NOW, reply_to="", host=host, incarnation="1", gateway="127.0.0.1:1", devices=devices,
-        epoch_seen=0, installed=(),
-    )  # fmt: skip
+        **_NOW,
+        reply_to="",
+        host=host,
+        incarnation="1",
+        gateway="127.0.0.1:1",
+        devices=devices,
+        epoch_seen=0,
+        installed=(),
+    )
 
 
 def _reserve(number: int) -> on.ReserveAsked:
     return on.ReserveAsked(
-        **_NOW, session=SessionId("bench"), reply_to="", attempt=f"attempt-{number}",
-        request=Request(memory_mib=DEVICE_MIB // QUARTERS), wait=False, hold=Hold.SESSION,
+        **_NOW,
+        session=SessionId("bench"),
+        reply_to="",
+        attempt=f"attempt-{number}",
+        request=Request(memory_mib=DEVICE_MIB // QUARTERS),
+        wait=False,
+        hold=Hold.SESSION,
         lease_s=None,
-    )  # fmt: skip
+    )
 
 
 async def write(folder: Path, leases: int) -> None:
@@ -124,14 +138,18 @@ def main() -> None:
     ours, bare = statistics.median(ours_s), statistics.median(bare_s)
     figures = [
         report.Figure(
-            metric="recovery_ratio", value=ours / bare, unit="ratio",
+            metric="recovery_ratio",
+            value=ours / bare,
+            unit="ratio",
             baseline=f"reading and parsing the same {size_mib:.1f} MiB, s (ours {ours:.2f} s)",
-            baseline_value=bare, ratio=ours / bare, target=f"<= {TARGET:g}",
+            baseline_value=bare,
+            ratio=ours / bare,
+            target=f"<= {TARGET:g}",
             met=ours / bare <= TARGET,
         ),
         report.Figure(metric="recovery_leases", value=asked.leases, unit="leases"),
         report.Figure(metric="recovery_memory_mib", value=grown_mib, unit="MiB"),
-    ]  # fmt: skip
+    ]
     report.show("scheduler.recovery", figures, as_json=asked.json)
 
 

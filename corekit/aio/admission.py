@@ -46,10 +46,11 @@ class AdmissionLimits:
         unauthenticated = max(2, min(1024, connections // 4))
         authenticated = connections - unauthenticated
         return cls(
-            authenticated_max=authenticated, reserved_max=authenticated // 4,
+            authenticated_max=authenticated,
+            reserved_max=authenticated // 4,
             unauthenticated_max=unauthenticated,
             unauthenticated_per_source_max=max(1, min(64, unauthenticated // 2)),
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True)

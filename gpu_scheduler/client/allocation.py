@@ -88,9 +88,13 @@ class _Reservation:
     """One attempt until it is granted or refused. Asking again for it changes nothing."""
 
     def __init__(
-        self, client: SchedulerClient, attempt: str, ask: Ask, words: asyncio.Queue[PushWord],
+        self,
+        client: SchedulerClient,
+        attempt: str,
+        ask: Ask,
+        words: asyncio.Queue[PushWord],
         budget: Budget,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client = client
         self._attempt = attempt
         self._ask = ask
@@ -135,9 +139,14 @@ class _Reservation:
             request = dataclasses.replace(request, max_wait_s=max(0.0, left_s))
         request = with_length(request)
         return await self._client.reserve(
-            self._attempt, request, wait=wait, hold=Hold.DEADLINE, lease_s=request.lease_s,
-            door=self._ask.door, sources=self._ask.sources,
-        )  # fmt: skip
+            self._attempt,
+            request,
+            wait=wait,
+            hold=Hold.DEADLINE,
+            lease_s=request.lease_s,
+            door=self._ask.door,
+            sources=self._ask.sources,
+        )
 
     async def _pushed(self) -> AttemptOutcome | None:
         """What the scheduler says by itself within a beat."""

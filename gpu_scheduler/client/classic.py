@@ -103,9 +103,11 @@ async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
     request = request_of({**values, "advisory": True})
     line = _line(parsed)
     ask = Ask(
-        request=request, wait=parsed.wait or request.max_wait_s is not None, door=Door.PORT,
+        request=request,
+        wait=parsed.wait or request.max_wait_s is not None,
+        door=Door.PORT,
         sources=tuple(parsed.sources),
-    )  # fmt: skip
+    )
     outcome = await allocate(line.client, line.budget, ask)
     if outcome.granted is not None:
         return ssgm_text.granted(outcome.granted), ""

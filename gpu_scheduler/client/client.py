@@ -20,7 +20,7 @@ from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Hold, Lease, Record, Request
 from gpu_scheduler.parameters import Given
-from gpu_scheduler.protocol import answers, requester
+from gpu_scheduler.protocol import answers, ops, requester
 from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
@@ -112,9 +112,16 @@ class SchedulerClient:
     ) -> answers.AttemptOutcome:
         """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
         op = requester.Attempt(
-            holder=JobId(holder), n=n, revision=revision, request=request, handle=handle,
-            block=block or {}, wait=wait, hold=hold, received_ago_s=received_ago_s,
-        )  # fmt: skip
+            holder=JobId(holder),
+            n=n,
+            revision=revision,
+            request=request,
+            handle=handle,
+            block=block or {},
+            wait=wait,
+            hold=hold,
+            received_ago_s=received_ago_s,
+        )
         return await self._ask(op, answers.AttemptOutcome)
 
     async def adopt(self, holder: str, revision: int, handle: str | None = None) -> answers.Adopted:
@@ -155,14 +162,21 @@ class SchedulerClient:
         return (await self._ask(op, answers.RecordAnswer)).record
 
     async def fail_attempt(
-        self, holder: str, revision: int, reason: str, detail: str = "",
+        self,
+        holder: str,
+        revision: int,
+        reason: str,
+        detail: str = "",
         retry_at_s: float | None = None,
-    ) -> Record | None:  # fmt: skip
+    ) -> Record | None:
         """The newest attempt is over: its leases end, step RECEIVED, the owner stays."""
         op = requester.FailAttempt(
-            holder=JobId(holder), revision=revision, reason=reason, detail=detail,
+            holder=JobId(holder),
+            revision=revision,
+            reason=reason,
+            detail=detail,
             retry_at_s=retry_at_s,
-        )  # fmt: skip
+        )
         return (await self._ask(op, answers.RecordAnswer)).record
 
     async def finish(
@@ -178,9 +192,14 @@ class SchedulerClient:
     ) -> Record | None:
         """Terminal, and all leases of the job end; unknown holder and no block → None."""
         op = requester.Finish(
-            holder=JobId(holder), outcome=outcome, reason=reason, detail=detail, block=block,
-            received_ago_s=received_ago_s, committed_ago_s=committed_ago_s,
-        )  # fmt: skip
+            holder=JobId(holder),
+            outcome=outcome,
+            reason=reason,
+            detail=detail,
+            block=block,
+            received_ago_s=received_ago_s,
+            committed_ago_s=committed_ago_s,
+        )
         return (await self._ask(op, answers.RecordAnswer)).record
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record | None:
@@ -216,18 +235,30 @@ class SchedulerClient:
         await self._ask(op, answers.Done)
 
     async def reserve(
-        self, attempt: str, request: Request, *, wait: bool = False, hold: Hold = Hold.SESSION,
-        lease_s: float | None = None, door: Door = Door.GATEWAY, sources: tuple[str, ...] = (),
-    ) -> answers.AttemptOutcome:  # fmt: skip
+        self,
+        attempt: str,
+        request: Request,
+        *,
+        wait: bool = False,
+        hold: Hold = Hold.SESSION,
+        lease_s: float | None = None,
+        door: Door = Door.GATEWAY,
+        sources: tuple[str, ...] = (),
+    ) -> answers.AttemptOutcome:
         """A lease without a job record; `lease_s` is the length of a DEADLINE hold.
 
         With Door.PORT its hosts open a port of its own to `sources` (none: to this machine); their
         addresses come in `lease.doors`, by a push and when the call is repeated.
         """
         op = requester.Reserve(
-            attempt=attempt, request=request, wait=wait, hold=hold, lease_s=lease_s, door=door,
+            attempt=attempt,
+            request=request,
+            wait=wait,
+            hold=hold,
+            lease_s=lease_s,
+            door=door,
             sources=sources,
-        )  # fmt: skip
+        )
         return await self._ask(op, answers.AttemptOutcome)
 
     async def withdraw(self, attempt: str) -> None:
@@ -240,9 +271,14 @@ class SchedulerClient:
     # --- for people and tools
 
     async def explain(
-        self, *, attempt: str | None = None, holder: str | None = None,
-        request: Request | None = None, hold: Hold = Hold.SESSION, lease_s: float | None = None,
-    ) -> answers.ExplainAnswer:  # fmt: skip
+        self,
+        *,
+        attempt: str | None = None,
+        holder: str | None = None,
+        request: Request | None = None,
+        hold: Hold = Hold.SESSION,
+        lease_s: float | None = None,
+    ) -> answers.ExplainAnswer:
         """Why it waits, or what a request would be answered now; exactly one is given.
 
         `hold` and `lease_s` are those of the lease that the request would get.
@@ -316,8 +352,8 @@ class SchedulerClient:
 
     # --- the connection
 
-    async def _ask(self, op: requester.Op, answer: type[T]) -> T:
-        name = requester.OP_NAMES[type(op)]
+    async def _ask(self, op: ops.Op, answer: type[T]) -> T:
+        name = ops.OP_NAMES[type(op)]
         try:
             body = await self._channel.call(name, op, deadline_s=self._deadline_s)
         except AppError as error:

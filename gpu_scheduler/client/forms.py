@@ -62,14 +62,23 @@ class Standing:
 
 #: Command → what it prints when it is done (`events` prints those of `GET /v1/watch`).
 FORMS: Mapping[str, type[Any]] = {
-    "alloc": answers.AttemptOutcome, "dealloc": Released, "renew": Renewed,
-    "resize": answers.LeaseAnswer, "transfer": answers.LeaseAnswer,
-    "leases": answers.LeasesAnswer, "hosts": answers.InventoryAnswer,
-    "devices": answers.InventoryAnswer, "queue": answers.QueueAnswer,
-    "explain": answers.ExplainAnswer, "dry-run": answers.ExplainAnswer,
-    "drain": Drained, "undrain": Undrained, "forget": Forgotten,
-    "get": Standing, "set": Standing,
-}  # fmt: skip
+    "alloc": answers.AttemptOutcome,
+    "dealloc": Released,
+    "renew": Renewed,
+    "resize": answers.LeaseAnswer,
+    "transfer": answers.LeaseAnswer,
+    "leases": answers.LeasesAnswer,
+    "hosts": answers.InventoryAnswer,
+    "devices": answers.InventoryAnswer,
+    "queue": answers.QueueAnswer,
+    "explain": answers.ExplainAnswer,
+    "dry-run": answers.ExplainAnswer,
+    "drain": Drained,
+    "undrain": Undrained,
+    "forget": Forgotten,
+    "get": Standing,
+    "set": Standing,
+}
 
 
 def json_schema() -> Schema:

@@ -26,10 +26,19 @@ _STATUS = {
 @click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
 @requesting
 @click.option("--wait", is_flag=True, help="Wait in the queue instead of being refused as busy.")
-@click.option("--door", default="gateway", show_default=True, metavar="gateway|port",
-              help="The host's gateway, by proof, or a port of its own: weaker.")  # fmt: skip
-@click.option("--sources", default="", metavar="NETWORKS",
-              help="With --door port: who may connect, with commas. [default: we]")  # fmt: skip
+@click.option(
+    "--door",
+    default="gateway",
+    show_default=True,
+    metavar="gateway|port",
+    help="The host's gateway, by proof, or a port of its own: weaker.",
+)
+@click.option(
+    "--sources",
+    default="",
+    metavar="NETWORKS",
+    help="With --door port: who may connect, with commas. [default: we]",
+)
 @click.option("--attempt", help="Key of the request: repeating it answers what stands.")
 @connected
 def alloc(
@@ -42,10 +51,12 @@ def alloc(
     alloc withdraws its request.
     """
     ask = Ask(
-        request=request, wait=wait or request.max_wait_s is not None, attempt=attempt,
+        request=request,
+        wait=wait or request.max_wait_s is not None,
+        attempt=attempt,
         door=_door(door),
         sources=tuple(one.strip() for one in sources.split(",")) if sources else (),
-    )  # fmt: skip
+    )
     outcome = run(_allocate(line, ask))
     line.show(outcome, lambda: tables.outcome(outcome))
     return _STATUS[outcome.outcome]
@@ -104,8 +115,14 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
 
 @click.command(epilog="Example: ssgm renew lease-4f0c2a --lease-length 30m")
 @click.argument("lease")
-@click.option("--lease-length", "length", metavar="TIME", default="1h", show_default=True,
-              help="It ends so long from now, sooner or later than before.")  # fmt: skip
+@click.option(
+    "--lease-length",
+    "length",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    help="It ends so long from now, sooner or later than before.",
+)
 @connected
 def renew(line: Line, lease: str, length: str) -> None:
     """Let a lease of ssgm go on, or end sooner.

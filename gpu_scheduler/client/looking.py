@@ -91,8 +91,12 @@ def dry_run(line: Line, request: Request) -> None:
 
 
 @click.command(epilog="Example: ssgm events --http 127.0.0.1:4780 --json")
-@click.option("--http", envvar="SSGM_HTTP", metavar="HOST:PORT",
-              help="HTTP door of ssgmd: everything.  [variable: SSGM_HTTP]")  # fmt: skip
+@click.option(
+    "--http",
+    envvar="SSGM_HTTP",
+    metavar="HOST:PORT",
+    help="HTTP door of ssgmd: everything.  [variable: SSGM_HTTP]",
+)
 @click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
 @connected
 def events(line: Line, http: str | None, count: int) -> None:

@@ -100,9 +100,10 @@ def get_parameter(line: Line, name: str | None) -> None:
 
 
 @click.command(
-    "set", epilog="Example: ssgm set quota.genomics.devices 8",
+    "set",
+    epilog="Example: ssgm set quota.genomics.devices 8",
     context_settings={"ignore_unknown_options": True},  # -1 is a value, and refused as one
-)  # fmt: skip
+)
 @click.argument("name")
 @click.argument("value")
 @connected

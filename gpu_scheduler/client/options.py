@@ -42,9 +42,13 @@ class Line:
     def client(self, session: str | None = None, on_push: OnPush | None = None) -> SchedulerClient:
         """A client of this scheduler, to be entered. Raises INVALID for what is no address."""
         return SchedulerClient(
-            self.scheduler, session=session, budget=self.budget, on_push=on_push,
-            deadline_s=self.timeout_s, access=self.access,
-        )  # fmt: skip
+            self.scheduler,
+            session=session,
+            budget=self.budget,
+            on_push=on_push,
+            deadline_s=self.timeout_s,
+            access=self.access,
+        )
 
     def ask(self, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
         """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE."""
@@ -81,23 +85,32 @@ def _duration(context: click.Context, option: click.Parameter, text: str | None)
 
 _CONNECTION = (
     click.option(
-        "--scheduler", envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
-        metavar="HOST:PORT", help="Socket door of ssgmd.  [variable: SSGM_SCHEDULER]",
+        "--scheduler",
+        envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
+        metavar="HOST:PORT",
+        help="Socket door of ssgmd.  [variable: SSGM_SCHEDULER]",
     ),
     click.option(
-        "--key-file", type=click.Path(path_type=Path), metavar="FILE",
+        "--key-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
         help="Holds the key for ssgmd.  [variables: ORCHGPU_SCHEDULER_KEY_FILE, …_KEY]",
     ),
     click.option(
-        "--ca", type=click.Path(path_type=Path), metavar="FILE",
+        "--ca",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
         help="Speak TLS and trust this authority.  [variable: ORCHGPU_SCHEDULER_CA]",
     ),
     click.option(
-        "--timeout", "timeout_s", metavar="TIME", callback=_duration,
+        "--timeout",
+        "timeout_s",
+        metavar="TIME",
+        callback=_duration,
         help="Of an answer.  [default: 15s, a restart of ssgmd]",
     ),
     click.option("--json", "as_json", is_flag=True, help="One JSON object, also for an error."),
-)  # fmt: skip
+)
 
 
 def connected(command: Command) -> Command:
@@ -105,15 +118,22 @@ def connected(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(
-        *, scheduler: str | None, key_file: Path | None, ca: Path | None, timeout_s: float | None,
-        as_json: bool, **options: Any,
-    ) -> Any:  # fmt: skip
+        *,
+        scheduler: str | None,
+        key_file: Path | None,
+        ca: Path | None,
+        timeout_s: float | None,
+        as_json: bool,
+        **options: Any,
+    ) -> Any:
         if not scheduler:
             raise invalid("which scheduler? Give --scheduler HOST:PORT, or set SSGM_SCHEDULER")
         line = Line(
-            scheduler=scheduler, access=find_access(key_file=key_file, ca=ca), as_json=as_json,
+            scheduler=scheduler,
+            access=find_access(key_file=key_file, ca=ca),
+            as_json=as_json,
             timeout_s=timeout_s,
-        )  # fmt: skip
+        )
         return command(line, **options)
 
     return _with(call, _CONNECTION)
@@ -141,9 +161,14 @@ def _option(word: Word) -> Callable[[Command], Command]:
     if word.switch:
         return click.option(*names, word.key, is_flag=True, default=None, help=word.help)
     return click.option(
-        *names, word.key, metavar=word.metavar, multiple=word.many, default=None,
-        callback=functools.partial(_read, word), help=_help(word),
-    )  # fmt: skip
+        *names,
+        word.key,
+        metavar=word.metavar,
+        multiple=word.many,
+        default=None,
+        callback=functools.partial(_read, word),
+        help=_help(word),
+    )
 
 
 def _help(word: Word) -> str:

@@ -41,12 +41,16 @@ def outcome(answer: AttemptOutcome) -> str:
 def leases(found: LeasesAnswer) -> str:
     rows = [
         (
-            lease.id, lease.state.value, lease.attempt, lease.tenant,
-            _ends(found.ends_in_s.get(lease.id)), str(lease.fence),
+            lease.id,
+            lease.state.value,
+            lease.attempt,
+            lease.tenant,
+            _ends(found.ends_in_s.get(lease.id)),
+            str(lease.fence),
             "; ".join(share(part) for part in lease.shares),
         )
         for lease in found.leases
-    ]  # fmt: skip
+    ]
     head = ("LEASE", "STATE", "ATTEMPT", "TENANT", "ENDS IN", "FENCE", "SHARES")
     return table(head, rows, "nothing is lent", ("FENCE", "TENANT", "ENDS IN", "ATTEMPT"))
 
@@ -58,12 +62,15 @@ def _ends(left_s: float | None) -> str:
 def hosts(found: InventoryAnswer) -> str:
     rows = [
         (
-            host.host, host.state.value, host.gateway or "none", str(len(host.devices)),
+            host.host,
+            host.state.value,
+            host.gateway or "none",
+            str(len(host.devices)),
             str(len({lease for view in host.devices for lease in view.leases})),
             format_duration(host.silent_s),
         )
         for host in found.hosts
-    ]  # fmt: skip
+    ]
     head = ("HOST", "STATE", "GATEWAY", "DEVICES", "LEASES", "HEARD BEFORE")
     shown = table(head, rows, "no host has registered yet", ("GATEWAY", "HEARD BEFORE"))
     declared = len(found.declared) + found.declared_left_out
@@ -73,17 +80,31 @@ def hosts(found: InventoryAnswer) -> str:
 def devices(found: InventoryAnswer) -> str:
     rows = [
         (
-            f"{host.host}/{view.device.index}", view.device.kind.value, view.device.model,
-            _standing(host, view), *_free(host, view), str(len(view.leases)), _used(host, view),
-            _versions(view.device), view.device.detail,
+            f"{host.host}/{view.device.index}",
+            view.device.kind.value,
+            view.device.model,
+            _standing(host, view),
+            *_free(host, view),
+            str(len(view.leases)),
+            _used(host, view),
+            _versions(view.device),
+            view.device.detail,
         )
         for host in found.hosts
         for view in host.devices
-    ]  # fmt: skip
+    ]
     head = (
-        "DEVICE", "KIND", "MODEL", "STATE", "FREE MIB", "COMPUTE", "LEASES", "USED", "VERSIONS",
+        "DEVICE",
+        "KIND",
+        "MODEL",
+        "STATE",
+        "FREE MIB",
+        "COMPUTE",
+        "LEASES",
+        "USED",
+        "VERSIONS",
         "DETAIL",
-    )  # fmt: skip
+    )
     least_needed = ("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE")
     return table(head, rows, "no device has registered yet", least_needed)
 
@@ -115,12 +136,15 @@ def queue(found: QueueAnswer) -> str:
     now_s = time.time()
     rows = [
         (
-            "parked" if view.position is None else str(view.position), view.attempt,
-            view.request.tenant, str(view.request.priority),
-            format_duration(max(0.0, now_s - view.waiting_since_s)), wanted(view.request),
+            "parked" if view.position is None else str(view.position),
+            view.attempt,
+            view.request.tenant,
+            str(view.request.priority),
+            format_duration(max(0.0, now_s - view.waiting_since_s)),
+            wanted(view.request),
         )
         for view in found.queue
-    ]  # fmt: skip
+    ]
     head = ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST")
     shown = table(head, rows, "nobody waits", ("PRIORITY", "TENANT"))
     return f"{shown}\nand {found.left_out} more behind them" if found.left_out else shown
@@ -139,12 +163,16 @@ def explained(answer: ExplainAnswer) -> str:
 def _verdicts(devices: Sequence[DeviceVerdict]) -> str:
     rows = [
         (
-            f"{one.host}/{one.index}", one.kind.value, one.model,
+            f"{one.host}/{one.index}",
+            one.kind.value,
+            one.model,
             "fits" if one.reason is None else one.reason.value,
-            str(one.free_mib), f"{one.free_pct} %", one.detail,
+            str(one.free_mib),
+            f"{one.free_pct} %",
+            one.detail,
         )
         for one in devices
-    ]  # fmt: skip
+    ]
     head = ("DEVICE", "KIND", "MODEL", "ANSWER", "FREE MIB", "COMPUTE", "DETAIL")
     return table(head, rows, drop=("DETAIL", "COMPUTE", "KIND"))
 

@@ -19,11 +19,23 @@ from gpu_scheduler.client.forms import JSON_VERSION
 INTERRUPTED_STATUS = 130
 
 _COLOURS = {
-    "UP": "green", "OK": "green", "ACTIVE": "green", "granted": "green",
-    "STALE": "yellow", "SUSPECT": "yellow", "RESERVED": "yellow", "ENDING": "yellow",
-    "waiting": "yellow", "busy": "yellow", "parked": "yellow",
-    "LOST": "red", "BAD": "red", "impossible": "red", "DRAINED": "blue", "ENDED": "blue",
-}  # fmt: skip
+    "UP": "green",
+    "OK": "green",
+    "ACTIVE": "green",
+    "granted": "green",
+    "STALE": "yellow",
+    "SUSPECT": "yellow",
+    "RESERVED": "yellow",
+    "ENDING": "yellow",
+    "waiting": "yellow",
+    "busy": "yellow",
+    "parked": "yellow",
+    "LOST": "red",
+    "BAD": "red",
+    "impossible": "red",
+    "DRAINED": "blue",
+    "ENDED": "blue",
+}
 
 
 def say_json(value: Any, *, one_line: bool = False) -> None:
@@ -45,9 +57,12 @@ GAP = 2
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "",
-    drop: Sequence[str] = (), width: int | None = None,
-) -> str:  # fmt: skip
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    empty: str = "",
+    drop: Sequence[str] = (),
+    width: int | None = None,
+) -> str:
     """Columns as wide as their widest cell; `empty` instead of a head without rows.
 
     On a terminal they fit in its lines (`width`; None: what the terminal says): the columns named

@@ -30,9 +30,15 @@ class Disconnected:
 
 
 PushWord = (
-    GrantedPush | ImpossiblePush | BusyPush | LeasePush | HandlePush | DisownedPush
-    | Connected | Disconnected
-)  # fmt: skip
+    GrantedPush
+    | ImpossiblePush
+    | BusyPush
+    | LeasePush
+    | HandlePush
+    | DisownedPush
+    | Connected
+    | Disconnected
+)
 
 #: Called in the event loop, in the order of arrival; must return at once and not raise.
 OnPush = Callable[[PushWord], None]

@@ -201,10 +201,21 @@ class ParametersAnswer:
 
 
 Answer = (
-    Done | SessionWelcome | HostWelcome | InstallsAnswer | AttemptAnswer | AdoptAnswer
-    | RecordAnswer | RecordsAnswer | ExplainAnswer | InventoryAnswer | LeasesAnswer | QueueAnswer
-    | ParametersAnswer | LeaseAnswer
-)  # fmt: skip
+    Done
+    | SessionWelcome
+    | HostWelcome
+    | InstallsAnswer
+    | AttemptAnswer
+    | AdoptAnswer
+    | RecordAnswer
+    | RecordsAnswer
+    | ExplainAnswer
+    | InventoryAnswer
+    | LeasesAnswer
+    | QueueAnswer
+    | ParametersAnswer
+    | LeaseAnswer
+)
 
 
 # --- pushes to requester sessions
@@ -335,12 +346,22 @@ class WakeAt:
 
 
 Action = (
-    Reply | ReplyError | PushToSession | InstallOnHost | EndOnHost | StagedOnHost | ResizeOnHost
+    Reply
+    | ReplyError
+    | PushToSession
+    | InstallOnHost
+    | EndOnHost
+    | StagedOnHost
+    | ResizeOnHost
     | WakeAt
-)  # fmt: skip
+)
 
 #: Names of pushes on the wire.
 PUSH_NAMES: Mapping[type[Push], str] = {
-    GrantedPush: "granted", ImpossiblePush: "impossible", BusyPush: "busy", LeasePush: "lease",
-    HandlePush: "handle", DisownedPush: "disowned",
-}  # fmt: skip
+    GrantedPush: "granted",
+    ImpossiblePush: "impossible",
+    BusyPush: "busy",
+    LeasePush: "lease",
+    HandlePush: "handle",
+    DisownedPush: "disowned",
+}

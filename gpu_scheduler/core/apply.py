@@ -31,9 +31,13 @@ def _used(state: State, part: do.TenantUsed) -> None:
 
 def _known(
     state: State,
-    part: do.InventoryDeclared | do.HostRegistered | do.HostDrained | do.DeviceDrained
-    | do.DeviceChanged | do.HostForgotten,
-) -> None:  # fmt: skip
+    part: do.InventoryDeclared
+    | do.HostRegistered
+    | do.HostDrained
+    | do.DeviceDrained
+    | do.DeviceChanged
+    | do.HostForgotten,
+) -> None:
     inventory = state.inventory
     match part:
         case do.InventoryDeclared():
@@ -74,11 +78,16 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
     lease, amount = part.lease, amount_of(part.lease.shares)
     _dropped(state, lease.attempt)
     state.leases[lease.id] = LeaseEntry(
-        lease=lease, request=part.request, amount=amount, session=part.session,
-        waiting_since_s=part.waiting_since_s, lease_s=part.lease_s, granted_s=part.granted_s,
+        lease=lease,
+        request=part.request,
+        amount=amount,
+        session=part.session,
+        waiting_since_s=part.waiting_since_s,
+        lease_s=part.lease_s,
+        granted_s=part.granted_s,
         accepted=part.accepted,
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
-    )  # fmt: skip
+    )
     state.lease_of[lease.attempt] = lease.id
     state.tenants.take(lease.tenant, amount)
     for share in lease.shares:
@@ -154,8 +163,11 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 
 #: What each part does; one for every class of `changes.Part`.
 _EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
-    do.LeaseGranted: _granted, do.LeaseChanged: _changed, do.LeaseProlonged: _prolonged,
-    do.LeaseResized: _resized, do.LeaseTransferred: _transferred,
+    do.LeaseGranted: _granted,
+    do.LeaseChanged: _changed,
+    do.LeaseProlonged: _prolonged,
+    do.LeaseResized: _resized,
+    do.LeaseTransferred: _transferred,
     do.LeaseDoorOpened: _door_opened,
     do.RecordWritten: lambda state, part: state.set_record(part.record),
     do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
@@ -164,7 +176,11 @@ _EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
     do.EpochStarted: _began,
     do.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
     do.TenantUsed: _used,
-    do.InventoryDeclared: _known, do.HostRegistered: _known, do.HostDrained: _known,
-    do.DeviceDrained: _known, do.DeviceChanged: _known, do.HostForgotten: _known,
+    do.InventoryDeclared: _known,
+    do.HostRegistered: _known,
+    do.HostDrained: _known,
+    do.DeviceDrained: _known,
+    do.DeviceChanged: _known,
+    do.HostForgotten: _known,
     do.Unknown: lambda state, part: state.unknown.append(part),
-}  # fmt: skip
+}

@@ -16,9 +16,15 @@ from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
 
 #: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
 _REASONS = (
-    NoFit.KIND, NoFit.MODEL, NoFit.MIDDLEWARE, NoFit.ADVISORY, NoFit.DRIVER, NoFit.RUNTIME,
-    NoFit.TOO_LARGE, NoFit.MEMORY,
-)  # fmt: skip
+    NoFit.KIND,
+    NoFit.MODEL,
+    NoFit.MIDDLEWARE,
+    NoFit.ADVISORY,
+    NoFit.DRIVER,
+    NoFit.RUNTIME,
+    NoFit.TOO_LARGE,
+    NoFit.MEMORY,
+)
 
 
 def impossible(request: Request, inventory: Inventory) -> bool:
@@ -112,11 +118,17 @@ def largest(request: Request, inventory: Inventory) -> Request | None:
     if found is None:
         return None
     return replace(
-        request, count=found.count, memory_mib=found.memory_mib, kinds=found.kinds,
-        models=found.models, middleware=found.middleware, advisory=found.advisory,
-        min_driver=found.min_driver, min_runtime=found.min_runtime,
+        request,
+        count=found.count,
+        memory_mib=found.memory_mib,
+        kinds=found.kinds,
+        models=found.models,
+        middleware=found.middleware,
+        advisory=found.advisory,
+        min_driver=found.min_driver,
+        min_runtime=found.min_runtime,
         memory_max_mib=found.memory_max_mib,
-    )  # fmt: skip
+    )
 
 
 def _largest(request: Request, inventory: Inventory) -> Request | None:

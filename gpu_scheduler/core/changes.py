@@ -195,12 +195,27 @@ class Unknown:
 
 
 Part = (
-    EpochStarted | InventoryDeclared | HostRegistered | HostDrained | DeviceDrained
-    | DeviceChanged | HostForgotten
-    | RequestQueued | RequestDropped | LeaseGranted | LeaseChanged | RecordWritten
-    | RecordForgotten | ParameterSet | TenantUsed | LeaseProlonged | LeaseResized
-    | LeaseTransferred | LeaseDoorOpened | Unknown
-)  # fmt: skip
+    EpochStarted
+    | InventoryDeclared
+    | HostRegistered
+    | HostDrained
+    | DeviceDrained
+    | DeviceChanged
+    | HostForgotten
+    | RequestQueued
+    | RequestDropped
+    | LeaseGranted
+    | LeaseChanged
+    | RecordWritten
+    | RecordForgotten
+    | ParameterSet
+    | TenantUsed
+    | LeaseProlonged
+    | LeaseResized
+    | LeaseTransferred
+    | LeaseDoorOpened
+    | Unknown
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +228,27 @@ class Entry:
 _PARTS: Mapping[str, type[Part]] = {
     cls.__name__: cls
     for cls in (
-        EpochStarted, InventoryDeclared, HostRegistered, HostDrained,
-        DeviceDrained, DeviceChanged, HostForgotten,
-        RequestQueued, RequestDropped, LeaseGranted, LeaseChanged, RecordWritten, RecordForgotten,
-        ParameterSet, TenantUsed, LeaseProlonged, LeaseResized, LeaseTransferred,
+        EpochStarted,
+        InventoryDeclared,
+        HostRegistered,
+        HostDrained,
+        DeviceDrained,
+        DeviceChanged,
+        HostForgotten,
+        RequestQueued,
+        RequestDropped,
+        LeaseGranted,
+        LeaseChanged,
+        RecordWritten,
+        RecordForgotten,
+        ParameterSet,
+        TenantUsed,
+        LeaseProlonged,
+        LeaseResized,
+        LeaseTransferred,
         LeaseDoorOpened,
     )
-}  # fmt: skip
+}
 
 
 _PAIRS = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])

@@ -198,9 +198,11 @@ def explained(turn: Turn, request: Request, waiting: to.Waiting | None = None) -
     place = f"number {position} in the queue: " if position is not None else ""
     why = no_use or (rule.words if rule is not None else "")
     return replace(
-        told, sentence=f"{place}{wanted(request)}: {why}", late=_late(turn, waiting),
+        told,
+        sentence=f"{place}{wanted(request)}: {why}",
+        late=_late(turn, waiting),
         held_back=None if no_use or rule is None else rule.what,
-    )  # fmt: skip
+    )
 
 
 def serve(turn: Turn) -> None:

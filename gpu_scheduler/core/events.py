@@ -391,12 +391,43 @@ class CutTold(HostSaid):
 
 
 Event = (
-    EpochBegan | Ticked | CapacityDeclared | RoomChanged
-    | SessionHello | SessionBeat | WatchAsked
-    | AttemptAsked | AdoptAsked | OrphansAsked | RecordAsked | RecordsAsked | HandleGiven
-    | HandBackAsked | RenewAsked | StagedTold | ReleaseAsked
-    | ResizeAsked | TransferAsked | AttemptFailed | FinishAsked
-    | ReopenAsked | ReserveAsked | WithdrawAsked | ExplainAsked | InventoryAsked | LeasesAsked
-    | QueueAsked | DrainAsked | ForgetAsked | ParametersAsked | SetAsked
-    | HostHello | InstallsAsked | HostLeft | HostReported | LeaseSessionTold | DoorTold | CutTold
-)  # fmt: skip
+    EpochBegan
+    | Ticked
+    | CapacityDeclared
+    | RoomChanged
+    | SessionHello
+    | SessionBeat
+    | WatchAsked
+    | AttemptAsked
+    | AdoptAsked
+    | OrphansAsked
+    | RecordAsked
+    | RecordsAsked
+    | HandleGiven
+    | HandBackAsked
+    | RenewAsked
+    | StagedTold
+    | ReleaseAsked
+    | ResizeAsked
+    | TransferAsked
+    | AttemptFailed
+    | FinishAsked
+    | ReopenAsked
+    | ReserveAsked
+    | WithdrawAsked
+    | ExplainAsked
+    | InventoryAsked
+    | LeasesAsked
+    | QueueAsked
+    | DrainAsked
+    | ForgetAsked
+    | ParametersAsked
+    | SetAsked
+    | HostHello
+    | InstallsAsked
+    | HostLeft
+    | HostReported
+    | LeaseSessionTold
+    | DoorTold
+    | CutTold
+)

@@ -32,9 +32,13 @@ _REASONS = tuple(NoFit)  #: in the order in which they are told
 
 
 def explain(
-    request: Request, inventory: Inventory, *, attempt: str | None = None,
-    position: int | None = None, own: Request | None = None,
-) -> Explanation:  # fmt: skip
+    request: Request,
+    inventory: Inventory,
+    *,
+    attempt: str | None = None,
+    position: int | None = None,
+    own: Request | None = None,
+) -> Explanation:
     """Judge all known devices and say what stands in the way.
 
     `own`: as it was asked, where the quota of its tenant makes `request` want less.
@@ -107,10 +111,12 @@ def in_full(
     named = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
     most = largest(request, inventory)
     return replace(
-        told, largest=most, largest_fit=_largest_fit(most, inventory),
+        told,
+        largest=most,
+        largest_fit=_largest_fit(most, inventory),
         devices=tuple(_verdict(request, inventory, device, attempt) for device in named),
         devices_left_out=len(inventory.devices) - len(named),
-    )  # fmt: skip
+    )
 
 
 def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]:
@@ -129,10 +135,16 @@ def _verdict(
     entry, shape = inventory.devices[device], inventory.shape_of(device)
     healthy = entry.device.health is Health.OK
     return DeviceVerdict(
-        host=entry.host, device=device, index=entry.device.index, kind=shape.kind,
-        model=shape.model, reason=fits(request, shape, attempt), free_mib=shape.free_mib,
-        free_pct=shape.free_pct, detail="" if healthy else entry.device.detail,
-    )  # fmt: skip
+        host=entry.host,
+        device=device,
+        index=entry.device.index,
+        kind=shape.kind,
+        model=shape.model,
+        reason=fits(request, shape, attempt),
+        free_mib=shape.free_mib,
+        free_pct=shape.free_pct,
+        detail="" if healthy else entry.device.detail,
+    )
 
 
 # ---------------------------------------------------------------------- in words

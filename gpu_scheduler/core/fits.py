@@ -69,18 +69,28 @@ class Shape(NamedTuple):
 
 def make_of(device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None) -> Make:
     return Make(
-        kind=device.kind, model=device.model, memory_mib=device.memory_mib, gateway=gateway,
+        kind=device.kind,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        gateway=gateway,
         middlewares=middlewares,
-        driver=parse_version(device.driver), runtime=parse_version(device.runtime),
-    )  # fmt: skip
+        driver=parse_version(device.driver),
+        runtime=parse_version(device.runtime),
+    )
 
 
 def fresh(make: Make) -> Shape:
     """A device of this make of which nobody has anything, OK, on a host that is up."""
     return Shape(
-        *make, host_state=HostState.UP, health=Health.OK, free_mib=make.memory_mib,
-        free_pct=COMPUTE_PCT_MAX, exclusive=False, shared=False, kept_for=None,
-    )  # fmt: skip
+        *make,
+        host_state=HostState.UP,
+        health=Health.OK,
+        free_mib=make.memory_mib,
+        free_pct=COMPUTE_PCT_MAX,
+        exclusive=False,
+        shared=False,
+        kept_for=None,
+    )
 
 
 _UP, _OK = HostState.UP, Health.OK
@@ -155,10 +165,13 @@ def share_of(request: Request, device: Device, host: str) -> Share:
     """The part of `device` that `request` is promised; an exclusive one is all of it."""
     exclusive = request.sharing is Sharing.EXCLUSIVE
     return Share(
-        host=HostId(host), device=device.id, index=device.index, kind=device.kind,
+        host=HostId(host),
+        device=device.id,
+        index=device.index,
+        kind=device.kind,
         model=device.model,
         memory_mib=device.memory_mib if exclusive else request.memory_mib,
         compute_guarantee_pct=COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct,
         compute_limit_pct=COMPUTE_PCT_MAX if exclusive else request.compute_limit_pct,
         exclusive=exclusive,
-    )  # fmt: skip
+    )

@@ -49,9 +49,11 @@ def _was_bad(device: Device) -> bool:
 
 def _missing(device: Device) -> Device:
     return replace(
-        device, health=Health.BAD, symptoms=(Symptom.MISSING,),
+        device,
+        health=Health.BAD,
+        symptoms=(Symptom.MISSING,),
         detail="no longer reported by its host",
-    )  # fmt: skip
+    )
 
 
 def why_leases_end(known: DeviceEntry, now: Device) -> str | None:

@@ -134,9 +134,12 @@ def _know(turn: Turn, host: HostId, about: _Said, devices: tuple[Device, ...]) -
             end(turn, turn.state.leases[lease], EndReason.DEVICE_BAD, _why(turn, lease, bad))
         incarnation, gateway, middlewares = about
         registered = to.HostRegistered(
-            host=host, incarnation=incarnation, gateway=gateway, devices=now,
+            host=host,
+            incarnation=incarnation,
+            gateway=gateway,
+            devices=now,
             middlewares=middlewares,
-        )  # fmt: skip
+        )
         makes = _makes(inventory, now)
         turn.emit(registered)
         turn.capacity_freed = True

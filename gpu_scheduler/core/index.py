@@ -191,10 +191,15 @@ def question_of(request: Request, memory_mib: int | None = None) -> tuple[Any, .
     With `memory_mib` as if it asked for that much.
     """
     return (
-        request.kinds, request.models, request.memory_mib if memory_mib is None else memory_mib,
+        request.kinds,
+        request.models,
+        request.memory_mib if memory_mib is None else memory_mib,
         request.advisory,
-        request.middleware, request.min_driver, request.min_runtime, request.memory_max_mib,
-    )  # fmt: skip
+        request.middleware,
+        request.min_driver,
+        request.min_runtime,
+        request.memory_max_mib,
+    )
 
 
 class Index:

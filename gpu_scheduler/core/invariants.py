@@ -21,9 +21,15 @@ _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)
 def check(state: State) -> list[str]:
     """Every violation as one sentence."""
     return [
-        *_devices(state), *_index(state), *_leases(state), *_records(state), *_queue(state),
-        *_hosts(state), *_tenants(state), *_tallies(state),
-    ]  # fmt: skip
+        *_devices(state),
+        *_index(state),
+        *_leases(state),
+        *_records(state),
+        *_queue(state),
+        *_hosts(state),
+        *_tenants(state),
+        *_tallies(state),
+    ]
 
 
 def _devices(state: State) -> Iterator[str]:

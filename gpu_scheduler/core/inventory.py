@@ -136,9 +136,13 @@ class Inventory:
     # ------------------------------------------------------------------ hosts
 
     def register(
-        self, host: HostId, incarnation: str, gateway: str | None, devices: Iterable[Device],
+        self,
+        host: HostId,
+        incarnation: str,
+        gateway: str | None,
+        devices: Iterable[Device],
         middlewares: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Know a host, or know it better; promises on its devices stay."""
         entry = self.hosts.get(host)
         if entry is None:
@@ -347,23 +351,33 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
     if entry.drained and state is HostState.UP:
         state = HostState.DRAINED
     return Shape(
-        kind=device.kind, model=device.model, memory_mib=device.memory_mib,
-        gateway=host.gateway is not None, middlewares=host.middlewares,
-        host_state=state, health=device.health,
-        driver=parse_version(device.driver), runtime=parse_version(device.runtime),
+        kind=device.kind,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        gateway=host.gateway is not None,
+        middlewares=host.middlewares,
+        host_state=state,
+        health=device.health,
+        driver=parse_version(device.driver),
+        runtime=parse_version(device.runtime),
         free_mib=device.memory_mib - entry.promised_mib,
-        free_pct=COMPUTE_PCT_MAX - entry.promised_pct, exclusive=entry.exclusive is not None,
-        shared=bool(entry.shares) and entry.exclusive is None, kept_for=entry.kept_for,
-    )  # fmt: skip
+        free_pct=COMPUTE_PCT_MAX - entry.promised_pct,
+        exclusive=entry.exclusive is not None,
+        shared=bool(entry.shares) and entry.exclusive is None,
+        kept_for=entry.kept_for,
+    )
 
 
 def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
     """`current_shape` of a device that differs from `before` in nothing but what is lent of it."""
     exclusive = entry.exclusive is not None
     lent = (
-        before.memory_mib - entry.promised_mib, COMPUTE_PCT_MAX - entry.promised_pct,
-        exclusive, not exclusive and bool(entry.shares), before.kept_for,
-    )  # fmt: skip
+        before.memory_mib - entry.promised_mib,
+        COMPUTE_PCT_MAX - entry.promised_pct,
+        exclusive,
+        not exclusive and bool(entry.shares),
+        before.kept_for,
+    )
     return tuple.__new__(Shape, before[:9] + lent)
 
 

@@ -23,9 +23,15 @@ Place = tuple[float, float, str]
 
 #: Words that order, guide or end a request; every other one decides what it fits.
 _GUIDES = (
-    "memory_mib", "compute_limit_pct", "priority", "tenant", "warm_key", "max_wait_s",
-    "deadline_s", "lease_s",
-)  # fmt: skip
+    "memory_mib",
+    "compute_limit_pct",
+    "priority",
+    "tenant",
+    "warm_key",
+    "max_wait_s",
+    "deadline_s",
+    "lease_s",
+)
 _needs = attrgetter(*(f.name for f in dataclasses.fields(Request) if f.name not in _GUIDES))
 
 #: Lengths are told apart in steps of a fourth of an octave: 19 % at most are added to one.

@@ -50,20 +50,28 @@ def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
     assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
     by_time = waiting.hold is Hold.DEADLINE
     lease = Lease(
-        id=_new_id(turn), attempt=waiting.attempt, holder=waiting.holder,
+        id=_new_id(turn),
+        attempt=waiting.attempt,
+        holder=waiting.holder,
         fence=turn.state.position + 1,
         state=LeaseState.ACTIVE if by_time and accepted else LeaseState.RESERVED,
-        shares=tuple(shares.values()), tenant=request.tenant, hold=waiting.hold,
-        door=waiting.door, sources=waiting.sources,
-    )  # fmt: skip
+        shares=tuple(shares.values()),
+        tenant=request.tenant,
+        hold=waiting.hold,
+        door=waiting.door,
+        sources=waiting.sources,
+    )
     turn.emit(
         to.LeaseGranted(
-            lease=lease, request=request,
+            lease=lease,
+            request=request,
             session=waiting.session if waiting.holder is None else None,
-            waiting_since_s=waiting.waiting_since_s, lease_s=waiting.lease_s,
-            granted_s=turn.wall_s, accepted=accepted,
+            waiting_since_s=waiting.waiting_since_s,
+            lease_s=waiting.lease_s,
+            granted_s=turn.wall_s,
+            accepted=accepted,
         )
-    )  # fmt: skip
+    )
     granted = turn.state.leases[lease.id]
     turn.set_deadline(granted, _first_deadline_s(turn, granted))
     for host in turn.hosts_of(granted):
@@ -93,9 +101,14 @@ def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
         return
     lease = entry.lease
     push = do.LeasePush(
-        holder=lease.holder, attempt=lease.attempt, lease=lease.id, state=lease.state,
-        reason=lease.end_reason, detail=lease.end_detail, device=_in_words(lease),
-    )  # fmt: skip
+        holder=lease.holder,
+        attempt=lease.attempt,
+        lease=lease.id,
+        state=lease.state,
+        reason=lease.end_reason,
+        detail=lease.end_detail,
+        device=_in_words(lease),
+    )
     turn.push(owner, push)
     for session, sees_all in turn.state.watchers.items():
         if session != owner:
@@ -355,10 +368,13 @@ def end(turn: Turn, entry: LeaseEntry, reason: EndReason, detail: str = "") -> N
     owner = turn.owner_of(entry)
     turn.emit(
         to.LeaseChanged(
-            lease=entry.lease.id, state=LeaseState.ENDED, reason=reason, detail=detail,
+            lease=entry.lease.id,
+            state=LeaseState.ENDED,
+            reason=reason,
+            detail=detail,
             freed_s=turn.wall_s,
         )
-    )  # fmt: skip
+    )
     turn.set_deadline(entry, None)
     turn.capacity_freed = True
     record = turn.record_of(entry.lease.holder)
@@ -399,11 +415,16 @@ def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
     if record is None and (session is None or session not in turn.state.sessions):
         return
     waiting = to.Waiting(
-        attempt=entry.lease.attempt, holder=entry.lease.holder, request=entry.request,
+        attempt=entry.lease.attempt,
+        holder=entry.lease.holder,
+        request=entry.request,
         session=None if session is None else SessionId(session),
-        waiting_since_s=entry.waiting_since_s, hold=entry.lease.hold, lease_s=entry.lease_s,
-        door=entry.lease.door, sources=entry.lease.sources,
-    )  # fmt: skip
+        waiting_since_s=entry.waiting_since_s,
+        hold=entry.lease.hold,
+        lease_s=entry.lease_s,
+        door=entry.lease.door,
+        sources=entry.lease.sources,
+    )
     turn.emit(to.RequestQueued(waiting=waiting))
     if session is not None:
         turn.state.queue.set_aside_one(waiting.attempt)

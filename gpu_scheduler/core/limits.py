@@ -19,11 +19,24 @@ from gpu_scheduler.core.turn import Turn
 from gpu_scheduler.model import Limit, Record
 
 #: What looks, or asks for something new: these cost a token of each rate.
-_CHARGED: frozenset[type[on.Event]] = frozenset({
-    on.AttemptAsked, on.ReserveAsked, on.ReopenAsked, on.ExplainAsked, on.OrphansAsked,
-    on.RecordAsked, on.RecordsAsked, on.InventoryAsked, on.LeasesAsked, on.QueueAsked,
-    on.ParametersAsked, on.WatchAsked, on.ResizeAsked, on.TransferAsked,
-})  # fmt: skip
+_CHARGED: frozenset[type[on.Event]] = frozenset(
+    {
+        on.AttemptAsked,
+        on.ReserveAsked,
+        on.ReopenAsked,
+        on.ExplainAsked,
+        on.OrphansAsked,
+        on.RecordAsked,
+        on.RecordsAsked,
+        on.InventoryAsked,
+        on.LeasesAsked,
+        on.QueueAsked,
+        on.ParametersAsked,
+        on.WatchAsked,
+        on.ResizeAsked,
+        on.TransferAsked,
+    }
+)
 
 
 class Refusal(NamedTuple):
@@ -139,8 +152,13 @@ def _scopes(turn: Turn, key: str, tenant: str | None) -> Iterator[_Scope]:
     if key:
         yield _Scope("KEY_", key, tallies.of_key(key), held.key_waiting_max, held.key_records_max)
     if tenant is not None:
-        yield _Scope("TENANT_", tenant, tallies.of_tenant(tenant), held.tenant_waiting_max,
-                     held.tenant_records_max)  # fmt: skip
+        yield _Scope(
+            "TENANT_",
+            tenant,
+            tallies.of_tenant(tenant),
+            held.tenant_waiting_max,
+            held.tenant_records_max,
+        )
     yield _Scope("", "", tallies.total, held.waiting_max, held.records_max)
 
 

@@ -65,9 +65,12 @@ class SchedulerMachine:
     def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
         """Decide; the state has changed when this returns."""
         turn = Turn(
-            state=self.state, budget=self._budget, ids=self._ids,
-            at_s=event.at_s, wall_s=event.wall_s,
-        )  # fmt: skip
+            state=self.state,
+            budget=self._budget,
+            ids=self._ids,
+            at_s=event.at_s,
+            wall_s=event.wall_s,
+        )
         self._route(turn, event)
         if turn.capacity_freed:
             dispatch.serve(turn)
@@ -155,26 +158,43 @@ def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.DoorTold | on.CutTol
 
 #: What each event is decided by; `Ticked` alone is the machine's own.
 HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
-    on.EpochBegan: _begin, on.CapacityDeclared: hosts.declared,
+    on.EpochBegan: _begin,
+    on.CapacityDeclared: hosts.declared,
     on.RoomChanged: rules.room_changed,
-    on.HostHello: hosts.hello, on.InstallsAsked: hosts.installs,
-    on.HostLeft: hosts.left, on.HostReported: hosts.reported,
-    on.LeaseSessionTold: leases.session_told, on.DoorTold: leases.door_told,
+    on.HostHello: hosts.hello,
+    on.InstallsAsked: hosts.installs,
+    on.HostLeft: hosts.left,
+    on.HostReported: hosts.reported,
+    on.LeaseSessionTold: leases.session_told,
+    on.DoorTold: leases.door_told,
     on.CutTold: _done,
-    on.SessionHello: sessions.hello, on.SessionBeat: _done, on.WatchAsked: sessions.watch,
-    on.ReserveAsked: sessions.reserve, on.WithdrawAsked: sessions.withdraw,
-    on.SetAsked: rules.set_parameter, on.DrainAsked: hosts.drain, on.ForgetAsked: hosts.forget,
-    on.RenewAsked: leases.renew, on.StagedTold: leases.staged, on.ReleaseAsked: leases.release,
-    on.ResizeAsked: leases.resize, on.TransferAsked: leases.transfer,
-    on.AttemptAsked: records.attempt, on.AdoptAsked: records.adopt,
-    on.HandleGiven: records.handle_given, on.HandBackAsked: records.hand_back,
-    on.AttemptFailed: records.fail_attempt, on.FinishAsked: records.finish,
+    on.SessionHello: sessions.hello,
+    on.SessionBeat: _done,
+    on.WatchAsked: sessions.watch,
+    on.ReserveAsked: sessions.reserve,
+    on.WithdrawAsked: sessions.withdraw,
+    on.SetAsked: rules.set_parameter,
+    on.DrainAsked: hosts.drain,
+    on.ForgetAsked: hosts.forget,
+    on.RenewAsked: leases.renew,
+    on.StagedTold: leases.staged,
+    on.ReleaseAsked: leases.release,
+    on.ResizeAsked: leases.resize,
+    on.TransferAsked: leases.transfer,
+    on.AttemptAsked: records.attempt,
+    on.AdoptAsked: records.adopt,
+    on.HandleGiven: records.handle_given,
+    on.HandBackAsked: records.hand_back,
+    on.AttemptFailed: records.fail_attempt,
+    on.FinishAsked: records.finish,
     on.ReopenAsked: records.reopen,
     **dict.fromkeys(get_args(views.Question), views.answer),
-}  # fmt: skip
+}
 
 #: Whose life an event proves before it is decided.
 _PROOFS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     **{event: _session_lives for event in HANDLERS if issubclass(event, on.Asked)},
-    on.LeaseSessionTold: _host_lives, on.DoorTold: _host_lives, on.CutTold: _host_lives,
-}  # fmt: skip
+    on.LeaseSessionTold: _host_lives,
+    on.DoorTold: _host_lives,
+    on.CutTold: _host_lives,
+}

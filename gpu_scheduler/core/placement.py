@@ -373,9 +373,12 @@ def _same_host(
     """All on one host; what did not fit before is looked for on hosts that became looser since."""
     keeps = attempt is not None and any(attempt in g.kept for g in inventory.index.groups.values())
     question = (
-        question_of(request), request.count, request.sharing, request.compute_guarantee_pct,
+        question_of(request),
+        request.count,
+        request.sharing,
+        request.compute_guarantee_pct,
         attempt if keeps else None,
-    )  # fmt: skip
+    )
     since = inventory.refused.get(question)
     if since is not None:
         found = _on_hosts(request, inventory, attempt, _loosened_since(inventory, since))

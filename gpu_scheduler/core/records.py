@@ -101,9 +101,10 @@ def _answer_standing(turn: Turn, event: on.AttemptAsked, record: Record) -> None
     else:
         waiting = turn.state.queue.entries[attempt_key(record)]
         answer = do.AttemptAnswer(
-            outcome=do.Outcome.WAITING, record=record,
+            outcome=do.Outcome.WAITING,
+            record=record,
             explanation=dispatch.explained(turn, waiting.request, waiting),
-        )  # fmt: skip
+        )
     turn.reply(event.reply_to, answer)
 
 
@@ -119,21 +120,36 @@ def _opened_record(turn: Turn, event: on.AttemptAsked, old: Record | None) -> Re
     same = old.attempt == event.n
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
-        old, revision=old.revision + 1, owner=event.session, attempt=event.n, handle=event.handle,
-        block=event.block, strikes=old.strikes + died if same else 0, reason=None, lease=None,
+        old,
+        revision=old.revision + 1,
+        owner=event.session,
+        attempt=event.n,
+        handle=event.handle,
+        block=event.block,
+        strikes=old.strikes + died if same else 0,
+        reason=None,
+        lease=None,
         waiting_since_s=turn.wall_s if old.waiting_since_s is None else old.waiting_since_s,
-        times=old.times if same else _receipt(old), tenant=event.request.tenant,
-    )  # fmt: skip
+        times=old.times if same else _receipt(old),
+        tenant=event.request.tenant,
+    )
 
 
 def _received(turn: Turn, holder: JobId, ago_s: float, by: SessionId) -> Record:
     """The first record of a job, not written yet."""
     key, slash, _ = by.partition("/")
     return Record(
-        holder=holder, revision=0, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
-        waiting_since_s=None, handle="", times={Step.RECEIVED.value: turn.wall_s - ago_s},
+        holder=holder,
+        revision=0,
+        owner=None,
+        attempt=0,
+        step=Step.RECEIVED,
+        strikes=0,
+        waiting_since_s=None,
+        handle="",
+        times={Step.RECEIVED.value: turn.wall_s - ago_s},
         key=key if slash else "",
-    )  # fmt: skip
+    )
 
 
 def _receipt(record: Record) -> Mapping[str, float]:
@@ -144,10 +160,14 @@ def _receipt(record: Record) -> Mapping[str, float]:
 def _open(turn: Turn, event: on.AttemptAsked, record: Record) -> None:
     assert record.waiting_since_s is not None, "an opened attempt has its place in the queue"
     waiting = to.Waiting(
-        attempt=attempt_key(record), holder=record.holder, request=event.request,
-        session=event.session, waiting_since_s=record.waiting_since_s, hold=event.hold,
+        attempt=attempt_key(record),
+        holder=record.holder,
+        request=event.request,
+        session=event.session,
+        waiting_since_s=record.waiting_since_s,
+        hold=event.hold,
         lease_s=event.request.lease_s,
-    )  # fmt: skip
+    )
     outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
     if full is not None:  # the record stays as it was: whoever asked, asks again
         full.reply(turn, event.reply_to)
@@ -203,10 +223,12 @@ def _take(turn: Turn, record: Record, session: SessionId, handle: str | None) ->
     if waiting is not None:
         dispatch.enqueue(turn, replace(waiting, session=session))
     return turn.write(
-        record, owner=session, revision=record.revision + 1,
+        record,
+        owner=session,
+        revision=record.revision + 1,
         strikes=record.strikes + packing,
         handle=record.handle if handle is None else handle,
-    )  # fmt: skip
+    )
 
 
 def disown(turn: Turn, record: Record) -> Record:
@@ -252,9 +274,15 @@ def _give_back(turn: Turn, record: Record) -> Record:
     if entry is not None:
         end(turn, entry, EndReason.RELEASED, "handed back before it was staged")
     return turn.write(
-        turn.state.records[record.holder], Step.RECEIVED, owner=None, lease=None, reason=None,
-        revision=record.revision + 1, attempt=record.attempt - 1, strikes=0,
-    )  # fmt: skip
+        turn.state.records[record.holder],
+        Step.RECEIVED,
+        owner=None,
+        lease=None,
+        reason=None,
+        revision=record.revision + 1,
+        attempt=record.attempt - 1,
+        strikes=0,
+    )
 
 
 # ---------------------------------------------------------------------- endings
@@ -320,9 +348,13 @@ def _conclude(turn: Turn, event: on.FinishAsked, record: Record) -> Record:
         seen = {Step.COMMITTED.value: turn.wall_s - event.committed_ago_s}
         record = replace(record, times={**record.times, **seen})
     record = turn.write(
-        record, Step.ENDED, outcome=event.outcome, reason=event.reason, owner=None,
+        record,
+        Step.ENDED,
+        outcome=event.outcome,
+        reason=event.reason,
+        owner=None,
         revision=record.revision + 1,
-    )  # fmt: skip
+    )
     turn.state.timers.arm(TimerKind.RECORD, record.holder, turn.at_s + turn.budget.record_forget_s)
     if owner != event.session:
         turn.push(owner, do.DisownedPush(holder=event.holder))
@@ -347,10 +379,17 @@ def reopen(turn: Turn, event: on.ReopenAsked) -> None:
     if not repeated:
         turn.state.timers.cancel(TimerKind.RECORD, record.holder)
         record = turn.write(
-            replace(record, times={}), Step.RECEIVED, owner=event.session, outcome=None,
-            reason=None, lease=None, handle=event.handle, strikes=0, waiting_since_s=None,
+            replace(record, times={}),
+            Step.RECEIVED,
+            owner=event.session,
+            outcome=None,
+            reason=None,
+            lease=None,
+            handle=event.handle,
+            strikes=0,
+            waiting_since_s=None,
             revision=record.revision + 1,
-        )  # fmt: skip
+        )
     turn.reply(event.reply_to, do.RecordAnswer(record=record))
 
 

@@ -185,10 +185,16 @@ def _judge(
         reason = dispatch.explained(turn, queued.request, queued)
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
     waiting = to.Waiting(
-        attempt=event.attempt, holder=None, request=event.request, session=event.session,
-        waiting_since_s=turn.wall_s, hold=event.hold, door=event.door, sources=event.sources,
+        attempt=event.attempt,
+        holder=None,
+        request=event.request,
+        session=event.session,
+        waiting_since_s=turn.wall_s,
+        hold=event.hold,
+        door=event.door,
+        sources=event.sources,
         lease_s=length_s(event.request, event.lease_s),
-    )  # fmt: skip
+    )
     outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
     if full is not None:
         return full

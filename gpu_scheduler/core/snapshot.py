@@ -49,10 +49,12 @@ def _known(state: State) -> Iterator[do.Part]:
     yield do.InventoryDeclared(devices=inventory.declared)
     for host in inventory.hosts.values():
         yield do.HostRegistered(
-            host=host.host, incarnation=host.incarnation, gateway=host.gateway,
+            host=host.host,
+            incarnation=host.incarnation,
+            gateway=host.gateway,
             devices=tuple(entry.device for entry in host.devices.values()),
             middlewares=host.middlewares,
-        )  # fmt: skip
+        )
         if host.drained:
             yield do.HostDrained(host=host.host, drained=True)
         for device in host.devices.values():
@@ -68,12 +70,20 @@ def _used(state: State) -> Iterator[do.Part]:
 def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:
     lease = entry.lease
     yield do.LeaseGranted(
-        lease=replace(lease, state=LeaseState.RESERVED), request=entry.request,
-        session=entry.session, waiting_since_s=entry.waiting_since_s, lease_s=entry.lease_s,
-        granted_s=entry.granted_s, accepted=entry.accepted,
-    )  # fmt: skip
+        lease=replace(lease, state=LeaseState.RESERVED),
+        request=entry.request,
+        session=entry.session,
+        waiting_since_s=entry.waiting_since_s,
+        lease_s=entry.lease_s,
+        granted_s=entry.granted_s,
+        accepted=entry.accepted,
+    )
     yield do.LeaseChanged(
-        lease=lease.id, state=lease.state, accepted=entry.accepted,
-        connect_by_s=entry.connect_by_s, active_s=entry.active_s, reason=lease.end_reason,
+        lease=lease.id,
+        state=lease.state,
+        accepted=entry.accepted,
+        connect_by_s=entry.connect_by_s,
+        active_s=entry.active_s,
+        reason=lease.end_reason,
         detail=lease.end_detail,
-    )  # fmt: skip
+    )

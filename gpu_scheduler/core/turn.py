@@ -93,12 +93,18 @@ class Turn:
         cap_s = (left_s if runs else entry.lease_s) if lease.hold is Hold.DEADLINE else None
         waits = entry.staged and lease.state is LeaseState.RESERVED
         return do.Install(
-            lease=lease.id, fence=lease.fence, state=lease.state,
+            lease=lease.id,
+            fence=lease.fence,
+            state=lease.state,
             shares=tuple(share for share in lease.shares if share.host == host),
-            tenant=lease.tenant, hold=lease.hold, door=lease.door,
-            sources=lease.sources, middleware=entry.request.middleware,
-            cap_s=cap_s, connect_by_s=left_s if waits else None,
-        )  # fmt: skip
+            tenant=lease.tenant,
+            hold=lease.hold,
+            door=lease.door,
+            sources=lease.sources,
+            middleware=entry.request.middleware,
+            cap_s=cap_s,
+            connect_by_s=left_s if waits else None,
+        )
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
         """In the order of its shares; the first is where its session lives."""

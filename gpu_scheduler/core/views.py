@@ -28,9 +28,15 @@ from gpu_scheduler.model import Explanation, Hold, Record
 T = TypeVar("T")
 
 Question = (
-    on.OrphansAsked | on.RecordAsked | on.RecordsAsked | on.ExplainAsked | on.InventoryAsked
-    | on.LeasesAsked | on.QueueAsked | on.ParametersAsked
-)  # fmt: skip
+    on.OrphansAsked
+    | on.RecordAsked
+    | on.RecordsAsked
+    | on.ExplainAsked
+    | on.InventoryAsked
+    | on.LeasesAsked
+    | on.QueueAsked
+    | on.ParametersAsked
+)
 
 
 def answer(turn: Turn, event: Question) -> None:
@@ -76,10 +82,11 @@ def _inventory(turn: Turn, event: on.InventoryAsked) -> do.InventoryAnswer:
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else inventory.declared[:limit]
     return do.InventoryAnswer(
-        hosts=tuple(_host(turn, host) for host in page), declared=declared,
+        hosts=tuple(_host(turn, host) for host in page),
+        declared=declared,
         declared_left_out=0 if after is not None else len(inventory.declared) - len(declared),
         more=more,
-    )  # fmt: skip
+    )
 
 
 def _leases(turn: Turn, event: on.LeasesAsked) -> do.LeasesAnswer:
@@ -113,33 +120,45 @@ def _first(
 
 def _host(turn: Turn, host: HostEntry) -> do.HostView:
     return do.HostView(
-        host=host.host, state=host.shown_state, gateway=host.gateway,
-        incarnation=host.incarnation, silent_s=max(0.0, turn.at_s - host.heard_s),
+        host=host.host,
+        state=host.shown_state,
+        gateway=host.gateway,
+        incarnation=host.incarnation,
+        silent_s=max(0.0, turn.at_s - host.heard_s),
         devices=tuple(_device(entry) for entry in host.devices.values()),
         middlewares=host.middlewares,
-    )  # fmt: skip
+    )
 
 
 def _device(entry: DeviceEntry) -> do.DeviceView:
     return do.DeviceView(
-        device=entry.device, memory_free_mib=entry.device.memory_mib - entry.promised_mib,
-        compute_free_pct=COMPUTE_PCT_MAX - entry.promised_pct, leases=tuple(entry.shares),
-        usage=entry.usage, drained=entry.drained,
-    )  # fmt: skip
+        device=entry.device,
+        memory_free_mib=entry.device.memory_mib - entry.promised_mib,
+        compute_free_pct=COMPUTE_PCT_MAX - entry.promised_pct,
+        leases=tuple(entry.shares),
+        usage=entry.usage,
+        drained=entry.drained,
+    )
 
 
 def _queue(state: State, limit: int | None) -> do.QueueAnswer:
-    places = ((None if state.queue.is_parked(w.attempt) else i, w)
-              for i, w in enumerate(state.queue.in_order(limit), 1))  # fmt: skip
+    places = (
+        (None if state.queue.is_parked(w.attempt) else i, w)
+        for i, w in enumerate(state.queue.in_order(limit), 1)
+    )
     queue = tuple(_queued(waiting, place) for place, waiting in places)
     return do.QueueAnswer(queue=queue, left_out=len(state.queue.entries) - len(queue))
 
 
 def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
     return do.QueuedView(
-        attempt=waiting.attempt, holder=waiting.holder, request=waiting.request,
-        position=position, waiting_since_s=waiting.waiting_since_s, session=waiting.session,
-    )  # fmt: skip
+        attempt=waiting.attempt,
+        holder=waiting.holder,
+        request=waiting.request,
+        position=position,
+        waiting_since_s=waiting.waiting_since_s,
+        session=waiting.session,
+    )
 
 
 def _explain(turn: Turn, event: on.ExplainAsked) -> None:
@@ -183,9 +202,14 @@ def _newcomer(turn: Turn, event: on.ExplainAsked, refused: Waiting | None) -> Wa
             None if refused is None else replace(refused, attempt="", waiting_since_s=turn.wall_s)
         )
     return Waiting(
-        attempt="", holder=None, request=request, session=event.session,
-        waiting_since_s=turn.wall_s, hold=event.hold, lease_s=length_s(request, event.lease_s),
-    )  # fmt: skip
+        attempt="",
+        holder=None,
+        request=request,
+        session=event.session,
+        waiting_since_s=turn.wall_s,
+        hold=event.hold,
+        lease_s=length_s(request, event.lease_s),
+    )
 
 
 def _nothing(event: on.ExplainAsked, record: Record | None) -> str:

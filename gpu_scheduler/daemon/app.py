@@ -94,11 +94,15 @@ class Performer:
         self._timer: asyncio.TimerHandle | None = None
         self.driver: Driver[on.Event, Entry, do.Action] | None = None
         self._verbs: Mapping[type[do.Action], Callable[[Any], None]] = {
-            do.Reply: switchboard.reply, do.ReplyError: switchboard.reply_error,
-            do.PushToSession: switchboard.push, do.InstallOnHost: switchboard.install,
-            do.EndOnHost: switchboard.end, do.StagedOnHost: switchboard.staged,
-            do.ResizeOnHost: switchboard.resize, do.WakeAt: self._wake_at,
-        }  # fmt: skip
+            do.Reply: switchboard.reply,
+            do.ReplyError: switchboard.reply_error,
+            do.PushToSession: switchboard.push,
+            do.InstallOnHost: switchboard.install,
+            do.EndOnHost: switchboard.end,
+            do.StagedOnHost: switchboard.staged,
+            do.ResizeOnHost: switchboard.resize,
+            do.WakeAt: self._wake_at,
+        }
 
     def perform(self, action: do.Action) -> None:
         self._verbs[type(action)](action)
@@ -178,9 +182,14 @@ async def running_daemon(
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
-            socket=socket, http=http, epoch=metrics.epoch, nursery=nursery, journal=journal,
-            reread=reread, hub=hub,
-        )  # fmt: skip
+            socket=socket,
+            http=http,
+            epoch=metrics.epoch,
+            nursery=nursery,
+            journal=journal,
+            reread=reread,
+            hub=hub,
+        )
 
 
 def _locked(

@@ -45,8 +45,12 @@ def _settings(command: click.Group) -> click.Group:
 )
 @click.version_option(package_name="orchgpu", prog_name="ssgmd")
 @click.option("--config", "config_file", default=None, help="TOML file of the settings below.")
-@click.option("--ready-file", type=click.Path(path_type=Path), default=None,
-              help='Written once it serves: {"pid", "socket", "http", "epoch"}.')  # fmt: skip
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help='Written once it serves: {"pid", "socket", "http", "epoch"}.',
+)
 @click.pass_context
 def main(
     context: click.Context,
@@ -72,11 +76,14 @@ def main(
         log_as_json()
         with exiting_by_code("ssgmd"):
             settings = DaemonSettings(
-                state=_state(found), budget=budget_from_environment(),
-                listen=found.text("listen") or "", http=found.text("http") or "",
-                keys=found.path("keys"), certificate=_certificate(found),
+                state=_state(found),
+                budget=budget_from_environment(),
+                listen=found.text("listen") or "",
+                http=found.text("http") or "",
+                keys=found.path("keys"),
+                certificate=_certificate(found),
                 parameters=found.parameters,
-            )  # fmt: skip
+            )
         run_program("ssgmd", _serve(settings, found.path("capacity"), ready_file), fast=True)
 
 
@@ -152,8 +159,12 @@ def keys_group() -> None:
 
 @keys_group.command("add")
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]),
-              help="What it may do.")  # fmt: skip
+@click.option(
+    "--role",
+    required=True,
+    type=click.Choice([role.value for role in Role]),
+    help="What it may do.",
+)
 @click.option(
     "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
 )
@@ -169,9 +180,13 @@ def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str 
     """
     with exiting_by_code("ssgmd"):
         entry = KeyEntry(
-            name=checked_name(name), role=Role(role), sha256="0" * 64, tenant=tenant, host=host,
+            name=checked_name(name),
+            role=Role(role),
+            sha256="0" * 64,
+            tenant=tenant,
+            host=host,
             made=datetime.now(UTC).date().isoformat(),
-        )  # fmt: skip
+        )
         click.echo(add_key(_keys_file(found), entry))
 
 

@@ -24,7 +24,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.newer_words import read_reworded
 from gpu_scheduler.model import Door
 from gpu_scheduler.protocol import host as host_words
-from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol import ops, requester
 from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
@@ -34,33 +34,55 @@ Fields = Mapping[str, Any]
 
 #: Ops that only `hello` sessions may send, in the words of each role.
 HOST_OPS: Mapping[str, type[Any]] = {
-    "report": host_words.Report, "session": host_words.SessionChange, "cut": host_words.Cut,
-    "door": host_words.DoorOpened, "installed": host_words.MoreInstalled,
+    "report": host_words.Report,
+    "session": host_words.SessionChange,
+    "cut": host_words.Cut,
+    "door": host_words.DoorOpened,
+    "installed": host_words.MoreInstalled,
     "installs": host_words.InstallsAsked,
-}  # fmt: skip
+}
 
-_EVENTS: Mapping[type[requester.Op], type[on.Asked]] = {
-    requester.Beat: on.SessionBeat, requester.Attempt: on.AttemptAsked,
+_EVENTS: Mapping[type[ops.Op], type[on.Asked]] = {
+    requester.Beat: on.SessionBeat,
+    requester.Attempt: on.AttemptAsked,
     requester.Adopt: on.AdoptAsked,
-    requester.RecordOf: on.RecordAsked, requester.Records: on.RecordsAsked,
-    requester.Handle: on.HandleGiven, requester.HandBack: on.HandBackAsked,
-    requester.Renew: on.RenewAsked, requester.StagedOp: on.StagedTold,
-    requester.Release: on.ReleaseAsked, requester.FailAttempt: on.AttemptFailed,
-    requester.Finish: on.FinishAsked, requester.Reopen: on.ReopenAsked,
-    requester.Withdraw: on.WithdrawAsked, requester.Explain: on.ExplainAsked,
-    requester.Inventory: on.InventoryAsked, requester.Leases: on.LeasesAsked,
-    requester.Queue: on.QueueAsked, requester.Forget: on.ForgetAsked,
-    requester.ParametersOf: on.ParametersAsked, requester.SetParameter: on.SetAsked,
+    requester.RecordOf: on.RecordAsked,
+    requester.Records: on.RecordsAsked,
+    requester.Handle: on.HandleGiven,
+    requester.HandBack: on.HandBackAsked,
+    requester.Renew: on.RenewAsked,
+    requester.StagedOp: on.StagedTold,
+    requester.Release: on.ReleaseAsked,
+    requester.FailAttempt: on.AttemptFailed,
+    requester.Finish: on.FinishAsked,
+    requester.Reopen: on.ReopenAsked,
+    requester.Withdraw: on.WithdrawAsked,
+    requester.Explain: on.ExplainAsked,
+    requester.Inventory: on.InventoryAsked,
+    requester.Leases: on.LeasesAsked,
+    requester.Queue: on.QueueAsked,
+    requester.Forget: on.ForgetAsked,
+    requester.ParametersOf: on.ParametersAsked,
+    requester.SetParameter: on.SetAsked,
     requester.Resize: on.ResizeAsked,
-}  # fmt: skip
+}
 
 #: Ops that tell what happened, end something or take it over: a key that a newer client adds cannot
 #: make them do more than was asked. In every other op it may be a condition, which is refused.
-_TELLING = frozenset({
-    requester.Beat, requester.Adopt, requester.Handle, requester.HandBack, requester.StagedOp,
-    requester.Release, requester.FailAttempt, requester.Finish, requester.Reopen,
-    requester.Withdraw,
-})  # fmt: skip
+_TELLING = frozenset(
+    {
+        requester.Beat,
+        requester.Adopt,
+        requester.Handle,
+        requester.HandBack,
+        requester.StagedOp,
+        requester.Release,
+        requester.FailAttempt,
+        requester.Finish,
+        requester.Reopen,
+        requester.Withdraw,
+    }
+)
 
 #: Ops that may grant something.
 _GRANTS = frozenset({requester.Attempt, requester.Reserve})
@@ -122,10 +144,10 @@ class Desk:
 
     def ask(self, caller: Caller, session: SessionId, op: str, body: Body, reply_to: str) -> None:
         """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
-        cls = requester.OPS.get(op)
+        cls = ops.OPS.get(op)
         if cls is None:
             body.plain()  # a line that is no JSON is worse
-            raise invalid(f"op {op!r} is unknown{_did_you_mean(op, requester.OPS)}")
+            raise invalid(f"op {op!r} is unknown{_did_you_mean(op, ops.OPS)}")
         value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
         self._gate.may(caller, op, value)
         if cls in _GRANTS and not self._room.has_room:
@@ -136,9 +158,7 @@ class Desk:
         asked["session"], asked["reply_to"] = session, reply_to
         self._hand_in(op, event, asked)
 
-    def _reworded(
-        self, caller: Caller, value: requester.Op, asked: dict[str, Any]
-    ) -> type[on.Asked]:
+    def _reworded(self, caller: Caller, value: ops.Op, asked: dict[str, Any]) -> type[on.Asked]:
         """The event of an op that does not have its words; `asked` gets the event's."""
         match value:
             case requester.Reserve():

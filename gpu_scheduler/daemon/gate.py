@@ -24,17 +24,30 @@ logger = logging.getLogger(__name__)
 _RANK = {Role.HOST: 0, Role.READER: 1, Role.REQUESTER: 2, Role.OPERATOR: 3}
 
 #: The least role for an op; what is not named here needs a requester.
-_LOOKS = frozenset({
-    "beat", "watch", "record", "records", "orphans", "explain", "inventory", "leases", "queue",
-    "parameters",
-})  # fmt: skip
+_LOOKS = frozenset(
+    {
+        "beat",
+        "watch",
+        "record",
+        "records",
+        "orphans",
+        "explain",
+        "inventory",
+        "leases",
+        "queue",
+        "parameters",
+    }
+)
 _RULES = frozenset({"drain", "undrain", "forget", "set"})
 
 #: Ops that act for a job, whoever owns its record; who may not is told so here.
 _ACTS = (
-    requester.Finish, requester.FailAttempt, requester.HandBack, requester.Handle,
+    requester.Finish,
+    requester.FailAttempt,
+    requester.HandBack,
+    requester.Handle,
     requester.Reopen,
-)  # fmt: skip
+)
 #: Ops that take a job: the core keeps them from what has an owner (CONFLICT).
 _TAKES = (requester.Attempt, requester.Adopt)
 

@@ -39,15 +39,21 @@ from gpu_scheduler.daemon.watch import Hub, Subscriber
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
-from gpu_scheduler.protocol.requester import OPS
+from gpu_scheduler.protocol.ops import OPS
 
 logger = logging.getLogger(__name__)
 
 STATUS: Mapping[ErrorCode, int] = {
-    ErrorCode.INVALID: 400, ErrorCode.DENIED: 403, ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONFLICT: 409, ErrorCode.IMPOSSIBLE: 422, ErrorCode.EXHAUSTED: 429,
-    ErrorCode.INTERNAL: 500, ErrorCode.UNAVAILABLE: 503, ErrorCode.TIMEOUT: 504,
-}  # fmt: skip
+    ErrorCode.INVALID: 400,
+    ErrorCode.DENIED: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.IMPOSSIBLE: 422,
+    ErrorCode.EXHAUSTED: 429,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.TIMEOUT: 504,
+}
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")

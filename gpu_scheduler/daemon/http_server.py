@@ -49,9 +49,12 @@ class Connection(web.RequestHandler):
         self.force_close()
 
     def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None,
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
         message: str | None = None,
-    ) -> web.StreamResponse:  # fmt: skip
+    ) -> web.StreamResponse:
         super().handle_error(request, status, exc, message)
         if status >= 500:
             return _typed(AppError(ErrorCode.INTERNAL, "a bug of ours"), status)
@@ -73,15 +76,24 @@ def _typed(error: AppError, status: int) -> web.Response:
 
 
 async def listen(
-    application: web.Application, host: str, port: int, tls: ssl.SSLContext | None,
-    admission: ConnectionAdmission, stack: AsyncExitStack,
-) -> tuple[str, int]:  # fmt: skip
+    application: web.Application,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    admission: ConnectionAdmission,
+    stack: AsyncExitStack,
+) -> tuple[str, int]:
     """Serve until the stack is left. Raises OSError when the address cannot be used."""
     runner = web.AppRunner(
-        application, access_log=None, logger=_SILENT, shutdown_timeout=_STOP_WITHIN_S,
-        keepalive_timeout=_IDLE_S, max_headers=_HEADERS_MAX, max_field_size=_HEADER_BYTES_MAX,
+        application,
+        access_log=None,
+        logger=_SILENT,
+        shutdown_timeout=_STOP_WITHIN_S,
+        keepalive_timeout=_IDLE_S,
+        max_headers=_HEADERS_MAX,
+        max_field_size=_HEADER_BYTES_MAX,
         auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before any limit is looked at
-    )  # fmt: skip
+    )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     made = runner.server

@@ -96,10 +96,14 @@ def encode_header(wrote: str, replaces: Mark | None = None) -> tuple[bytes, Mark
     With `replaces` a snapshot follows that stands for all lines up to that one.
     """
     header = Header(
-        journal="ssgmd", version=VERSION, id=secrets.token_hex(8), wrote=wrote,
+        journal="ssgmd",
+        version=VERSION,
+        id=secrets.token_hex(8),
+        wrote=wrote,
         number=0 if replaces is None else replaces.number,
-        link="" if replaces is None else replaces.crc.decode(), snapshot=replaces is not None,
-    )  # fmt: skip
+        link="" if replaces is None else replaces.crc.decode(),
+        snapshot=replaces is not None,
+    )
     line, crc = _sealed(msgspec.json.encode(header))
     # the snapshot itself has the number of the line that it replaces
     return line, Mark(header.number - header.snapshot, crc)

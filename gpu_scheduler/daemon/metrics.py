@@ -45,35 +45,95 @@ class Standing:
 
 def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
     """All figures, each with its help and type; line by line, for there may be 100,000."""
-    hosts = standing.hosts
-    devices = [view for host in hosts for view in host.devices]
-    figures = journal.figures
+    yield from _requests(metrics)
+    yield from _inventory(standing)
+    yield from _tallies(standing.tallies)
+    yield from _journal(metrics, journal)
+    yield from _devices(standing.hosts)
+    yield from _dcgm(standing.hosts)
+    yield from _leases(standing.leases[:LEASES_MAX])
+
+
+def _requests(metrics: Metrics) -> Iterator[str]:
     yield from (
         *_family("requests_total", "counter", "Requests by op", "op", metrics.requests.items()),
         *_family("errors_total", "counter", "Errors by code", "code", metrics.errors.items()),
-        *_family("outcomes_total", "counter", "Answers to requests for devices", "outcome",
-                 metrics.outcomes.items()),
-        *_family("lease_ends_total", "counter", "Ended leases by reason", "reason",
-                 metrics.lease_ends.items()),
-        *_family("limited_total", "counter", "Requests refused for now, by the limit", "limit",
-                 metrics.limited.items()),
-        *_family("leases", "gauge", "Live leases by state", "state",
-                 Counter(lease.state.value for lease in standing.leases).items()),
-        *_family("hosts", "gauge", "Hosts by state", "state",
-                 Counter(host.state.value for host in hosts).items()),
+        *_family(
+            "outcomes_total",
+            "counter",
+            "Answers to requests for devices",
+            "outcome",
+            metrics.outcomes.items(),
+        ),
+        *_family(
+            "lease_ends_total",
+            "counter",
+            "Ended leases by reason",
+            "reason",
+            metrics.lease_ends.items(),
+        ),
+        *_family(
+            "limited_total",
+            "counter",
+            "Requests refused for now, by the limit",
+            "limit",
+            metrics.limited.items(),
+        ),
         *_one("pushes_total", "counter", "Pushes to sessions and hosts", metrics.pushes),
         *_one("connections", "gauge", "Open socket connections", metrics.connections),
-        *_one("unauthenticated_connections", "gauge", "Connections without a hello yet",
-              0 if metrics.admission is None else metrics.admission.unauthenticated),
-        *_one("buffered_bytes", "gauge", "Buffered of unfinished lines",
-              0 if metrics.admission is None else metrics.admission.buffered_bytes),
+        *_one(
+            "unauthenticated_connections",
+            "gauge",
+            "Connections without a hello yet",
+            0 if metrics.admission is None else metrics.admission.unauthenticated,
+        ),
+        *_one(
+            "buffered_bytes",
+            "gauge",
+            "Buffered of unfinished lines",
+            0 if metrics.admission is None else metrics.admission.buffered_bytes,
+        ),
+    )
+
+
+def _inventory(standing: Standing) -> Iterator[str]:
+    hosts = standing.hosts
+    devices = [view for host in hosts for view in host.devices]
+    yield from (
+        *_family(
+            "leases",
+            "gauge",
+            "Live leases by state",
+            "state",
+            Counter(lease.state.value for lease in standing.leases).items(),
+        ),
+        *_family(
+            "hosts",
+            "gauge",
+            "Hosts by state",
+            "state",
+            Counter(host.state.value for host in hosts).items(),
+        ),
         *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
-        *_tallies(standing.tallies),
         *_one("devices", "gauge", "Known devices", len(devices)),
-        *_one("memory_mib", "gauge", "Memory that may be promised",
-              sum(view.device.memory_mib for view in devices)),
-        *_one("memory_free_mib", "gauge", "Memory not promised",
-              sum(view.memory_free_mib for view in devices)),
+        *_one(
+            "memory_mib",
+            "gauge",
+            "Memory that may be promised",
+            sum(view.device.memory_mib for view in devices),
+        ),
+        *_one(
+            "memory_free_mib",
+            "gauge",
+            "Memory not promised",
+            sum(view.memory_free_mib for view in devices),
+        ),
+    )
+
+
+def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
+    figures = journal.figures
+    yield from (
         *_one("epoch", "gauge", "Rises at each start", metrics.epoch),
         *_one("journal_bytes", "gauge", "Journal in use", journal.size),
         *_one("journal_has_room", "gauge", "0: grants are refused", int(journal.has_room)),
@@ -81,22 +141,30 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
         *_one("journal_sync_seconds_total", "counter", "Time spent in syncs", figures.sync_s),
         *_one("journal_entries_total", "counter", "Entries written", figures.entries),
         *_one("journal_compactions_total", "counter", "Snapshots taken", figures.compactions),
-    )  # fmt: skip
-    yield from _devices(hosts)
-    yield from _dcgm(hosts)
-    yield from _leases(standing.leases[:LEASES_MAX])
+    )
 
 
 def _tallies(tallies: Tallies) -> Iterator[str]:
     """What the limits on waiting and records go by; see the parameters of their names."""
     total, keys = tallies.total, tallies.keys.items()
     records = {"live": total.live, "ended": len(total.ended)}.items()
-    yield from _family("records", "gauge", "Job records: of jobs that go on, of ended ones",
-                       "state", records)  # fmt: skip
-    yield from _family("key_waiting_requests", "gauge", "Requests in the queue by key", "key",
-                       ((name, tally.waiting) for name, tally in keys))  # fmt: skip
-    yield from _family("key_records", "gauge", "Job records by the key that made them", "key",
-                       ((name, tally.records) for name, tally in keys))  # fmt: skip
+    yield from _family(
+        "records", "gauge", "Job records: of jobs that go on, of ended ones", "state", records
+    )
+    yield from _family(
+        "key_waiting_requests",
+        "gauge",
+        "Requests in the queue by key",
+        "key",
+        ((name, tally.waiting) for name, tally in keys),
+    )
+    yield from _family(
+        "key_records",
+        "gauge",
+        "Job records by the key that made them",
+        "key",
+        ((name, tally.records) for name, tally in keys),
+    )
 
 
 Labels = Mapping[str, str]
@@ -110,25 +178,29 @@ def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
     """What is promised of each device, and how far it may be trusted."""
     views = [(_of(host, view), view) for host in hosts for view in host.devices]
     yield from _samples(
-        "ssgmd_device_memory_mib", "Memory of the device that may be promised",
+        "ssgmd_device_memory_mib",
+        "Memory of the device that may be promised",
         ((labels, view.device.memory_mib) for labels, view in views),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "ssgmd_device_memory_free_mib", "Memory of the device not promised",
+        "ssgmd_device_memory_free_mib",
+        "Memory of the device not promised",
         ((labels, view.memory_free_mib) for labels, view in views),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "ssgmd_device_leases", "Live leases on the device",
+        "ssgmd_device_leases",
+        "Live leases on the device",
         ((labels, len(view.leases)) for labels, view in views),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "ssgmd_device_health", "1 for the state that the device is in",
+        "ssgmd_device_health",
+        "1 for the state that the device is in",
         (
             ({**labels, "health": health.value}, int(view.device.health is health))
             for labels, view in views
             for health in Health
         ),
-    )  # fmt: skip
+    )
 
 
 def _of(host: do.HostView, view: do.DeviceView) -> Labels:
@@ -152,33 +224,41 @@ def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
     ]
     used = [(labels, usage) for labels, _, usage in seen]
     yield from _samples(
-        "DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).",
+        "DCGM_FI_DEV_GPU_UTIL",
+        "GPU utilization (in %).",
         ((labels, usage.utilisation_pct) for labels, usage in used),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).",
+        "DCGM_FI_DEV_FB_USED",
+        "Framebuffer memory used (in MiB).",
         ((labels, usage.memory_used_mib) for labels, usage in used),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).",
+        "DCGM_FI_DEV_FB_FREE",
+        "Framebuffer memory free (in MiB).",
         ((labels, max(0, all_mib - usage.memory_used_mib)) for labels, all_mib, usage in seen),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).",
+        "DCGM_FI_DEV_GPU_TEMP",
+        "GPU temperature (in C).",
         ((labels, of.temperature_c) for labels, of in used if of.temperature_c is not None),
-    )  # fmt: skip
+    )
     yield from _samples(
-        "DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).",
+        "DCGM_FI_DEV_POWER_USAGE",
+        "Power draw (in W).",
         ((labels, of.power_w) for labels, of in used if of.power_w is not None),
-    )  # fmt: skip
+    )
 
 
 def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
     device = view.device
     return {
-        "gpu": str(device.index), "UUID": device.id, "device": f"nvidia{device.index}",
-        "modelName": device.model, "Hostname": host.host,
-    }  # fmt: skip
+        "gpu": str(device.index),
+        "UUID": device.id,
+        "device": f"nvidia{device.index}",
+        "modelName": device.model,
+        "Hostname": host.host,
+    }
 
 
 def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
@@ -191,18 +271,28 @@ def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
 
 _OF_SHARES: tuple[tuple[str, str, Callable[[Share], int]], ...] = (
     ("ssgmd_lease_memory_mib", "Memory promised to the lease", attrgetter("memory_mib")),
-    ("ssgmd_lease_compute_guarantee_pct", "Compute promised to the lease",
-     attrgetter("compute_guarantee_pct")),
-    ("ssgmd_lease_compute_limit_pct", "Compute that the lease may use",
-     attrgetter("compute_limit_pct")),
-)  # fmt: skip
+    (
+        "ssgmd_lease_compute_guarantee_pct",
+        "Compute promised to the lease",
+        attrgetter("compute_guarantee_pct"),
+    ),
+    (
+        "ssgmd_lease_compute_limit_pct",
+        "Compute that the lease may use",
+        attrgetter("compute_limit_pct"),
+    ),
+)
 
 
 def _of_lease(lease: Lease, share: Share) -> Labels:
     return {
-        "lease": lease.id, "tenant": lease.tenant, "state": lease.state.value,
-        "holder": lease.holder or "", "host": share.host, "device": share.device,
-    }  # fmt: skip
+        "lease": lease.id,
+        "tenant": lease.tenant,
+        "state": lease.state.value,
+        "holder": lease.holder or "",
+        "host": share.host,
+        "device": share.device,
+    }
 
 
 def _samples(name: str, text: str, samples: Samples) -> Iterator[str]:

@@ -29,10 +29,13 @@ class Redaction:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._forms: Mapping[type[Any], Callable[[Caller, Any], Any]] = {
-            do.RecordAnswer: self._record_answer, do.RecordsAnswer: self._records_answer,
-            do.LeasesAnswer: self._leases_answer, do.LeaseAnswer: self._lease_answer,
-            do.QueueAnswer: self._queue_answer, do.ExplainAnswer: _explain_answer,
-        }  # fmt: skip
+            do.RecordAnswer: self._record_answer,
+            do.RecordsAnswer: self._records_answer,
+            do.LeasesAnswer: self._leases_answer,
+            do.LeaseAnswer: self._lease_answer,
+            do.QueueAnswer: self._queue_answer,
+            do.ExplainAnswer: _explain_answer,
+        }
 
     def of(self, caller: Caller, answer: do.Answer) -> do.Answer:
         """The answer with the fields that this caller may read."""

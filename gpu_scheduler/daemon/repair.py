@@ -186,12 +186,19 @@ def _read(path: Path) -> _Read:
     lost = data[end:].rstrip(b"\0") if damage else b""
     lines = _lost_lines(scanned, sound, synced, lost) if damage else 0
     checked = Checked(
-        journal=str(path), entries=entries, leases=len(machine.state.leases),
-        records=len(machine.state.records), torn_bytes=0 if damage else scanned.torn,
-        damage=damage, damaged_bytes=len(lost), named_there=_named(lost), lost_lines=lines,
-        whole_after=len(whole_lines(lost)), live=tuple(machine.state.leases)[:NAMES_MAX],
+        journal=str(path),
+        entries=entries,
+        leases=len(machine.state.leases),
+        records=len(machine.state.records),
+        torn_bytes=0 if damage else scanned.torn,
+        damage=damage,
+        damaged_bytes=len(lost),
+        named_there=_named(lost),
+        lost_lines=lines,
+        whole_after=len(whole_lines(lost)),
+        live=tuple(machine.state.leases)[:NAMES_MAX],
         ignored=(*decoder.passed, *machine.state.ignored),
-    )  # fmt: skip
+    )
     return _Read(checked, machine, scanned.groups[:sound], len(lost), lines)
 
 
@@ -242,9 +249,14 @@ def _continuation(read: _Read) -> Iterable[bytes]:
 
 def _revoked(lease: LeaseId, wall_s: float) -> on.ReleaseAsked:
     return on.ReleaseAsked(
-        lease=lease, reason=EndReason.REVOKED, detail="the journal was repaired",
-        session=SessionId("repair"), reply_to="0.0", at_s=0.0, wall_s=wall_s,
-    )  # fmt: skip
+        lease=lease,
+        reason=EndReason.REVOKED,
+        detail="the journal was repaired",
+        session=SessionId("repair"),
+        reply_to="0.0",
+        at_s=0.0,
+        wall_s=wall_s,
+    )
 
 
 def _group(entry: Entry) -> bytes:

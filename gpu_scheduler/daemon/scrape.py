@@ -78,9 +78,11 @@ class Scrapes:
             more = page.more
         queue = await self._ask("queue", do.QueueAnswer, limit=1)
         standing = Standing(
-            hosts=tuple(hosts), leases=tuple([lease async for lease in self.leases()]),
-            waiting=len(queue.queue) + queue.left_out, tallies=self._tallies,
-        )  # fmt: skip
+            hosts=tuple(hosts),
+            leases=tuple([lease async for lease in self.leases()]),
+            waiting=len(queue.queue) + queue.left_out,
+            tallies=self._tallies,
+        )
         lines: list[str] = []
         for line in prometheus_lines(self._metrics, self._journal, standing):
             lines.append(line)

@@ -67,9 +67,10 @@ class Switchboard:
         self._ended = ""  #: the lease that ended last
         #: What the wire has with secrets, which the core does not know.
         self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
-            do.AttemptAnswer: self._attempt, do.AdoptAnswer: self._adopted,
+            do.AttemptAnswer: self._attempt,
+            do.AdoptAnswer: self._adopted,
             do.GrantedPush: self._granted_push,
-        }  # fmt: skip
+        }
 
     # --- connections
 
@@ -215,12 +216,19 @@ class Switchboard:
 
     def _install(self, install: do.Install, host: str) -> host_words.Install:
         return host_words.Install(
-            lease=install.lease, fence=install.fence,
-            secret=self._secrets.of(install.lease, install.fence, host), state=install.state,
-            shares=install.shares, tenant=install.tenant, hold=install.hold, door=install.door,
-            sources=install.sources, middleware=install.middleware,
-            cap_s=install.cap_s, connect_by_s=install.connect_by_s,
-        )  # fmt: skip
+            lease=install.lease,
+            fence=install.fence,
+            secret=self._secrets.of(install.lease, install.fence, host),
+            state=install.state,
+            shares=install.shares,
+            tenant=install.tenant,
+            hold=install.hold,
+            door=install.door,
+            sources=install.sources,
+            middleware=install.middleware,
+            cap_s=install.cap_s,
+            connect_by_s=install.connect_by_s,
+        )
 
 
 def _bind(table: dict[str, Line], name: str, line: Line) -> None:

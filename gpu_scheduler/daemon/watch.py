@@ -230,8 +230,12 @@ class Hub:
 
 
 _OF_HOSTS = (
-    to.HostRegistered, to.HostDrained, to.HostForgotten, to.DeviceDrained, to.DeviceChanged,
-)  # fmt: skip
+    to.HostRegistered,
+    to.HostDrained,
+    to.HostForgotten,
+    to.DeviceDrained,
+    to.DeviceChanged,
+)
 
 
 def _standing(
@@ -243,12 +247,15 @@ def _standing(
     }
     devices = {
         entry.device.id: words.DeviceChanged(
-            host=host.host, device=entry.device.id, health=entry.device.health,
-            symptoms=entry.device.symptoms, drained=entry.drained,
+            host=host.host,
+            device=entry.device.id,
+            health=entry.device.health,
+            symptoms=entry.device.symptoms,
+            drained=entry.drained,
         )
         for host in state.inventory.hosts.values()
         for entry in host.devices.values()
-    }  # fmt: skip
+    }
     return hosts, devices
 
 

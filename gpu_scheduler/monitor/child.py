@@ -97,9 +97,12 @@ class ChildProbe:
     async def _line(self) -> bytes:
         if self._child is None:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, *self._command, limit=_LINE_BYTES_MAX,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+                sys.executable,
+                *self._command,
+                limit=_LINE_BYTES_MAX,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(b"\n")

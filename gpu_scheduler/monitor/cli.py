@@ -47,8 +47,12 @@ from gpu_scheduler.monitor.watched import WatchedHost
 @click.option("--middleware", multiple=True, metavar="NAME", help="What serves it here: rcuda.")
 @click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
 @click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
-@click.option("--ready-file", type=click.Path(path_type=Path), default=None,
-              help='Written once registered: {"pid", "host", "epoch"}.')  # fmt: skip
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help='Written once registered: {"pid", "host", "epoch"}.',
+)
 def main(
     scheduler: str,
     host_id: str,
@@ -78,9 +82,16 @@ def main(
             else probe_of(str(probe_kind), host_id, budget.probe_answer_s)
         )
     connect = functools.partial(
-        HostLink, scheduler, host=host_id, control=WatchedHost(), probe=probe, gateway=None,
-        budget=budget, access=access, middlewares=middleware,
-    )  # fmt: skip
+        HostLink,
+        scheduler,
+        host=host_id,
+        control=WatchedHost(),
+        probe=probe,
+        gateway=None,
+        budget=budget,
+        access=access,
+        middlewares=middleware,
+    )
     run_program("ssgm-monitor", _watch(connect, probe, ready_file))
 
 

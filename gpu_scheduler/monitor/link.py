@@ -92,9 +92,12 @@ class HostLink:
         self._hello_pages: list[list[str]] = []  #: leases that had no room in the hello
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
         events = ChannelEvents(
-            hello=self._hello, welcomed=self._welcomed, pushed=self._pushed, lost=self._lost,
+            hello=self._hello,
+            welcomed=self._welcomed,
+            pushed=self._pushed,
+            lost=self._lost,
             more=self._more_of_hello,
-        )  # fmt: skip
+        )
         self._channel = Channel(address, events, budget, name=f"host {host}", access=access)
 
     async def __aenter__(self) -> HostLink:
@@ -210,11 +213,17 @@ class HostLink:
         self._watch.told(Report(devices=devices))  # a hello that is lost is said again
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         hello = HostHello(
-            host=self.host, incarnation=self.incarnation, gateway=self._gateway,
-            devices=devices, epoch_seen=self.epoch_seen,
-            installed=tuple(map(LeaseId, first)), version=VERSION, middlewares=self._middlewares,
-            run_seen=self.run_seen, more=bool(self._hello_pages),
-        )  # fmt: skip
+            host=self.host,
+            incarnation=self.incarnation,
+            gateway=self._gateway,
+            devices=devices,
+            epoch_seen=self.epoch_seen,
+            installed=tuple(map(LeaseId, first)),
+            version=VERSION,
+            middlewares=self._middlewares,
+            run_seen=self.run_seen,
+            more=bool(self._hello_pages),
+        )
         fields: dict[str, Any] = encode(hello)
         if not hello.more:
             del fields["more"]  # a scheduler of before does not know it
@@ -346,11 +355,13 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
     if device is None:
         return "there is no such device here"
     request = Request(
-        kinds=(share.kind,), models=(share.model,), memory_mib=share.memory_mib,
+        kinds=(share.kind,),
+        models=(share.model,),
+        memory_mib=share.memory_mib,
         compute_guarantee_pct=share.compute_guarantee_pct,
         compute_limit_pct=share.compute_limit_pct,
         sharing=Sharing.EXCLUSIVE if share.exclusive else Sharing.SHARED,
-    )  # fmt: skip
+    )
     if device.health is Health.BAD:
         return NoFit.BAD
     # of a SUSPECT device the leases it has go on, also those that are still on their way

@@ -77,9 +77,14 @@ class Driver:
                 device, usage = _described(handle)
                 detail = "; ".join(filter(None, (why, _sharing(board, handle))))
                 device = replace(
-                    device, index=number, driver=driver, runtime=runtime, detail=detail,
-                    health=health, symptoms=symptoms,
-                )  # fmt: skip
+                    device,
+                    index=number,
+                    driver=driver,
+                    runtime=runtime,
+                    detail=detail,
+                    health=health,
+                    symptoms=symptoms,
+                )
                 found.append((device, usage))
         except pynvml.NVMLError as error:
             return [(_unread(device, error), None) for device in self._known.get(index, ())]
@@ -126,18 +131,23 @@ def _described(handle: Any) -> tuple[Device, Usage]:
     memory, reserved_mib = _memory(handle)
     uuid = DeviceId(_text(pynvml.nvmlDeviceGetUUID(handle)))
     device = Device(
-        id=uuid, index=0, kind=DeviceKind.CUDA, model=_text(pynvml.nvmlDeviceGetName(handle)),
+        id=uuid,
+        index=0,
+        kind=DeviceKind.CUDA,
+        model=_text(pynvml.nvmlDeviceGetName(handle)),
         memory_mib=max(0, memory.total // 2**20 - reserved_mib - RESERVE_MIB),
-    )  # fmt: skip
+    )
     power_mw = _supported(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)), None)
     usage = Usage(
-        device=uuid, memory_used_mib=memory.used // 2**20,
+        device=uuid,
+        memory_used_mib=memory.used // 2**20,
         utilisation_pct=_supported(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, 0),
-        processes=len(_pids(handle)), temperature_c=_supported(
+        processes=len(_pids(handle)),
+        temperature_c=_supported(
             lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)), None
         ),
         power_w=None if power_mw is None else power_mw // 1000,
-    )  # fmt: skip
+    )
     return device, usage
 
 
@@ -197,9 +207,11 @@ def _unread(device: Device, error: Exception) -> Device:
     """Off the bus it is BAD; after any other error it may answer again in a moment."""
     gone = isinstance(error, (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired))
     return replace(
-        device, health=Health.BAD if gone else Health.SUSPECT, symptoms=(Symptom.PROBE,),
+        device,
+        health=Health.BAD if gone else Health.SUSPECT,
+        symptoms=(Symptom.PROBE,),
         detail=f"cannot be read: {error}",
-    )  # fmt: skip
+    )
 
 
 def _supported(read: Callable[[], T], otherwise: T) -> T:
@@ -207,9 +219,11 @@ def _supported(read: Callable[[], T], otherwise: T) -> T:
     try:
         return read()
     except (
-        pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound,
-        pynvml.NVMLError_NoPermission, pynvml.NVMLError_InvalidArgument,
-    ):  # fmt: skip
+        pynvml.NVMLError_NotSupported,
+        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError_NoPermission,
+        pynvml.NVMLError_InvalidArgument,
+    ):
         return otherwise
 
 

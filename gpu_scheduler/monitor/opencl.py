@@ -49,11 +49,15 @@ def look(host: str, *, cards: bool = False) -> Seen | str:
 
 def _described(host: str, index: int, platform: str, number: int, device: Any) -> Device:
     return Device(
-        id=DeviceId(f"{host}/{opencl_name(platform, number)}"), index=index, kind=DeviceKind.OPENCL,
-        model=device.name.strip(), memory_mib=max(0, device.global_mem_size // 2**20 - RESERVE_MIB),
-        driver=_numbers(device.driver_version), runtime=_numbers(device.version),
+        id=DeviceId(f"{host}/{opencl_name(platform, number)}"),
+        index=index,
+        kind=DeviceKind.OPENCL,
+        model=device.name.strip(),
+        memory_mib=max(0, device.global_mem_size // 2**20 - RESERVE_MIB),
+        driver=_numbers(device.driver_version),
+        runtime=_numbers(device.version),
         detail=f"{platform}, {device.max_compute_units} compute units",
-    )  # fmt: skip
+    )
 
 
 def _numbers(text: str) -> str:

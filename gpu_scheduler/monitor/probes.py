@@ -34,10 +34,14 @@ class CpuProbe:
         cores = len(os.sched_getaffinity(0))
         return (
             Device(
-                id=self._id, index=0, kind=DeviceKind.CPU, model=_cpu_model(),
-                memory_mib=max(0, total_mib - CPU_RESERVE_MIB), detail=f"{cores} cores",
+                id=self._id,
+                index=0,
+                kind=DeviceKind.CPU,
+                model=_cpu_model(),
+                memory_mib=max(0, total_mib - CPU_RESERVE_MIB),
+                detail=f"{cores} cores",
             ),
-        )  # fmt: skip
+        )
 
     async def usage(self) -> tuple[Usage, ...]:
         pages_used = os.sysconf("SC_PHYS_PAGES") - os.sysconf("SC_AVPHYS_PAGES")

@@ -49,8 +49,10 @@ BOUNDS: Mapping[type[Any], Mapping[str, Bound]] = {
         "lease_s": _LENGTH_S,
     },
     ops.Attempt: {
-        **_HOLDER, "n": {"minimum": 1, "maximum": ops.NUMBER_MAX},
-        "revision": {"minimum": 0, "maximum": ops.NUMBER_MAX}, "handle": _HANDLE,
+        **_HOLDER,
+        "n": {"minimum": 1, "maximum": ops.NUMBER_MAX},
+        "revision": {"minimum": 0, "maximum": ops.NUMBER_MAX},
+        "handle": _HANDLE,
         "received_ago_s": _WAIT_S,
     },
     ops.Adopt: {**_HOLDER, "handle": _HANDLE},
@@ -69,8 +71,12 @@ BOUNDS: Mapping[type[Any], Mapping[str, Bound]] = {
     ops.Transfer: {**_LEASE, "to": _NAME},
     ops.FailAttempt: {**_HOLDER, "reason": _NAME, "detail": _DETAIL},
     ops.Finish: {
-        **_HOLDER, "outcome": _NAME, "reason": _NAME, "detail": _DETAIL,
-        "received_ago_s": _WAIT_S, "committed_ago_s": _WAIT_S,
+        **_HOLDER,
+        "outcome": _NAME,
+        "reason": _NAME,
+        "detail": _DETAIL,
+        "received_ago_s": _WAIT_S,
+        "committed_ago_s": _WAIT_S,
     },
     ops.Reopen: {**_HOLDER, "handle": _HANDLE},
     ops.Reserve: {"attempt": _NAME, "lease_s": _LENGTH_S},
@@ -80,4 +86,4 @@ BOUNDS: Mapping[type[Any], Mapping[str, Bound]] = {
     ops.Undrain: _PLACE,
     ops.Forget: {"host": _NAME},
     ops.SetParameter: {"name": _NAME},
-}  # fmt: skip
+}

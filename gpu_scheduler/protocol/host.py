@@ -83,8 +83,11 @@ HostPush = Install | End | Staged | Resize
 
 #: Wire name of every push to a host.
 HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {
-    Install: "install", End: "end", Staged: "staged", Resize: "resize",
-}  # fmt: skip
+    Install: "install",
+    End: "end",
+    Staged: "staged",
+    Resize: "resize",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,23 @@ class Cut:
 
 #: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
 __all__ = [
-    "DEVICES_MAX", "HOST_PUSH_NAMES", "INSTALLED_MAX", "Cut", "DoorOpened", "End", "HostHello",
-    "HostPush", "HostWelcome", "Install", "InstallPush", "InstallsAsked", "InstallsPage",
-    "MoreInstalled", "Report", "Resize", "SessionChange", "SessionState", "Staged",
-]  # fmt: skip
+    "DEVICES_MAX",
+    "HOST_PUSH_NAMES",
+    "INSTALLED_MAX",
+    "Cut",
+    "DoorOpened",
+    "End",
+    "HostHello",
+    "HostPush",
+    "HostWelcome",
+    "Install",
+    "InstallPush",
+    "InstallsAsked",
+    "InstallsPage",
+    "MoreInstalled",
+    "Report",
+    "Resize",
+    "SessionChange",
+    "SessionState",
+    "Staged",
+]

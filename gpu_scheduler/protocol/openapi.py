@@ -12,44 +12,69 @@ from typing import Any
 from corekit.errors import ErrorCode
 from gpu_scheduler.model import Lease
 from gpu_scheduler.names import NAME_CHARS_MAX, NAME_PATTERN
-from gpu_scheduler.protocol import answers, requester, watch
+from gpu_scheduler.protocol import answers, ops, watch
 from gpu_scheduler.protocol.bounds import BOUNDS
 
 Schema = dict[str, Any]
 
 #: What each op answers; `{}` for the rest.
 _ANSWERS: Mapping[str, type[Any]] = {
-    "attempt": answers.AttemptOutcome, "reserve": answers.AttemptOutcome,
-    "adopt": answers.Adopted, "orphans": answers.RecordsAnswer, "records": answers.RecordsAnswer,
-    "record": answers.RecordAnswer, "hand_back": answers.RecordAnswer,
-    "staged": answers.RecordAnswer, "fail_attempt": answers.RecordAnswer,
-    "finish": answers.RecordAnswer, "reopen": answers.RecordAnswer,
-    "explain": answers.ExplainAnswer, "inventory": answers.InventoryAnswer,
-    "leases": answers.LeasesAnswer, "queue": answers.QueueAnswer,
-    "parameters": answers.ParametersAnswer, "set": answers.ParametersAnswer,
-    "resize": answers.LeaseAnswer, "transfer": answers.LeaseAnswer,
-}  # fmt: skip
+    "attempt": answers.AttemptOutcome,
+    "reserve": answers.AttemptOutcome,
+    "adopt": answers.Adopted,
+    "orphans": answers.RecordsAnswer,
+    "records": answers.RecordsAnswer,
+    "record": answers.RecordAnswer,
+    "hand_back": answers.RecordAnswer,
+    "staged": answers.RecordAnswer,
+    "fail_attempt": answers.RecordAnswer,
+    "finish": answers.RecordAnswer,
+    "reopen": answers.RecordAnswer,
+    "explain": answers.ExplainAnswer,
+    "inventory": answers.InventoryAnswer,
+    "leases": answers.LeasesAnswer,
+    "queue": answers.QueueAnswer,
+    "parameters": answers.ParametersAnswer,
+    "set": answers.ParametersAnswer,
+    "resize": answers.LeaseAnswer,
+    "transfer": answers.LeaseAnswer,
+}
 
 _SCALARS: Mapping[Any, Schema] = {
-    str: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"},
-    bool: {"type": "boolean"}, Any: {}, type(None): {"type": "null"},
-}  # fmt: skip
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    Any: {},
+    type(None): {"type": "null"},
+}
 
 
 #: Ops that change nothing: `GET` does too, with their fields in the query.
 READING_OPS = (
-    "inventory", "leases", "queue", "record", "records", "orphans", "explain", "parameters",
-)  # fmt: skip
+    "inventory",
+    "leases",
+    "queue",
+    "record",
+    "records",
+    "orphans",
+    "explain",
+    "parameters",
+)
 #: Ops that belong to a connection.
 NOT_OVER_HTTP = ("beat", "watch")
 
 _STATUS = {
-    "400": "the request is wrong (code invalid)", "401": "no key, or an unknown one (denied)",
-    "403": "the key does not suffice (denied)", "404": "not found (not_found)",
-    "409": "somebody else changed it first (conflict)", "413": "the body is too large (invalid)",
+    "400": "the request is wrong (code invalid)",
+    "401": "no key, or an unknown one (denied)",
+    "403": "the key does not suffice (denied)",
+    "404": "not found (not_found)",
+    "409": "somebody else changed it first (conflict)",
+    "413": "the body is too large (invalid)",
     "422": "no known device could ever do it (impossible)",
-    "429": "a limit is reached (exhausted)", "503": "try again in a moment (unavailable)",
-}  # fmt: skip
+    "429": "a limit is reached (exhausted)",
+    "503": "try again in a moment (unavailable)",
+}
 _DESCRIPTION = """Who gets which device. Every op may be repeated; all times are in seconds.
 
 A session (`X-Session`) owns what it reserved; a waiting `reserve` or `attempt` is answered 202 and
@@ -60,7 +85,7 @@ def openapi(version: str) -> Schema:
     """The document of the whole HTTP door."""
     schemas: dict[str, Schema] = {"Error": ERROR}
     paths: dict[str, Schema] = {}
-    for op in requester.OPS:
+    for op in ops.OPS:
         if op not in NOT_OVER_HTTP:
             paths[f"/v1/{op}"] = {"post": _operation(op, schemas)}
     for op in READING_OPS:
@@ -82,9 +107,10 @@ def openapi(version: str) -> Schema:
 
 
 _OPEN: Mapping[str, str] = {
-    "/healthz": "200 while the process answers", "/readyz": "200 once recovery is complete",
+    "/healthz": "200 while the process answers",
+    "/readyz": "200 once recovery is complete",
     "/metrics": "Prometheus text, version 0.0.4",
-}  # fmt: skip
+}
 
 #: The object of every refusal.
 ERROR: Schema = {
@@ -106,8 +132,8 @@ ERROR: Schema = {
 
 def _operation(op: str, schemas: dict[str, Schema]) -> Schema:
     """`POST /v1/<op>`: its fields are the body; a body without need may be left out."""
-    schema = schema_of(requester.OPS[op], schemas)
-    needed = bool(schemas[requester.OPS[op].__name__]["required"])
+    schema = schema_of(ops.OPS[op], schemas)
+    needed = bool(schemas[ops.OPS[op].__name__]["required"])
     return {
         "operationId": op,
         **_described(op, schemas),
@@ -118,16 +144,18 @@ def _operation(op: str, schemas: dict[str, Schema]) -> Schema:
 
 def _reading(op: str, schemas: dict[str, Schema]) -> Schema:
     """`GET /v1/<op>`: those of its fields that are plain words or numbers."""
-    cls = requester.OPS[op]
+    cls = ops.OPS[op]
     hints = typing.get_type_hints(cls)
     fields = [
         {
-            "name": field.name, "in": "query", "required": _required(field),
+            "name": field.name,
+            "in": "query",
+            "required": _required(field),
             "schema": _bounded(_scalar(hints[field.name]), cls, field.name),
         }
         for field in dataclasses.fields(cls)
         if _is_scalar(hints[field.name])
-    ]  # fmt: skip
+    ]
     described = {"operationId": f"get_{op}", **_described(op, schemas)}
     return {**described, "parameters": [_SESSION, *fields]}
 
@@ -144,15 +172,22 @@ def _scalar(hint: Any) -> Schema:
 
 
 _NAME: Schema = {
-    "type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_CHARS_MAX,
-}  # fmt: skip
+    "type": "string",
+    "pattern": NAME_PATTERN,
+    "minLength": 1,
+    "maxLength": NAME_CHARS_MAX,
+}
 _SESSION: Schema = {
-    "name": "X-Session", "in": "header", "required": False,
+    "name": "X-Session",
+    "in": "header",
+    "required": False,
     "description": "whom the request belongs to; `http` without it",
     "schema": {
-        "type": "string", "pattern": "^[!-~]+$", "maxLength": NAME_CHARS_MAX,
+        "type": "string",
+        "pattern": "^[!-~]+$",
+        "maxLength": NAME_CHARS_MAX,
     },
-}  # fmt: skip
+}
 
 
 def _described(op: str, schemas: dict[str, Schema]) -> Schema:
@@ -161,7 +196,7 @@ def _described(op: str, schemas: dict[str, Schema]) -> Schema:
     if op in ("attempt", "reserve"):
         waits = "it waits; ask again within client_gone_s to keep its place"
         responses["202"] = {"description": waits, "content": _json(answer)}
-    docstring = (requester.OPS[op].__doc__ or "").strip().splitlines()[0]
+    docstring = (ops.OPS[op].__doc__ or "").strip().splitlines()[0]
     return {"summary": docstring, "responses": responses}
 
 

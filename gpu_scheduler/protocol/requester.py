@@ -447,25 +447,3 @@ class SetParameter:
             raise invalid("value must be a word, a number or null")
         if isinstance(self.value, str):
             _at_most("value", self.value, NAME_CHARS_MAX)
-
-
-Op = (
-    Beat | Watch | Attempt | Adopt | Orphans | RecordOf | Records | Handle | HandBack | Renew
-    | StagedOp | Release | FailAttempt | Finish | Reopen | Reserve | Withdraw | Explain | Inventory
-    | Leases | Queue | Drain | Undrain | Forget | ParametersOf | SetParameter
-    | Resize | Transfer
-)  # fmt: skip
-
-#: Wire name → class of every op but `hello`.
-OPS: Mapping[str, type[Op]] = {
-    "beat": Beat, "watch": Watch, "attempt": Attempt, "adopt": Adopt, "orphans": Orphans,
-    "record": RecordOf, "records": Records, "handle": Handle, "hand_back": HandBack,
-    "renew": Renew, "staged": StagedOp, "release": Release, "fail_attempt": FailAttempt,
-    "finish": Finish, "reopen": Reopen, "reserve": Reserve, "withdraw": Withdraw,
-    "explain": Explain, "inventory": Inventory, "leases": Leases, "queue": Queue, "drain": Drain,
-    "undrain": Undrain, "forget": Forget, "parameters": ParametersOf, "set": SetParameter,
-    "resize": Resize, "transfer": Transfer,
-}  # fmt: skip
-
-#: The inverse, for clients.
-OP_NAMES: Mapping[type[Op], str] = {cls: name for name, cls in OPS.items()}

@@ -72,12 +72,24 @@ class Lost:
 
 
 WatchEvent = (
-    Started | LeasePush | QueueChanged | HostChanged | DeviceChanged | ParameterChanged | Beat
+    Started
+    | LeasePush
+    | QueueChanged
+    | HostChanged
+    | DeviceChanged
+    | ParameterChanged
+    | Beat
     | Lost
-)  # fmt: skip
+)
 
 #: Class → its name on the wire.
 EVENTS: Mapping[type[WatchEvent], str] = {
-    Started: "started", LeasePush: "lease", QueueChanged: "queue", HostChanged: "host",
-    DeviceChanged: "device", ParameterChanged: "parameter", Beat: "beat", Lost: "lost",
-}  # fmt: skip
+    Started: "started",
+    LeasePush: "lease",
+    QueueChanged: "queue",
+    HostChanged: "host",
+    DeviceChanged: "device",
+    ParameterChanged: "parameter",
+    Beat: "beat",
+    Lost: "lost",
+}

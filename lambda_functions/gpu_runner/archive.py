@@ -38,9 +38,14 @@ _END = struct.Struct("<4s4H2LH")
 _ENCRYPTED = 0x1
 #: What the libraries raise for data that is none of theirs.
 _UNREADABLE = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, ValueError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    ValueError,
     OSError,
-)  # fmt: skip
+)
 _Info = TypeVar("_Info")
 
 

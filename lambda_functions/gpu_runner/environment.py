@@ -24,9 +24,14 @@ IMPORT_ROOT = Path(__file__).resolve().parents[2]
 
 #: Taken over from the function's own environment where set: search paths and harmless facts.
 _PASSED = (
-    "LD_LIBRARY_PATH", "LAMBDA_TASK_ROOT", "AWS_REGION", "AWS_DEFAULT_REGION",
-    "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "TZ",
-)  # fmt: skip
+    "LD_LIBRARY_PATH",
+    "LAMBDA_TASK_ROOT",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_LAMBDA_FUNCTION_NAME",
+    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+    "TZ",
+)
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
 #: Where Lambda looks for the packages of a Python function's layers.
 _LAYERS = (

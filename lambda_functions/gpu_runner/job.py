@@ -114,9 +114,15 @@ def run_attempt(
             return {"status": "duplicate", **who}
         with claim:
             attempt = Attempt(
-                s3=s3, job=opened.job, settings=settings, time=time, envelope=opened, claim=claim,
-                workspace=workspace, given=given,
-            )  # fmt: skip
+                s3=s3,
+                job=opened.job,
+                settings=settings,
+                time=time,
+                envelope=opened,
+                claim=claim,
+                workspace=workspace,
+                given=given,
+            )
             return who | _succeed_or_report(attempt)
 
 
@@ -204,9 +210,13 @@ def _fetch_input(attempt: Attempt) -> Path:
             attempt.envelope.save_input(target)
         else:
             storage.download(
-                attempt.s3, target, bucket=job.input_bucket, key=job.input_key,
-                version=job.input_version, etag=job.input_etag,
-            )  # fmt: skip
+                attempt.s3,
+                target,
+                bucket=job.input_bucket,
+                key=job.input_key,
+                version=job.input_version,
+                etag=job.input_etag,
+            )
     except (EnvelopeError, StorageError, OSError) as error:
         raise AttemptFailed(Reason.INPUT_ERROR, f"input {job.input_key!r}: {error}") from None
     return target
@@ -217,9 +227,12 @@ def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
-        step=chain[0], file=input_file, key=job.input_key, event=job.event,
+        step=chain[0],
+        file=input_file,
+        key=job.input_key,
+        event=job.event,
         workspace=attempt.workspace,
-    )  # fmt: skip
+    )
     with _client_variables(attempt) as of_client:
         return steps.run_all(chain, first, lambda item: _run_step(attempt, item, of_client))
 

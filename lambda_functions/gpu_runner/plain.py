@@ -30,9 +30,12 @@ def run_plain(
         storage.download(s3, input_file, bucket=bucket, key=key, version=version)
         chain = settings.steps(settings.outputs)
         item = steps.Item(
-            step=chain[0], file=input_file, key=key, event={"Records": [dict(record)]},
+            step=chain[0],
+            file=input_file,
+            key=key,
+            event={"Records": [dict(record)]},
             workspace=workspace,
-        )  # fmt: skip
+        )
         run = steps.run_all(chain, item, lambda item: _run_step(settings, time, item))
         check_outcome(run.outcome, time.limit, run.step)
         stored = list(run.stored(lambda files, places: outputs.upload(s3, files, places, {})))

@@ -42,10 +42,13 @@ class Settings:
         places = tuple(Destination.of(value) for value in outputs)
         return (
             Step(
-                name="", script=self.script, handler=self.handler, folder=self.folder,
+                name="",
+                script=self.script,
+                handler=self.handler,
+                folder=self.folder,
                 outputs=places,
             ),
-        )  # fmt: skip
+        )
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:

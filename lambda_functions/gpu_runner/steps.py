@@ -172,9 +172,11 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
                         raise AttemptFailed(Reason.OUTPUT_ERROR, f"over {RUNS_MAX} runs of steps")
                     waiting.append(_next(step, file, place, first, number))
     return Run(
-        outcome=_together(done), products=tuple(products), unclaimed=tuple(unclaimed),
+        outcome=_together(done),
+        products=tuple(products),
+        unclaimed=tuple(unclaimed),
         step=done[-1][0].name,
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager
@@ -213,9 +215,12 @@ def _next(step: Step, file: Found, place: Destination, first: Item, number: int)
     except OSError:  # no links here, or too many of them
         shutil.copyfile(file.path, target)
     return Item(
-        step=step, file=target, key=key, workspace=workspace,
+        step=step,
+        file=target,
+        key=key,
+        workspace=workspace,
         event=_event(place.bucket, key, target.stat().st_size, first.event),
-    )  # fmt: skip
+    )
 
 
 def _event(bucket: str, key: str, size: int, cause: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,10 +228,12 @@ def _event(bucket: str, key: str, size: int, cause: Mapping[str, Any]) -> dict[s
     records = cause.get("Records") or [{}]
     entry = {"key": quote(key, safe="/!-_.*'()"), "size": size}
     record = {
-        "eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
         "eventTime": records[0].get("eventTime", ""),
         "s3": {"s3SchemaVersion": "1.0", "bucket": {"name": bucket}, "object": entry},
-    }  # fmt: skip
+    }
     return {"Records": [record]}
 
 
@@ -241,6 +248,9 @@ def _together(done: Sequence[tuple[Step, Outcome]]) -> Outcome:
     )
     tail = log.encode()[-LOG_TAIL_BYTES_MAX:].decode("utf-8", "ignore")
     return Outcome(
-        ending=last.ending, status=last.status, started_s=first.started_s, ended_s=last.ended_s,
+        ending=last.ending,
+        status=last.status,
+        started_s=first.started_s,
+        ended_s=last.ended_s,
         log_tail=tail,
-    )  # fmt: skip
+    )

@@ -20,18 +20,32 @@ from local_cloud.model.object_version import ObjectVersion
 #: Event types a rule may name. Those above the line are produced here.
 EVENTS = frozenset(
     {
-        "s3:ObjectCreated:*", "s3:ObjectCreated:Put", "s3:ObjectCreated:Post",
-        "s3:ObjectCreated:Copy", "s3:ObjectCreated:CompleteMultipartUpload",
-        "s3:ObjectRemoved:*", "s3:ObjectRemoved:Delete", "s3:ObjectRemoved:DeleteMarkerCreated",
+        "s3:ObjectCreated:*",
+        "s3:ObjectCreated:Put",
+        "s3:ObjectCreated:Post",
+        "s3:ObjectCreated:Copy",
+        "s3:ObjectCreated:CompleteMultipartUpload",
+        "s3:ObjectRemoved:*",
+        "s3:ObjectRemoved:Delete",
+        "s3:ObjectRemoved:DeleteMarkerCreated",
         # accepted and never produced
-        "s3:ObjectRestore:*", "s3:ObjectRestore:Post", "s3:ObjectRestore:Completed",
-        "s3:ObjectRestore:Delete", "s3:ReducedRedundancyLostObject", "s3:Replication:*",
-        "s3:ObjectTagging:*", "s3:ObjectTagging:Put", "s3:ObjectTagging:Delete",
-        "s3:ObjectAcl:Put", "s3:LifecycleExpiration:*", "s3:LifecycleExpiration:Delete",
-        "s3:LifecycleExpiration:DeleteMarkerCreated", "s3:LifecycleTransition",
+        "s3:ObjectRestore:*",
+        "s3:ObjectRestore:Post",
+        "s3:ObjectRestore:Completed",
+        "s3:ObjectRestore:Delete",
+        "s3:ReducedRedundancyLostObject",
+        "s3:Replication:*",
+        "s3:ObjectTagging:*",
+        "s3:ObjectTagging:Put",
+        "s3:ObjectTagging:Delete",
+        "s3:ObjectAcl:Put",
+        "s3:LifecycleExpiration:*",
+        "s3:LifecycleExpiration:Delete",
+        "s3:LifecycleExpiration:DeleteMarkerCreated",
+        "s3:LifecycleTransition",
         "s3:IntelligentTiering",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

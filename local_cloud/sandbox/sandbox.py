@@ -94,9 +94,10 @@ class Sandbox:
             if outcome is not None:
                 return outcome, "\n".join(live.tail)
             logger.warning(
-                "an idle environment of %s had ended; another one takes its work", spec.name,
+                "an idle environment of %s had ended; another one takes its work",
+                spec.name,
                 extra={"event": "environment_gone"},
-            )  # fmt: skip
+            )
         return Outcome(payload="", throttled=True), ""
 
     async def _outcome(

@@ -28,12 +28,19 @@ from local_cloud.server.signatures.keys import (
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it serves.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
-@click.option("--allow-host", multiple=True, metavar="NAME",
-              help="Host name besides localhost for clients and pages (repeatable).")  # fmt: skip
-@click.option("--verify-signatures", is_flag=True,
-              help="Refuse requests that the cloud's key pair did not sign; it is in"
-                   f" {FILE_NAME} of the state directory, or in {ACCESS_KEY_VARIABLE} and"
-                   f" {SECRET_KEY_VARIABLE}.")  # fmt: skip
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Host name besides localhost for clients and pages (repeatable).",
+)
+@click.option(
+    "--verify-signatures",
+    is_flag=True,
+    help="Refuse requests that the cloud's key pair did not sign; it is in"
+    f" {FILE_NAME} of the state directory, or in {ACCESS_KEY_VARIABLE} and"
+    f" {SECRET_KEY_VARIABLE}.",
+)
 def main(
     listen: str,
     state: Path,

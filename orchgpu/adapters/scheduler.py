@@ -56,17 +56,34 @@ class SchedulerAdapter:
             yield await self._mail.get()
 
     async def attempt(
-        self, holder: str, n: int, revision: int, handle: str, block: Mapping[str, Any],
-        request: Request, received_ago_s: float, *, hold: Hold = Hold.SESSION,
-    ) -> ports.AttemptOutcome:  # fmt: skip
+        self,
+        holder: str,
+        n: int,
+        revision: int,
+        handle: str,
+        block: Mapping[str, Any],
+        request: Request,
+        received_ago_s: float,
+        *,
+        hold: Hold = Hold.SESSION,
+    ) -> ports.AttemptOutcome:
         answer = await self._client.attempt(
-            holder, n, revision, request, handle=handle, block=block, wait=True,
-            received_ago_s=received_ago_s, hold=hold,
-        )  # fmt: skip
+            holder,
+            n,
+            revision,
+            request,
+            handle=handle,
+            block=block,
+            wait=True,
+            received_ago_s=received_ago_s,
+            hold=hold,
+        )
         return ports.AttemptOutcome(
-            outcome=answer.outcome.value, granted=answer.granted, explanation=answer.explanation,
+            outcome=answer.outcome.value,
+            granted=answer.granted,
+            explanation=answer.explanation,
             record=answer.record,
-        )  # fmt: skip
+        )
 
     async def adopt(
         self, holder: str, revision: int, handle: str | None
@@ -103,13 +120,25 @@ class SchedulerAdapter:
         )
 
     async def finish(
-        self, holder: str, outcome: str, reason: str, detail: str, *,
-        block: Mapping[str, Any] | None, received_ago_s: float, committed_ago_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        holder: str,
+        outcome: str,
+        reason: str,
+        detail: str,
+        *,
+        block: Mapping[str, Any] | None,
+        received_ago_s: float,
+        committed_ago_s: float,
+    ) -> None:
         await self._client.finish(
-            holder, outcome, reason, detail, block=block, received_ago_s=received_ago_s,
+            holder,
+            outcome,
+            reason,
+            detail,
+            block=block,
+            received_ago_s=received_ago_s,
             committed_ago_s=committed_ago_s,
-        )  # fmt: skip
+        )
 
     async def reopen(self, holder: str, revision: int, handle: str) -> Record:
         return _present(await self._client.reopen(holder, revision, handle))
@@ -140,14 +169,19 @@ def _translate(word: PushWord) -> ports.Push | None:
             )
         case answers.ImpossiblePush() | answers.BusyPush():
             return ports.RefusalPush(
-                holder=holder, attempt=_number(word.attempt), explanation=word.explanation,
+                holder=holder,
+                attempt=_number(word.attempt),
+                explanation=word.explanation,
                 busy=isinstance(word, answers.BusyPush),
-            )  # fmt: skip
+            )
         case answers.LeasePush():
             return ports.LeasePush(
-                holder=holder, attempt=_number(word.attempt), state=word.state,
-                reason=word.reason, detail=word.detail,
-            )  # fmt: skip
+                holder=holder,
+                attempt=_number(word.attempt),
+                state=word.state,
+                reason=word.reason,
+                detail=word.detail,
+            )
         case answers.HandlePush():
             return ports.HandlePush(holder=holder, handle=word.handle)
         case answers.DisownedPush():

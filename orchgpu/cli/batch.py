@@ -133,9 +133,13 @@ class Progress:
 
 
 def transfer(
-    work: Callable[[T], R], things: Sequence[T], at_once: int, line: Callable[[R], str],
-    *, quiet: bool,
-) -> list[R]:  # fmt: skip
+    work: Callable[[T], R],
+    things: Sequence[T],
+    at_once: int,
+    line: Callable[[R], str],
+    *,
+    quiet: bool,
+) -> list[R]:
     """`for_each`, with a line on standard output for each thing and a bar on a terminal."""
     progress, done = Bar(len(things), quiet=quiet), 0
 

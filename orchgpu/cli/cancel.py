@@ -37,8 +37,12 @@ LOOK_EVERY_S = 0.2
 
 @click.command(short_help="End a job that waits or runs.")
 @click.argument("jobs", nargs=-1, required=True, metavar="ID...", shell_complete=live_job)
-@click.option("--function", metavar="NAME", shell_complete=function_name,
-              help="Whose jobs they are; needed only before they are received.")  # fmt: skip
+@click.option(
+    "--function",
+    metavar="NAME",
+    shell_complete=function_name,
+    help="Whose jobs they are; needed only before they are received.",
+)
 @click.option("--reason", default="", metavar="TEXT", help="Why, for those who look at it later.")
 @scheduler_option
 @json_option
@@ -57,8 +61,10 @@ def cancel(
 
     for job in jobs:
         if not JOB_ID.fullmatch(job) and not is_prefix(job):
-            raise invalid(f"{job!r} is not an id of a job: j and 25 hexadecimal digits, or the "
-                          f"first {PREFIX_MIN} characters or more of them")  # fmt: skip
+            raise invalid(
+                f"{job!r} is not an id of a job: j and 25 hexadecimal digits, or the "
+                f"first {PREFIX_MIN} characters or more of them"
+            )
     jobs = tuple(whole_id(job, scheduler) for job in jobs)
     address = scheduler_or_none(scheduler)
     detail = f"cancelled: {reason}" if reason else "cancelled by its user"
@@ -125,10 +131,18 @@ def cancelled_result(known: Known, detail: str, now_s: float) -> Result:
     from contract.states import JobState, Reason
 
     return Result(
-        job_id=known.job, state=JobState.CANCELLED.value, reason=Reason.CANCELLED_BY_USER.value,
-        attempt=known.attempt, nonce="", exit_code=None, files=[], times={}, log_tail="",
-        detail=detail, ended_at_s=now_s,
-    )  # fmt: skip
+        job_id=known.job,
+        state=JobState.CANCELLED.value,
+        reason=Reason.CANCELLED_BY_USER.value,
+        attempt=known.attempt,
+        nonce="",
+        exit_code=None,
+        files=[],
+        times={},
+        log_tail="",
+        detail=detail,
+        ended_at_s=now_s,
+    )
 
 
 def _refuse_ended(job: str, state: str) -> None:

@@ -107,9 +107,10 @@ class JobCloud:
             for page in pages.paginate(Bucket=bucket, Prefix=prefix):
                 for found in page.get("Contents", ()):
                     yield Entry(
-                        key=str(found["Key"]), size=int(found["Size"]),
+                        key=str(found["Key"]),
+                        size=int(found["Size"]),
                         modified_s=found["LastModified"].timestamp(),
-                    )  # fmt: skip
+                    )
 
     def ledger(self, name: str) -> Ledger | None:
         """What a deploy notes of a function, whoever serves it; None when it is not deployed."""
@@ -211,9 +212,12 @@ class JobCloud:
         condition = {"IfMatch": f'"{replaced}"'} if replaced else {"IfNoneMatch": "*"}
         with self._translated(f"s3:PutObject {bucket}/{key}"):
             self.s3.put_object(
-                Bucket=bucket, Key=key, Body=result.to_json(), ContentType="application/json",
+                Bucket=bucket,
+                Key=key,
+                Body=result.to_json(),
+                ContentType="application/json",
                 **condition,
-            )  # fmt: skip
+            )
 
     def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
         """Why an attempt failed and when that was stored; None when it left no report."""

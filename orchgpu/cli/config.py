@@ -16,10 +16,11 @@ from orchgpu.local.home import HOME_VARIABLE, default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
 SETTINGS = (
-    Column(name="SETTING"), Column(name="VALUE", gives=2, least=20, keep="both"),
+    Column(name="SETTING"),
+    Column(name="VALUE", gives=2, least=20, keep="both"),
     Column(name="SOURCE", gives=3, least=12, leaves=1),
     Column(name="PROBLEM", gives=1, least=24, leaves=2),
-)  # fmt: skip
+)
 
 SERVICES = ("s3", "sqs", "lambda", "logs", "sts", "iam")
 #: Shown of a key's id: enough to tell two apart.
@@ -53,9 +54,12 @@ def config() -> None:
 @json_option
 @click.pass_context
 def show(
-    context: click.Context, endpoint_url: str | None, region: str | None, scheduler: str | None,
+    context: click.Context,
+    endpoint_url: str | None,
+    region: str | None,
+    scheduler: str | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Every setting that is in force in this folder, its value and where that comes from.
 
     Options are those of other commands: they show what these would do. Nothing is asked of a cloud.

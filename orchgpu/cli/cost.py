@@ -38,23 +38,44 @@ class _Finite(click.FloatRange):
 
 @click.command(short_help="What a job costs, on CPU and on a lent device.")
 @click.argument("job", required=False, metavar="[ID]", shell_complete=any_job)
-@click.option("--cpu-s", type=_Finite(0, SECONDS_MAX, min_open=True), required=True,
-              help="Seconds the function takes without a device.")  # fmt: skip
-@click.option("--gpu-s", type=_Finite(0, SECONDS_MAX, min_open=True),
-              help="Seconds it takes with one. [default: as measured for ID]")  # fmt: skip
-@click.option("--memory-mib", type=click.IntRange(128, 10240),
-              help=f"Memory of the function. [default: {DEFAULT_MEMORY_MIB}, or ID's]")  # fmt: skip
-@click.option("--device-usd-per-hour", type=_Finite(0),
-              help="Price of the device. [default: 0.90, a p2.xlarge in 2021]")  # fmt: skip
-@click.option("--lambda-usd-per-gb-s", type=_Finite(0, min_open=True),
-              help="Price of the function. [default: 0.0000166667, x86 in us-east-1]")  # fmt: skip
+@click.option(
+    "--cpu-s",
+    type=_Finite(0, SECONDS_MAX, min_open=True),
+    required=True,
+    help="Seconds the function takes without a device.",
+)
+@click.option(
+    "--gpu-s",
+    type=_Finite(0, SECONDS_MAX, min_open=True),
+    help="Seconds it takes with one. [default: as measured for ID]",
+)
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(128, 10240),
+    help=f"Memory of the function. [default: {DEFAULT_MEMORY_MIB}, or ID's]",
+)
+@click.option(
+    "--device-usd-per-hour",
+    type=_Finite(0),
+    help="Price of the device. [default: 0.90, a p2.xlarge in 2021]",
+)
+@click.option(
+    "--lambda-usd-per-gb-s",
+    type=_Finite(0, min_open=True),
+    help="Price of the function. [default: 0.0000166667, x86 in us-east-1]",
+)
 @scheduler_option
 @json_option
 def cost(
-    job: str | None, cpu_s: float, gpu_s: float | None, memory_mib: int | None,
-    device_usd_per_hour: float | None, lambda_usd_per_gb_s: float | None, scheduler: str | None,
+    job: str | None,
+    cpu_s: float,
+    gpu_s: float | None,
+    memory_mib: int | None,
+    device_usd_per_hour: float | None,
+    lambda_usd_per_gb_s: float | None,
+    scheduler: str | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Compare the cost of a job without and with a lent device, shared by more and more jobs.
 
     The formula is the paper's: Lambda's GB-seconds, plus the device's time divided by those who
@@ -130,11 +151,14 @@ def _say(compared: Comparison) -> None:
     rows = [("cpu", "-", f"{compared.cpu_s:g} s", _usd(compared.cpu_usd), "1.00")]
     rows += [
         (
-            "device", str(k), f"{compared.gpu_s:g} s", _usd(compared.gpu_usd(k)),
+            "device",
+            str(k),
+            f"{compared.gpu_s:g} s",
+            _usd(compared.gpu_usd(k)),
             f"{compared.gpu_usd(k) / compared.cpu_usd:.2f}",
         )
         for k in SHARERS
-    ]  # fmt: skip
+    ]
     say_table(COSTS, rows, empty="")
     alone = compared.break_even_speed_up()
     say(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")

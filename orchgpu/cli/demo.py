@@ -93,8 +93,10 @@ class _Demo:
         for host in sorted(inventory.hosts, key=lambda host: host.host):
             for view in host.devices:
                 device = view.device
-                self._say(f"{host.host:<13} device {device.index}: {device.kind.value}, "
-                          f"{device.model}, {device.memory_mib} MiB, {device.detail}")  # fmt: skip
+                self._say(
+                    f"{host.host:<13} device {device.index}: {device.kind.value}, "
+                    f"{device.model}, {device.memory_mib} MiB, {device.detail}"
+                )
 
     def _deploy(self, examples: list[Example]) -> None:
         from contextlib import closing
@@ -123,9 +125,13 @@ class _Demo:
         ]
         tell = say_nothing if self._quiet else say_progress
         following = follow(
-            cloud, self._system.scheduler, submitted, tell,
-            within_s=self._budget.demo_jobs_s, check=self._check,
-        )  # fmt: skip
+            cloud,
+            self._system.scheduler,
+            submitted,
+            tell,
+            within_s=self._budget.demo_jobs_s,
+            check=self._check,
+        )
         return asyncio.run(following)
 
     def _check(self) -> None:
@@ -196,10 +202,13 @@ def _verdict(outcome: dict[str, Any], left: list[str]) -> int:
     failed = [job["input"] for job in outcome["jobs"] if job["state"] != "SUCCEEDED"]
     problems = [
         *(f"{name} did not succeed" for name in failed),
-        *(f"{outcome[key]} {key}" for key in ("leases_left", "messages_left", "dead_letters")
-          if outcome[key]),
+        *(
+            f"{outcome[key]} {key}"
+            for key in ("leases_left", "messages_left", "dead_letters")
+            if outcome[key]
+        ),
         *(f"process {name} still runs" for name in left),
-    ]  # fmt: skip
+    ]
     if not outcome["jobs"]:
         raise AppError(ErrorCode.INTERNAL, "the demo ran no job")
     for problem in problems:

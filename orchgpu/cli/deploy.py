@@ -49,12 +49,18 @@ WRONG_FILE_STATUS = 1
 
 def cloud_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command that speaks to a cloud."""
-    for option in reversed((
-        click.option("--endpoint-url", help="Where S3, SQS and Lambda are."),
-        click.option("--region", help="AWS region; default: the file's, else the environment's."),
-        click.option("--profile", help="AWS profile; default: the file's boto_profile."),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output."),
-    )):  # fmt: skip
+    for option in reversed(
+        (
+            click.option("--endpoint-url", help="Where S3, SQS and Lambda are."),
+            click.option(
+                "--region", help="AWS region; default: the file's, else the environment's."
+            ),
+            click.option("--profile", help="AWS profile; default: the file's boto_profile."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="One JSON object on standard output."
+            ),
+        )
+    ):
         command = option(command)
     return command
 
@@ -66,9 +72,14 @@ def cloud_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 @reported
 def deploy(
-    file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
-    scheduler: str | None, as_json: bool, yes_real_aws: bool,
-) -> None:  # fmt: skip
+    file: Path,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+    scheduler: str | None,
+    as_json: bool,
+    yes_real_aws: bool,
+) -> None:
     """Make what FILE declares exist. Running it again changes nothing.
 
     \b
@@ -94,9 +105,14 @@ def deploy(
 @click.option("--refresh", is_flag=True, help="Also show what was changed since the last deploy.")
 @reported
 def plan(
-    file: Path, endpoint_url: str | None, region: str | None, profile: str | None,
-    scheduler: str | None, as_json: bool, refresh: bool,
-) -> None:  # fmt: skip
+    file: Path,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+    scheduler: str | None,
+    as_json: bool,
+    refresh: bool,
+) -> None:
     """Show what `deploy FILE` would do. Ends with 2 when there is something to do, else 0.
 
     \b
@@ -129,9 +145,14 @@ def plan(
 @click.option("--force", is_flag=True, help="Also when queues still hold messages.")
 @reported
 def rm(
-    target: str, endpoint_url: str | None, region: str | None, profile: str | None,
-    as_json: bool, yes_real_aws: bool, force: bool,
-) -> None:  # fmt: skip
+    target: str,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+    as_json: bool,
+    yes_real_aws: bool,
+    force: bool,
+) -> None:
     """Remove the functions of a FILE, or one by NAME: what deploy made, and no data.
 
     A FILE may be removed again; a NAME that is not deployed ends with 3.

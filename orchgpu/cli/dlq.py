@@ -27,15 +27,20 @@ LETTERS_MAX = 1000
 
 COUNTS = (Column(name="FUNCTION", gives=1, least=16), Column(name="LETTERS"))
 LETTERS = (
-    Column(name="JOB", ids=True, gives=1), Column(name="REASON", gives=4, least=8),
-    Column(name="SINCE", leaves=2), Column(name="INPUT", gives=2, least=14, keep="end", leaves=3),
+    Column(name="JOB", ids=True, gives=1),
+    Column(name="REASON", gives=4, least=8),
+    Column(name="SINCE", leaves=2),
+    Column(name="INPUT", gives=2, least=14, keep="end", leaves=3),
     Column(name="DETAIL", gives=3, least=16, leaves=1),
-)  # fmt: skip
+)
 
 _limit_option = click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=LETTERS_MAX, show_default=True,
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=LETTERS_MAX,
+    show_default=True,
     help="At most so many letters.",
-)  # fmt: skip
+)
 
 
 @click.group(cls=Commands, short_help="Dead letters: jobs that failed for good.")
@@ -86,18 +91,27 @@ def _say_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: bo
         return
     rows = [
         (
-            one.job or "-", one.reason or "-", shown_time(one.dead_at_s) if one.dead_at_s else "-",
-            one.input or "no event", one.detail,
+            one.job or "-",
+            one.reason or "-",
+            shown_time(one.dead_at_s) if one.dead_at_s else "-",
+            one.input or "no event",
+            one.detail,
         )
         for one in found
-    ]  # fmt: skip
+    ]
     say_table(LETTERS, rows, empty="no dead letters")
 
 
 @dlq.command(short_help="Send dead letters back: their jobs run again.")
 @click.argument("function", shell_complete=function_name)
-@click.option("--job", "jobs", multiple=True, metavar="ID", shell_complete=failed_job,
-              help="Only this job's (repeatable).")  # fmt: skip
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="ID",
+    shell_complete=failed_job,
+    help="Only this job's (repeatable).",
+)
 @_limit_option
 @json_option
 def redrive(function: str, jobs: tuple[str, ...], limit: int, as_json: bool) -> None:

@@ -51,15 +51,22 @@ class Finding:
 
 @click.command(short_help="Checks everything a job needs.")
 @click.argument("names", nargs=-1, metavar="[FUNCTION]...", shell_complete=function_name)
-@click.option("--canary", type=click.Path(path_type=Path), metavar="FILE",
-              help="Send FILE through the one FUNCTION and wait for its result.")  # fmt: skip
+@click.option(
+    "--canary",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send FILE through the one FUNCTION and wait for its result.",
+)
 @click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
 @scheduler_option
 @json_option
 def doctor(
-    names: tuple[str, ...], canary: Path | None, timeout: str | None, scheduler: str | None,
+    names: tuple[str, ...],
+    canary: Path | None,
+    timeout: str | None,
+    scheduler: str | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Check the cloud, its clock, the scheduler, its hosts, and what FUNCTIONs were deployed with.
 
     Without FUNCTION all are checked. Every check is made, whatever the others say; ends with 1 when
@@ -89,9 +96,12 @@ def doctor(
 
 
 def _checks(
-    cloud: JobCloud, names: tuple[str, ...], canary: Path | None, within_s: float,
+    cloud: JobCloud,
+    names: tuple[str, ...],
+    canary: Path | None,
+    within_s: float,
     scheduler: str | None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding]:
     deployed: list[str] = []
     system = default_home().read_system()
     if system is not None:

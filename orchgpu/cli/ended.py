@@ -38,8 +38,10 @@ def ended_jobs(cloud: JobCloud, limit: int, only: Only) -> list[dict[str, Any]]:
     meant = [one for one in newest if only.may_want(one[1][1].name, one[1][0])]
     read = for_each(
         lambda one: _described(cloud, one[0], *one[1]),
-        meant[: RESULTS_MAX if only.states else limit], _READS_AT_ONCE, lambda _: None,
-    )  # fmt: skip
+        meant[: RESULTS_MAX if only.states else limit],
+        _READS_AT_ONCE,
+        lambda _: None,
+    )
     return [one for one in read if not only.states or one["state"] in only.states][:limit]
 
 
@@ -51,16 +53,27 @@ def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -
             raise
         result = None  # one that cannot be read hides no other
     return {
-        "job_id": job, "function": function.name, "input": None, **_ending(result), "owner": None,
-        "lease": None, "waiting_s": None, "updated_s": stored_s, "why": None, "waits": None,
-        "in_the_way": [], "note": None,
-    }  # fmt: skip
+        "job_id": job,
+        "function": function.name,
+        "input": None,
+        **_ending(result),
+        "owner": None,
+        "lease": None,
+        "waiting_s": None,
+        "updated_s": stored_s,
+        "why": None,
+        "waits": None,
+        "in_the_way": [],
+        "note": None,
+    }
 
 
 def _ending(result: Result | None) -> dict[str, Any]:
     if result is None:
         return {"state": "ENDED", "reason": "NONE", "attempt": 0, "times": {}}
     return {
-        "state": result.state, "reason": result.reason, "attempt": result.attempt,
+        "state": result.state,
+        "reason": result.reason,
+        "attempt": result.attempt,
         "times": dict(result.times),
-    }  # fmt: skip
+    }

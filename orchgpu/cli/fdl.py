@@ -157,12 +157,15 @@ def explain_key(key: str | None, as_json: bool) -> None:
     if as_json:
         shown = [
             {
-                "path": known.path, "standing": known.standing.value, "meaning": known.meaning,
-                "value": known.key.reader.words(), "default": known.default,
+                "path": known.path,
+                "standing": known.standing.value,
+                "meaning": known.meaning,
+                "value": known.key.reader.words(),
+                "default": known.default,
                 "required": known.key.required,
             }
             for known in found
-        ]  # fmt: skip
+        ]
         say_json({"keys": shown})
     elif key is None:
         width = max(len(known.short) for known in found)
@@ -174,8 +177,14 @@ def explain_key(key: str | None, as_json: bool) -> None:
 
 @fdl.command("graph")
 @_file
-@click.option("--format", "kind", type=click.Choice(("terminal", "dot", "svg")),
-              default="terminal", show_default=True, help="What to draw with.")  # fmt: skip
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("terminal", "dot", "svg")),
+    default="terminal",
+    show_default=True,
+    help="What to draw with.",
+)
 @_json
 @reported
 def graph(file: Path, kind: str, as_json: bool) -> None:

@@ -31,9 +31,12 @@ LOG_LINES = 10
 
 
 MOMENTS = (
-    Column(name="TIME", leaves=2), Column(name="SINCE"), Column(name="WHERE", leaves=3),
-    Column(name="WHAT", gives=1, least=56, keep="both"), Column(name="MOMENT", leaves=1),
-)  # fmt: skip
+    Column(name="TIME", leaves=2),
+    Column(name="SINCE"),
+    Column(name="WHERE", leaves=3),
+    Column(name="WHAT", gives=1, least=56, keep="both"),
+    Column(name="MOMENT", leaves=1),
+)
 
 
 @click.command(short_help="One job: timeline, reason of waiting, result.")

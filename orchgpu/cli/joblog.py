@@ -251,9 +251,13 @@ class FunctionLog:
 
     def _stream(self, name: str, start_s: float) -> Iterator[dict[str, Any]]:
         yield from self._pages(
-            "get_log_events", "nextForwardToken", "nextToken", start_s,
-            logStreamName=name, startFromHead=True,
-        )  # fmt: skip
+            "get_log_events",
+            "nextForwardToken",
+            "nextToken",
+            start_s,
+            logStreamName=name,
+            startFromHead=True,
+        )
 
     def _pages(
         self, call: str, given: str, asked: str, start_s: float, **wanted: Any
@@ -265,9 +269,11 @@ class FunctionLog:
             try:
                 with translated(f"logs:{call} {self.group}"):
                     page = getattr(self.client, call)(
-                        logGroupName=self.group, startTime=max(0, int(start_s * 1000)),
-                        **wanted, **token,
-                    )  # fmt: skip
+                        logGroupName=self.group,
+                        startTime=max(0, int(start_s * 1000)),
+                        **wanted,
+                        **token,
+                    )
             except AppError as error:
                 if error.code is not ErrorCode.NOT_FOUND:
                     raise

@@ -29,35 +29,64 @@ EXPLAINED_MAX = 50
 
 STATE = click.Choice([state.value for state in JobState], case_sensitive=False)
 JOBS = (
-    Column(name="JOB", ids=True, gives=2), Column(name="FUNCTION", gives=3, least=10, leaves=3),
-    Column(name="STATE"), Column(name="REASON", gives=4, least=8, leaves=4),
-    Column(name="ATTEMPT", leaves=1), Column(name="SINCE", leaves=5),
+    Column(name="JOB", ids=True, gives=2),
+    Column(name="FUNCTION", gives=3, least=10, leaves=3),
+    Column(name="STATE"),
+    Column(name="REASON", gives=4, least=8, leaves=4),
+    Column(name="ATTEMPT", leaves=1),
+    Column(name="SINCE", leaves=5),
     Column(name="INPUT", gives=1, least=14, keep="end", leaves=2),
-)  # fmt: skip
+)
 DEVICES = (
-    Column(name="HOST", gives=3, least=8), Column(name="STATE"),
-    Column(name="DEVICE", gives=4, least=6), Column(name="KIND", leaves=5),
-    Column(name="MODEL", gives=2, least=14, leaves=6), Column(name="MEMORY FREE"),
-    Column(name="COMPUTE FREE", leaves=4), Column(name="LEASES", leaves=3),
-    Column(name="USE", leaves=2), Column(name="DETAIL", gives=1, least=16, leaves=1),
-)  # fmt: skip
+    Column(name="HOST", gives=3, least=8),
+    Column(name="STATE"),
+    Column(name="DEVICE", gives=4, least=6),
+    Column(name="KIND", leaves=5),
+    Column(name="MODEL", gives=2, least=14, leaves=6),
+    Column(name="MEMORY FREE"),
+    Column(name="COMPUTE FREE", leaves=4),
+    Column(name="LEASES", leaves=3),
+    Column(name="USE", leaves=2),
+    Column(name="DETAIL", gives=1, least=16, leaves=1),
+)
 
 
 @click.command(short_help="Jobs with their states and reasons.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True,
-              help="At most so many jobs.")  # fmt: skip
-@click.option("--function", "functions", multiple=True, metavar="NAME",
-              shell_complete=function_name, help="Only this function's (repeatable).")  # fmt: skip
-@click.option("--state", "states", multiple=True, type=STATE, metavar="STATE",
-              help="Only in this state, as WAITING or FAILED (repeatable).")  # fmt: skip
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="At most so many jobs.",
+)
+@click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=function_name,
+    help="Only this function's (repeatable).",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=STATE,
+    metavar="STATE",
+    help="Only in this state, as WAITING or FAILED (repeatable).",
+)
 @click.option("--since", metavar="DURATION", help="Only changed since then, as in 90s or 2h.")
 @scheduler_option
 @utc_option
 @json_option
 def jobs(
-    limit: int, functions: tuple[str, ...], states: tuple[str, ...], since: str | None,
-    scheduler: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    limit: int,
+    functions: tuple[str, ...],
+    states: tuple[str, ...],
+    since: str | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> int:
     """Jobs with their states, newest first; of all that wait, for what and how long still.
 
     Of a device: the place in the queue, what is short, which leases are in the way and when those
@@ -132,11 +161,16 @@ def _ended(unheard: AppError, limit: int, only: Only) -> list[dict[str, Any]]:
 def _say_jobs(found: list[dict[str, Any]], queued: dict[str, int]) -> None:
     rows = [
         (
-            entry["job_id"], entry["function"] or "-", entry["state"], entry["reason"],
-            str(entry["attempt"]), shown_time(entry["updated_s"]), entry["input"] or "-",
+            entry["job_id"],
+            entry["function"] or "-",
+            entry["state"],
+            entry["reason"],
+            str(entry["attempt"]),
+            shown_time(entry["updated_s"]),
+            entry["input"] or "-",
         )
         for entry in found
-    ]  # fmt: skip
+    ]
     say_table(JOBS, rows, empty="no jobs in the last hour")
     _say_waits(found, queued)
     for function, note in {e["function"]: e["note"] for e in found if e["note"]}.items():
@@ -203,16 +237,21 @@ async def _jobs(client: SchedulerClient, limit: int, only: Only) -> list[dict[st
             others = in_the_way(why, live)
             told[record.holder] = {
                 "reason": reason_of_wait(why).value,
-                "why": told_waiting(why, others), "waits": encode(why), "in_the_way": encode(others)
-            }  # fmt: skip
+                "why": told_waiting(why, others),
+                "waits": encode(why),
+                "in_the_way": encode(others),
+            }
     now_s = time.time()
     return [
         {
-            **described(r), "why": told_pause(r, now_s), "waits": None, "in_the_way": [],
+            **described(r),
+            "why": told_pause(r, now_s),
+            "waits": None,
+            "in_the_way": [],
             **told.get(r.holder, {}),
         }
         for r in records
-    ]  # fmt: skip
+    ]
 
 
 def described(record: Record) -> dict[str, Any]:
@@ -261,8 +300,10 @@ def gpus(scheduler: str | None, as_json: bool) -> None:
 
 def _device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
     device = view.device
-    troubles = [*(["drained"] if view.drained else []),
-                *([device.health.value] if device.health != "OK" else [])]  # fmt: skip
+    troubles = [
+        *(["drained"] if view.drained else []),
+        *([device.health.value] if device.health != "OK" else []),
+    ]
     lost = host.state.value == "LOST"  # nobody knows what is free there, and nobody gets it
     used = "-" if lost or view.usage is None else f"{view.usage.utilisation_pct} %"
     return (

@@ -238,9 +238,12 @@ def _of_code(
     for name, what in (("EStart", "user's code starts"), ("EEnd", "user's code ends")):
         if name in times:
             yield Moment(
-                at_s=times[name], where="function", what=what + which,
-                name=name if named else None, id=f"{name}:{attempt}",
-            )  # fmt: skip
+                at_s=times[name],
+                where="function",
+                what=what + which,
+                name=name if named else None,
+                id=f"{name}:{attempt}",
+            )
 
 
 def _shares(known: Known) -> str:

@@ -39,9 +39,12 @@ class Letter:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "job_id": self.job, "reason": self.reason, "detail": self.detail,
-            "dead_at_s": self.dead_at_s, "input": self.input,
-        }  # fmt: skip
+            "job_id": self.job,
+            "reason": self.reason,
+            "detail": self.detail,
+            "dead_at_s": self.dead_at_s,
+            "input": self.input,
+        }
 
 
 def read_letter(message: Mapping[str, Any], function: Function) -> Letter:
@@ -106,10 +109,12 @@ class DeadLetters:
 
     def _receive(self, count_max: int) -> bool:
         answer = self._call(
-            "receive_message", QueueUrl=self.function.dead_letter_url,
-            MaxNumberOfMessages=count_max, VisibilityTimeout=LOOKED_AT_S,
+            "receive_message",
+            QueueUrl=self.function.dead_letter_url,
+            MaxNumberOfMessages=count_max,
+            VisibilityTimeout=LOOKED_AT_S,
             WaitTimeSeconds=EMPTY_AFTER_S,
-        )  # fmt: skip
+        )
         new = [read_letter(message, self.function) for message in answer.get("Messages", ())]
         known = len(self._seen)
         self._seen |= {letter.id: letter for letter in new}

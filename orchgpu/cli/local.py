@@ -26,11 +26,13 @@ _P = ParamSpec("_P")
 START_ANEW = "`orchgpu down`, then `orchgpu up` starts the whole system again"
 
 PROCESSES = (
-    Column(name="PROCESS"), Column(name="PID", leaves=3), Column(name="HEALTH"),
+    Column(name="PROCESS"),
+    Column(name="PID", leaves=3),
+    Column(name="HEALTH"),
     Column(name="RESTARTS", leaves=2),
     Column(name="ADDRESS", gives=2, least=12, keep="end", leaves=4),
     Column(name="LOG", gives=1, least=16, keep="end", leaves=1),
-)  # fmt: skip
+)
 
 cloud_option = click.option(
     "--cloud",
@@ -44,14 +46,29 @@ cloud_option = click.option(
 @click.command(short_help="Start the local system.")
 @click.option("--detach", is_flag=True, help="Return once it serves; `orchgpu down` ends it.")
 @cloud_option
-@click.option("--data", multiple=True, metavar="NAME=PATH",
-              help="Data set that lies on every GPU host (repeatable).")  # fmt: skip
-@click.option("--middleware", multiple=True, metavar="NAME=PROGRAM",
-              help="Remote-GPU software that every GPU host offers too (repeatable).")  # fmt: skip
-@click.option("--verify-signatures", is_flag=True,
-              help="Refuse requests to the cloud that its own key pair did not sign.")  # fmt: skip
-@click.option("--allow-host", multiple=True, metavar="NAME",
-              help="Host name besides localhost for clients and pages (repeatable).")  # fmt: skip
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Data set that lies on every GPU host (repeatable).",
+)
+@click.option(
+    "--middleware",
+    multiple=True,
+    metavar="NAME=PROGRAM",
+    help="Remote-GPU software that every GPU host offers too (repeatable).",
+)
+@click.option(
+    "--verify-signatures",
+    is_flag=True,
+    help="Refuse requests to the cloud that its own key pair did not sign.",
+)
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Host name besides localhost for clients and pages (repeatable).",
+)
 @json_option
 def up(
     detach: bool,
@@ -149,19 +166,31 @@ def status(as_json: bool) -> int:
     """
     system = running_system(default_home())
     processes = [
-        {"name": process.name, "pid": process.pid, "healthy": healthy(process),
-         "state": process.state, "restarts": process.restarts, "address": process.address,
-         "log": process.log}
+        {
+            "name": process.name,
+            "pid": process.pid,
+            "healthy": healthy(process),
+            "state": process.state,
+            "restarts": process.restarts,
+            "address": process.address,
+            "log": process.log,
+        }
         for process in system.processes
-    ]  # fmt: skip
+    ]
     if as_json:
         say_json({"cloud": system.cloud, "endpoints": endpoints_of(system), "processes": processes})
     else:
         rows = [
-            (str(p["name"]), str(p["pid"]), _health(p), str(p["restarts"]),
-             str(p["address"] or "-"), str(p["log"]))
+            (
+                str(p["name"]),
+                str(p["pid"]),
+                _health(p),
+                str(p["restarts"]),
+                str(p["address"] or "-"),
+                str(p["log"]),
+            )
             for p in processes
-        ]  # fmt: skip
+        ]
         say_table(PROCESSES, rows, empty="no process")
         for name, address in endpoints_of(system).items():
             say(f"{name}: {address}")

@@ -48,23 +48,40 @@ LOOKS_AT_ONCE = 8
 
 
 @click.command(short_help="Lines of a job, a function, or of the local system's programs.")
-@click.argument("what", required=False, metavar="[JOB|FUNCTION|PROGRAM]",
-                shell_complete=job_function_or_program)  # fmt: skip
-@click.option("-f", "--follow", is_flag=True,
-              help="Go on with what is written from now on; a job's end ends it.")  # fmt: skip
+@click.argument(
+    "what", required=False, metavar="[JOB|FUNCTION|PROGRAM]", shell_complete=job_function_or_program
+)
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Go on with what is written from now on; a job's end ends it.",
+)
 @click.option("--since", metavar="DURATION", help="Only what is younger, as in 90s or 2h.")
 @click.option("--filter", "wanted", metavar="TEXT", help="Only lines that contain TEXT.")
-@click.option("-n", "--tail", type=click.IntRange(0, 100_000), metavar="N",
-              help=f"Only the last N. [default: all of a job's, else {TAIL_LINES}]")  # fmt: skip
-@click.option("--raw", is_flag=True,
-              help="Lines as they were written, also what steers a terminal.")  # fmt: skip
+@click.option(
+    "-n",
+    "--tail",
+    type=click.IntRange(0, 100_000),
+    metavar="N",
+    help=f"Only the last N. [default: all of a job's, else {TAIL_LINES}]",
+)
+@click.option(
+    "--raw", is_flag=True, help="Lines as they were written, also what steers a terminal."
+)
 @scheduler_option
 @utc_option
 @json_option
 def logs(
-    what: str | None, follow: bool, since: str | None, wanted: str | None, tail: int | None,
-    raw: bool, scheduler: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    what: str | None,
+    follow: bool,
+    since: str | None,
+    wanted: str | None,
+    tail: int | None,
+    raw: bool,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
     """Lines of a JOB or a FUNCTION by time: of function, orchestrator, scheduler and device.
 
     Without an argument, or with a PROGRAM, the last lines of the local system's logs, also after
@@ -153,8 +170,17 @@ def _of_function(
         records = _records(scheduler, unheard)
         mine = [record for record in records if record.block.get("function") == name][:JOBS_MAX]
         jobs[:] = [record.holder for record in mine]
-        known.update(_looks(cloud, served, [one for one in mine if known.get(one.holder) is None
-                            or known[one.holder].record != one]))  # fmt: skip
+        known.update(
+            _looks(
+                cloud,
+                served,
+                [
+                    one
+                    for one in mine
+                    if known.get(one.holder) is None or known[one.holder].record != one
+                ],
+            )
+        )
         for job in jobs:
             yield from of_record(lambda job=job: known[job])()  # type: ignore[misc]  # bound now
 
@@ -240,9 +266,15 @@ def _known_function(cloud: JobCloud, name: str) -> str:
 
 
 def _show(
-    sources: list[Source], over: Callable[[], bool], only: tuple[float | None, str | None],
-    tail: int | None, show: Callable[[list[Line]], None], *, follow: bool, as_json: bool,
-) -> None:  # fmt: skip
+    sources: list[Source],
+    over: Callable[[], bool],
+    only: tuple[float | None, str | None],
+    tail: int | None,
+    show: Callable[[list[Line]], None],
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
     from orchgpu.cli.joblog import Stream
 
     younger_s, wanted = only
@@ -308,9 +340,12 @@ def _files() -> list[Path]:
 
 
 def _programs(
-    program: str | None, tail: int, follow: bool, only: tuple[float | None, str | None],
+    program: str | None,
+    tail: int,
+    follow: bool,
+    only: tuple[float | None, str | None],
     look: Look,
-) -> None:  # fmt: skip
+) -> None:
     files = [file for file in _files() if program in (None, file.stem)]
     if not files:
         folder = default_home().logs

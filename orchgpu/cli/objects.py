@@ -30,21 +30,25 @@ if TYPE_CHECKING:
 SCHEME = "s3://"
 
 OBJECTS = (
-    Column(name="OBJECT", gives=1, least=24, keep="both"), Column(name="SIZE", leaves=2),
+    Column(name="OBJECT", gives=1, least=24, keep="both"),
+    Column(name="SIZE", leaves=2),
     Column(name="TIME", leaves=1),
-)  # fmt: skip
+)
 FUNCTIONS = (
     Column(name="FUNCTION", gives=3, least=12),
     Column(name="INPUT", gives=2, least=20, keep="both", leaves=2),
     Column(name="OUTPUTS", gives=1, least=20, keep="both", leaves=1),
-)  # fmt: skip
+)
 
 #: Uploads and downloads at once: more does not help one machine's network.
 AT_ONCE = 8
 at_once_option = click.option(
-    "--at-once", type=click.IntRange(1, 64), default=AT_ONCE, show_default=True,
+    "--at-once",
+    type=click.IntRange(1, 64),
+    default=AT_ONCE,
+    show_default=True,
     help="Uploads and downloads at the same time.",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +166,7 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
 
 
 @click.command(short_help="Upload files.")
-@click.argument("given", nargs=-1, required=True, metavar="FILE...",
-                type=click.Path())  # fmt: skip
+@click.argument("given", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.argument("place", shell_complete=function_name)
 @at_once_option
 @json_option

@@ -12,15 +12,29 @@ from orchgpu.cli.scheduler import scheduler_option
 
 @click.command(short_help="Serve the jobs of deployed functions.")
 @scheduler_option
-@click.option("--ready-file", type=click.Path(dir_okay=False, path_type=Path),
-              help="Written once it serves.")  # fmt: skip
-@click.option("--function", "functions", multiple=True, metavar="NAME",
-              shell_complete=function_name,
-              help="Serve only this function (repeatable). [default: all]")  # fmt: skip
-@click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Holds the scheduler's key; else ORCHGPU_SCHEDULER_KEY_FILE.")  # fmt: skip
-@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE",
-              help="TLS to the scheduler by this CA; else ORCHGPU_SCHEDULER_CA.")  # fmt: skip
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once it serves."
+)
+@click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=function_name,
+    help="Serve only this function (repeatable). [default: all]",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Holds the scheduler's key; else ORCHGPU_SCHEDULER_KEY_FILE.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TLS to the scheduler by this CA; else ORCHGPU_SCHEDULER_CA.",
+)
 @click.option("--replica", help="Name in logs. [default: made from host and process]")
 def orchestrate(
     scheduler: str | None,

@@ -26,9 +26,11 @@ from orchgpu.deploy.revisions import Revision
 from orchgpu.endpoints import guard_real_aws
 
 REVISIONS = (
-    Column(name="REVISION"), Column(name="DEPLOYED", leaves=2), Column(name="CODE", leaves=1),
+    Column(name="REVISION"),
+    Column(name="DEPLOYED", leaves=2),
+    Column(name="CODE", leaves=1),
     Column(name="CHANGES", gives=1, least=16),
-)  # fmt: skip
+)
 
 
 @click.command(short_help="Revisions of a deployed function, newest first.")
@@ -89,9 +91,14 @@ def _json(revision: Revision) -> dict[str, object]:
 @click.option("--yes-real-aws", is_flag=True, help="Change resources on real AWS.")
 @reported
 def rollback(
-    name: str, revision: int | None, endpoint_url: str | None, region: str | None,
-    profile: str | None, as_json: bool, yes_real_aws: bool,
-) -> None:  # fmt: skip
+    name: str,
+    revision: int | None,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+    as_json: bool,
+    yes_real_aws: bool,
+) -> None:
     """Put an earlier REVISION of a function back: the one before the newest, unless named.
 
     Code, settings, queues and triggers become what they were; data stays. That is a new revision.
@@ -112,9 +119,11 @@ def rollback(
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @click.argument("name", required=False)
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path),
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
     help="A new folder, or a file ending in .zip.",
-)  # fmt: skip
+)
 @json_option
 @reported
 def package(file: Path, name: str | None, out: Path, as_json: bool) -> None:

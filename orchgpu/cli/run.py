@@ -34,13 +34,15 @@ OVERWRITTEN_NAMED_MAX = 3
 
 @click.command(short_help="Run a function on files of yours.")
 @click.argument("function", shell_complete=function_name)
-@click.argument("given", nargs=-1, required=True, metavar="FILE...",
-                type=click.Path())  # fmt: skip
+@click.argument("given", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option("--wait", is_flag=True, help="Follow the jobs to their end.")
-@click.option("--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Fetch outputs into DIR/<job>/<key> (implies --wait).")  # fmt: skip
-@click.option("--again", is_flag=True,
-              help="Upload, and so run, also what was uploaded before.")  # fmt: skip
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Fetch outputs into DIR/<job>/<key> (implies --wait).",
+)
+@click.option("--again", is_flag=True, help="Upload, and so run, also what was uploaded before.")
 @at_once_option
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option("--endpoint-url", help="Where S3 and SQS are.")
@@ -48,10 +50,18 @@ OVERWRITTEN_NAMED_MAX = 3
 @scheduler_option
 @json_option
 def run(
-    function: str, given: tuple[str, ...], wait: bool, output: Path | None, again: bool,
-    at_once: int, timeout: str | None, endpoint_url: str | None, region: str | None,
-    scheduler: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    function: str,
+    given: tuple[str, ...],
+    wait: bool,
+    output: Path | None,
+    again: bool,
+    at_once: int,
+    timeout: str | None,
+    endpoint_url: str | None,
+    region: str | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> int:
     """Upload FILEs as inputs of FUNCTION; one job each.
 
     A FILE is a file, a folder, s3://bucket/key or s3://bucket/prefix/: of a folder or prefix all
@@ -136,9 +146,14 @@ def _reachable(given: str | None) -> str | None:
 
 
 def _submit(
-    cloud: JobCloud, function: Function, files: Sequence[Source], at_once: int, progress: Progress,
-    *, again: bool,
-) -> list[Submitted]:  # fmt: skip
+    cloud: JobCloud,
+    function: Function,
+    files: Sequence[Source],
+    at_once: int,
+    progress: Progress,
+    *,
+    again: bool,
+) -> list[Submitted]:
     from orchgpu.cli.batch import for_each
 
     def submit(source: Source) -> tuple[Submitted, bool]:
@@ -151,9 +166,12 @@ def _submit(
 
 
 def _follow(
-    cloud: JobCloud, scheduler: str | None, submitted: list[Submitted], within_s: float | None,
+    cloud: JobCloud,
+    scheduler: str | None,
+    submitted: list[Submitted],
+    within_s: float | None,
     progress: Progress,
-) -> list[Followed]:  # fmt: skip
+) -> list[Followed]:
     import asyncio
 
     from orchgpu.cli.follow import follow

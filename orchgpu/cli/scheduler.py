@@ -57,9 +57,11 @@ def scheduler_or_none(given: str | None) -> str | None:
 
 
 def ask(
-    address: str, question: Callable[[SchedulerClient], Awaitable[T]], *,
+    address: str,
+    question: Callable[[SchedulerClient], Awaitable[T]],
+    *,
     within_s: float | None = None,
-) -> T:  # fmt: skip
+) -> T:
     """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE.
 
     `within_s` is for the connection and again for each call. [default: `ANSWER_WITHIN_S`]

@@ -16,11 +16,22 @@ from orchgpu.cli.table import GAP, Column, fitted
 from orchgpu.cli.text import cut, folded_to, packed_to, padded, printable, visible
 
 _COLOURS = {
-    "SUCCEEDED": "green", "FAILED": "red", "REJECTED": "red", "CANCELLED": "yellow",
-    "SUPERSEDED": "yellow", "INPUT_GONE": "yellow", "RUNNING": "cyan", "WAITING": "yellow",
-    "healthy": "green", "unhealthy": "red", "given up": "red",
-    "restarting": "yellow", "UP": "green", "LOST": "red", "STALE": "yellow",
-}  # fmt: skip
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "REJECTED": "red",
+    "CANCELLED": "yellow",
+    "SUPERSEDED": "yellow",
+    "INPUT_GONE": "yellow",
+    "RUNNING": "cyan",
+    "WAITING": "yellow",
+    "healthy": "green",
+    "unhealthy": "red",
+    "given up": "red",
+    "restarting": "yellow",
+    "UP": "green",
+    "LOST": "red",
+    "STALE": "yellow",
+}
 
 
 #: A short help is never cut: it is wrapped.

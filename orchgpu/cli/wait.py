@@ -70,6 +70,9 @@ def submitted_as(known: Known) -> Submitted:
     key = source.key if source is not None else known.job
     began = moments(known)
     return Submitted(
-        function=known.function, file=PurePosixPath(key), key=key, job_ids=(known.job,),
+        function=known.function,
+        file=PurePosixPath(key),
+        key=key,
+        job_ids=(known.job,),
         uploaded_s=began[0].at_s if began else 0.0,
-    )  # fmt: skip
+    )

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from gpu_scheduler.protocol.answers import LeasesAnswer
 
 #: What a device says that will say otherwise when leases on it have ended.
-_LENT = frozenset({
-    NoFit.MEMORY, NoFit.COMPUTE, NoFit.EXCLUSIVE_TAKEN, NoFit.SHARED_TAKEN, NoFit.RESERVED_FOR_HEAD,
-})  # fmt: skip
+_LENT = frozenset(
+    {
+        NoFit.MEMORY,
+        NoFit.COMPUTE,
+        NoFit.EXCLUSIVE_TAKEN,
+        NoFit.SHARED_TAKEN,
+        NoFit.RESERVED_FOR_HEAD,
+    }
+)
 _SILENT = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
 _AWAY = _SILENT | {NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD}
 #: Leases named in a sentence; JSON has all of them.
@@ -100,14 +106,18 @@ def in_the_way(why: Explanation, live: LeasesAnswer) -> list[InTheWay]:
     lent = {verdict.device for verdict in why.devices if verdict.reason in _LENT}
     found = [
         InTheWay(
-            lease=lease.id, attempt=lease.attempt, host=share.host, index=share.index,
-            memory_mib=share.memory_mib, compute_pct=share.compute_guarantee_pct,
+            lease=lease.id,
+            attempt=lease.attempt,
+            host=share.host,
+            index=share.index,
+            memory_mib=share.memory_mib,
+            compute_pct=share.compute_guarantee_pct,
             ends_in_s=live.ends_in_s.get(lease.id),
         )
         for lease in live.leases
         for share in lease.shares
         if share.device in lent
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda one: (one.ends_in_s is None, one.ends_in_s or 0.0))
 
 

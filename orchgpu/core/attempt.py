@@ -37,11 +37,16 @@ def open_next(job: Job) -> Iterable[do.Action]:
     job.graced, job.checks = False, 0
     return [
         do.OpenAttempt(
-            job=job.id, attempt=job.attempt + 1, revision=job.revision, block=job.block(),
-            handle=job.newest_handle, request=job.request, hold=job.function.hold,
+            job=job.id,
+            attempt=job.attempt + 1,
+            revision=job.revision,
+            block=job.block(),
+            handle=job.newest_handle,
+            request=job.request,
+            hold=job.function.hold,
             received_at_s=job.received_at_s,
         )
-    ]  # fmt: skip
+    ]
 
 
 def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
@@ -94,11 +99,16 @@ def stage(job: Job, budget: Budget) -> list[do.Action]:
     job.phase, job.state, job.reason = Phase.STAGING, JobState.RESERVED, Reason.NONE
     return [
         do.StageEnvelope(
-            job=job.id, attempt=job.attempt, function=job.function, input=job.input,
-            granted=job.granted, replace_etag=job.replace_etag, target=job.target,
+            job=job.id,
+            attempt=job.attempt,
+            function=job.function,
+            input=job.input,
+            granted=job.granted,
+            replace_etag=job.replace_etag,
+            target=job.target,
         ),
         do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
-    ]  # fmt: skip
+    ]
 
 
 def staged(job: Job, event: on.EnvelopeStaged, budget: Budget) -> Iterable[do.Action]:
@@ -143,10 +153,13 @@ def read_result(job: Job) -> list[do.Action]:
     job.looking, job.look_again = True, False
     return [
         do.ReadResult(
-            job=job.id, bucket=job.function.intermediate_bucket, attempt=job.attempt,
-            target=job.target, replace_etag=job.replace_etag,
+            job=job.id,
+            bucket=job.function.intermediate_bucket,
+            attempt=job.attempt,
+            target=job.target,
+            replace_etag=job.replace_etag,
         )
-    ]  # fmt: skip
+    ]
 
 
 def recheck(job: Job) -> Iterable[do.Action]:
@@ -202,10 +215,12 @@ def _hand_back(job: Job) -> Iterable[do.Action]:
     """
     return [
         do.HandBack(
-            job=job.id, queue_url=job.function.queue_url, handles=tuple(job.handles.values()),
+            job=job.id,
+            queue_url=job.function.queue_url,
+            handles=tuple(job.handles.values()),
             revision=job.revision,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _check_timer(job: Job, budget: Budget) -> do.ArmTimer:

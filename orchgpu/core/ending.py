@@ -102,9 +102,12 @@ def _failure(job: Job, report: Report | None) -> Failure:
         return Failure(reason=Reason.STAGING_ERROR, detail=job.staging_error)
     if report is not None:
         return Failure(
-            reason=_known(report.reason), detail=report.detail, exit_code=report.exit_code,
-            log_tail=report.log_tail, times=report.times,
-        )  # fmt: skip
+            reason=_known(report.reason),
+            detail=report.detail,
+            exit_code=report.exit_code,
+            log_tail=report.log_tail,
+            times=report.times,
+        )
     if job.end_reason is None:
         return Failure(reason=Reason.RESERVATION_EXPIRED, detail=job.end_detail)
     if job.end_reason is EndReason.EXPIRED and job.target is not None:
@@ -132,10 +135,13 @@ def attempt_failed(
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
     return [
         do.RecordAttemptFailure(
-            job=job.id, attempt=job.attempt, reason=failure.reason,
-            detail=failure.detail[:DETAIL_CHARS_MAX], pause_s=jitter.uniform(0.0, ceiling_s),
+            job=job.id,
+            attempt=job.attempt,
+            reason=failure.reason,
+            detail=failure.detail[:DETAIL_CHARS_MAX],
+            pause_s=jitter.uniform(0.0, ceiling_s),
         )
-    ]  # fmt: skip
+    ]
 
 
 def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.Action]:
@@ -181,11 +187,19 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iter
     """Commit a terminal result of ours, unless somebody committed first."""
     job.phase = Phase.CONCLUDING
     result = Result(
-        job_id=job.id, state=state.value, reason=failure.reason.value, attempt=job.attempt,
-        nonce="", exit_code=failure.exit_code, files=[], times=dict(failure.times),
-        log_tail=failure.log_tail, detail=failure.detail, ended_at_s=wall_s,
+        job_id=job.id,
+        state=state.value,
+        reason=failure.reason.value,
+        attempt=job.attempt,
+        nonce="",
+        exit_code=failure.exit_code,
+        files=[],
+        times=dict(failure.times),
+        log_tail=failure.log_tail,
+        detail=failure.detail,
+        ended_at_s=wall_s,
         device=_device(job),
-    )  # fmt: skip
+    )
     bucket = job.function.intermediate_bucket
     return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
 
@@ -241,10 +255,13 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
     job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, Reason.BUSY
     return [
         do.RecordAttemptFailure(
-            job=job.id, attempt=job.attempt, reason=Reason.BUSY,
-            detail=event.explanation.sentence[:DETAIL_CHARS_MAX], pause_s=pause_s,
+            job=job.id,
+            attempt=job.attempt,
+            reason=Reason.BUSY,
+            detail=event.explanation.sentence[:DETAIL_CHARS_MAX],
+            pause_s=pause_s,
         )
-    ]  # fmt: skip
+    ]
 
 
 def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:
@@ -264,9 +281,12 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     if result.state in _BURIED:
         job.phase = Phase.BURYING
         body = dead_letter_body(
-            json.dumps(job.input.as_s3_event()), job.id, result.reason, result.detail,
+            json.dumps(job.input.as_s3_event()),
+            job.id,
+            result.reason,
+            result.detail,
             result.ended_at_s,
-        )  # fmt: skip
+        )
         return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
     return _finish(job)
 
@@ -280,12 +300,15 @@ def _finish(job: Job) -> list[do.Action]:
     job.phase = Phase.FINISHING
     return [
         do.FinishJob(
-            job=job.id, outcome=job.result.state, reason=job.result.reason,
+            job=job.id,
+            outcome=job.result.state,
+            reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
             block=None if job.result.attempt else job.block(),  # it may never have had a record
-            received_at_s=job.received_at_s, committed_at_s=job.committed_at_s,
+            received_at_s=job.received_at_s,
+            committed_at_s=job.committed_at_s,
         )
-    ]  # fmt: skip
+    ]
 
 
 def finished(job: Job) -> Iterable[do.Action]:
@@ -316,8 +339,12 @@ def delete(job: Job) -> list[do.Action]:
 
 def dead_letter_body(body: str, job: str | None, reason: str, detail: str, dead_at_s: float) -> str:
     """The original event plus why and when it was buried; a redrive sends it back verbatim."""
-    note = {"job_id": job, "reason": str(reason), "detail": detail[:DETAIL_CHARS_MAX],
-            "dead_at": dead_at_s}  # fmt: skip
+    note = {
+        "job_id": job,
+        "reason": str(reason),
+        "detail": detail[:DETAIL_CHARS_MAX],
+        "dead_at": dead_at_s,
+    }
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

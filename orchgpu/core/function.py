@@ -60,9 +60,14 @@ class Function:
     def places(self) -> tuple[str, ...]:
         """Where the messages and records of its jobs lie: a job stays with them to its end."""
         return (
-            self.queue_url, self.dead_letter_url, self.completion_url, self.input_bucket,
-            self.intermediate_bucket, self.object_bucket, self.object_key,
-        )  # fmt: skip
+            self.queue_url,
+            self.dead_letter_url,
+            self.completion_url,
+            self.input_bucket,
+            self.intermediate_bucket,
+            self.object_bucket,
+            self.object_key,
+        )
 
     @property
     def inline(self) -> bool:

@@ -43,9 +43,16 @@ class Phase(StrEnum):
 
 
 #: Phases in which nothing of the current attempt runs yet: a drain hands these back.
-NOT_STARTED = frozenset({
-    Phase.READING, Phase.OPENING, Phase.ADOPTING, Phase.WAITING, Phase.BACKOFF, Phase.RECHECKING,
-})  # fmt: skip
+NOT_STARTED = frozenset(
+    {
+        Phase.READING,
+        Phase.OPENING,
+        Phase.ADOPTING,
+        Phase.WAITING,
+        Phase.BACKOFF,
+        Phase.RECHECKING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +122,16 @@ class Job:
         if not self.fell_back:
             return asked
         return dataclasses.replace(
-            asked, count=1, kinds=(DeviceKind.CPU,), models=(), min_driver=None, min_runtime=None,
-            sharing=Sharing.SHARED, warm_key=None, max_wait_s=None,
-        )  # fmt: skip
+            asked,
+            count=1,
+            kinds=(DeviceKind.CPU,),
+            models=(),
+            min_driver=None,
+            min_runtime=None,
+            sharing=Sharing.SHARED,
+            warm_key=None,
+            max_wait_s=None,
+        )
 
     @property
     def newest_handle(self) -> str:

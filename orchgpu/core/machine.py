@@ -170,17 +170,22 @@ class OrchestratorMachine:
                 )
                 return [
                     do.QuarantineMessage(
-                        job=token, queue_url=function.queue_url, body=body, handle=event.handle,
+                        job=token,
+                        queue_url=function.queue_url,
+                        body=body,
+                        handle=event.handle,
                         dead_letter_url=function.dead_letter_url,
                     )
-                ]  # fmt: skip
+                ]
             case Several():
                 return [
                     do.SplitMessage(
-                        job=token, queue_url=function.queue_url, bodies=verdict.bodies,
+                        job=token,
+                        queue_url=function.queue_url,
+                        bodies=verdict.bodies,
                         handle=event.handle,
                     )
-                ]  # fmt: skip
+                ]
             case InputEvent():
                 return self._input_message(event, verdict, function)
         assert_never(verdict)
@@ -199,9 +204,12 @@ class OrchestratorMachine:
             known.add_handle(event.message_id, event.handle)
             return []
         job = Job(
-            id=name, function=function, input=source, received_at_s=event.at_s,
+            id=name,
+            function=function,
+            input=source,
+            received_at_s=event.at_s,
             handles={event.message_id: event.handle},
-        )  # fmt: skip
+        )
         self.jobs[name] = job
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]
         if source.version_id is not None:
@@ -278,10 +286,12 @@ class OrchestratorMachine:
         job.phase = Phase.ADOPTING
         return [
             do.AdoptRecord(
-                job=job.id, revision=record.revision, handle=job.newest_handle,
+                job=job.id,
+                revision=record.revision,
+                handle=job.newest_handle,
                 suspect=_is_suspect(record),
             )
-        ]  # fmt: skip
+        ]
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
         """Never written, or forgotten long after its end."""
@@ -311,9 +321,13 @@ class OrchestratorMachine:
         if self._draining or event.job in self.jobs or function is None or source is None:
             return ()
         job = Job(
-            id=event.job, function=function, input=source, received_at_s=event.at_s,
-            handles={"record": event.record.handle}, phase=Phase.ADOPTING,
-        )  # fmt: skip
+            id=event.job,
+            function=function,
+            input=source,
+            received_at_s=event.at_s,
+            handles={"record": event.record.handle},
+            phase=Phase.ADOPTING,
+        )
         self.jobs[job.id] = job
         return [
             do.AdoptRecord(
@@ -378,11 +392,12 @@ class OrchestratorMachine:
         if event.timer == BEAT:
             return [
                 do.ExtendVisibility(
-                    job=job.id, queue_url=job.function.queue_url,
+                    job=job.id,
+                    queue_url=job.function.queue_url,
                     handles=tuple(job.handles.values()),
                 ),
                 do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
-            ]  # fmt: skip
+            ]
         if event.timer.startswith(RETRY):
             action = self._retrying.pop((job.id, event.timer), None)
             return () if action is None else [action]
@@ -411,10 +426,12 @@ class OrchestratorMachine:
         for job in [j for j in self.jobs.values() if j.phase in NOT_STARTED]:
             actions.append(
                 do.HandBack(
-                    job=job.id, queue_url=job.function.queue_url, revision=job.revision,
+                    job=job.id,
+                    queue_url=job.function.queue_url,
+                    revision=job.revision,
                     handles=tuple(job.handles.values()),
                 )
-            )  # fmt: skip
+            )
             actions.extend(self._forget(job))
         return actions
 

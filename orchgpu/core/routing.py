@@ -44,20 +44,24 @@ class InputEvent:
     def as_s3_event(self) -> dict[str, Any]:
         """The event with this one record, as the user's script finds it in EVENT."""
         entry: dict[str, Any] = {
-            "key": quote(self.key, safe="/!-_.*'()"), "size": self.size, "eTag": self.etag,
+            "key": quote(self.key, safe="/!-_.*'()"),
+            "size": self.size,
+            "eTag": self.etag,
             "sequencer": self.sequencer,
-        }  # fmt: skip
+        }
         if self.version_id is not None:
             entry["versionId"] = self.version_id
         record = {
-            "eventVersion": "2.1", "eventSource": "aws:s3", "eventTime": self.event_time,
+            "eventVersion": "2.1",
+            "eventSource": "aws:s3",
+            "eventTime": self.event_time,
             "eventName": self.event_name,
             "s3": {
                 "s3SchemaVersion": "1.0",
                 "bucket": {"name": self.bucket, "arn": f"arn:aws:s3:::{self.bucket}"},
                 "object": entry,
             },
-        }  # fmt: skip
+        }
         return {"Records": [record]}
 
 

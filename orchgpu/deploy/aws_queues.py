@@ -12,9 +12,10 @@ from orchgpu.adapters.aws.errors import translated
 
 _TAGS = {"createdby": "orchgpu"}
 _COUNTS = (
-    "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
-)  # fmt: skip
+)
 #: SQS gives at most this many at once; a queue with more surely holds more than test events.
 _LOOK_MESSAGES_MAX = 10
 

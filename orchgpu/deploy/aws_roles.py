@@ -15,14 +15,18 @@ from orchgpu.adapters.aws.errors import translated
 _POLICY = "orchgpu"
 _TAGS = [{"Key": "createdby", "Value": "orchgpu"}]
 #: Only Lambda may take the role.
-TRUST = json.dumps({
-    "Version": "2012-10-17",
-    "Statement": [{
-        "Effect": "Allow",
-        "Principal": {"Service": "lambda.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-    }],
-})  # fmt: skip
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "lambda.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ],
+    }
+)
 
 
 class Roles:
@@ -55,9 +59,11 @@ class Roles:
             # a deploy that was cut off may have made it
             with suppress(iam.exceptions.EntityAlreadyExistsException):
                 iam.create_role(
-                    RoleName=role.name, AssumeRolePolicyDocument=TRUST, Tags=_TAGS,
+                    RoleName=role.name,
+                    AssumeRolePolicyDocument=TRUST,
+                    Tags=_TAGS,
                     Description="made by orchgpu deploy; removed with its function",
-                )  # fmt: skip
+                )
             iam.put_role_policy(
                 RoleName=role.name, PolicyName=_POLICY, PolicyDocument=json.dumps(role.policy)
             )

@@ -183,8 +183,10 @@ def _item(rule: Notification) -> tuple[str, dict[str, Any]]:
     filters = [("prefix", rule.prefix), ("suffix", rule.suffix)]
     rules = [{"Name": name, "Value": value} for name, value in filters if value]
     item: dict[str, Any] = {
-        "Id": rule.id, _TARGETS[target]: rule.target_arn, "Events": list(rule.events),
-    }  # fmt: skip
+        "Id": rule.id,
+        _TARGETS[target]: rule.target_arn,
+        "Events": list(rule.events),
+    }
     if rules:
         item["Filter"] = {"Key": {"FilterRules": rules}}
     return target, item

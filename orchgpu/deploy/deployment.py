@@ -95,9 +95,12 @@ def prepare_rollback(name: str, number: int | None, cloud: Cloud) -> Prepared:
     packages = {revision.package: cloud.kept_package(revision)} if revision.package else {}
     observed = cloud.observe([name], wanted.resources)
     return Prepared(
-        plan=planning.plan([wanted], observed, cloud.place), names=(name,), packages=packages,
-        wanted=(wanted,), note=f"rollback to {revision.number}",
-    )  # fmt: skip
+        plan=planning.plan([wanted], observed, cloud.place),
+        names=(name,),
+        packages=packages,
+        wanted=(wanted,),
+        note=f"rollback to {revision.number}",
+    )
 
 
 def drifts(names: Sequence[str], cloud: Cloud) -> tuple[Drift, ...]:
@@ -167,9 +170,13 @@ def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
         return
     package = package_of(wanted)
     revision = revision_of(
-        wanted, number=kept[-1].number + 1 if kept else 1, at_s=time.time(), note=prepared.note,
-        plan=prepared.plan, package=package,
-    )  # fmt: skip
+        wanted,
+        number=kept[-1].number + 1 if kept else 1,
+        at_s=time.time(),
+        note=prepared.note,
+        plan=prepared.plan,
+        package=package,
+    )
     cloud.keep(revision, prepared.packages.get(package))
 
 

@@ -19,9 +19,12 @@ from fdl.parse import parse
 _LOOK_BYTES_MAX = 1 << 20
 #: What is opened only by whoever means to wait for it.
 _KINDS = (
-    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
-)  # fmt: skip
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 #: The FILE that stands for standard input, and what messages call it.
 STANDARD_INPUT, STANDARD_INPUT_NAME = Path("-"), "<stdin>"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -42,10 +42,19 @@ SUMMARY_LINES_MAX = 40
 _KINDS: Mapping[str, type] = {
     kind.kind: kind
     for kind in (
-        Bucket, Package, QueueResource, FunctionResource, InvokeConfig, Permission, Notification,
-        Expiry, LogRetention, Role, Record,
+        Bucket,
+        Package,
+        QueueResource,
+        FunctionResource,
+        InvokeConfig,
+        Permission,
+        Notification,
+        Expiry,
+        LogRetention,
+        Role,
+        Record,
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +94,15 @@ def revision_of(
     names = [resource.name for resource in wanted.resources]
     lines = [step.sentence() for step in plan.steps if _tells(step) and step.resource.name in names]
     return Revision(
-        name=wanted.name, number=number, deployed_at_s=at_s, digest=digest(list(resources)),
-        note=note, summary=tuple(lines[:SUMMARY_LINES_MAX]), package=package, resources=resources,
-    )  # fmt: skip
+        name=wanted.name,
+        number=number,
+        deployed_at_s=at_s,
+        digest=digest(list(resources)),
+        note=note,
+        summary=tuple(lines[:SUMMARY_LINES_MAX]),
+        package=package,
+        resources=resources,
+    )
 
 
 def _tells(step: Step) -> bool:

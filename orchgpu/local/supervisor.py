@@ -69,12 +69,14 @@ class Supervisor:
         child = Child(program)
         self._put(child)
         self._ready[program.name] = await child.wait_ready(self._budget.program_ready_s)
-        self._tell({
-            "event": "ready",
-            "program": program.name,
-            "address": child.address,
-            "took_s": round(time.monotonic() - begun_s, 3),
-        })  # fmt: skip
+        self._tell(
+            {
+                "event": "ready",
+                "program": program.name,
+                "address": child.address,
+                "took_s": round(time.monotonic() - begun_s, 3),
+            }
+        )
 
     def _put(self, fresh: Child) -> None:
         for at, child in enumerate(self._children):
@@ -148,9 +150,14 @@ class Supervisor:
                 return
         self._states[name] = GIVEN_UP
         log = str(self._home.logs / f"{name}.log")
-        self._tell({
-            "event": "given_up", "program": name, "restarts": self._restarts.count(name), "log": log
-        })  # fmt: skip
+        self._tell(
+            {
+                "event": "given_up",
+                "program": name,
+                "restarts": self._restarts.count(name),
+                "log": log,
+            }
+        )
         changed()
 
     async def _revived(self, name: str) -> bool:
@@ -185,12 +192,14 @@ class Supervisor:
 
     async def _stop(self, child: Child) -> None:
         in_time = await child.stop(self._budget.drain_s + self._budget.program_stop_s)
-        self._tell({
-            "event": "stopped",
-            "program": child.program.name,
-            "status": child.exit_status(),
-            "in_time": in_time,
-        })  # fmt: skip
+        self._tell(
+            {
+                "event": "stopped",
+                "program": child.program.name,
+                "status": child.exit_status(),
+                "in_time": in_time,
+            }
+        )
 
 
 def _free(addresses: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:

@@ -41,8 +41,15 @@ from remote_gpu.worker.programs import Program
 logger = logging.getLogger(__name__)
 
 #: What a packet raises that no worker of ours sends; an assertion of the slices is one, too.
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
-             asyncio.InvalidStateError)  # fmt: skip
+_NONSENSE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    asyncio.InvalidStateError,
+)
 _NO_LINGER = struct.pack("ii", 0, 0)
 #: One is taken at each first lane, and forked anew in 3 ms.
 IDLE_WORKERS = 2

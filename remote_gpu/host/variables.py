@@ -17,15 +17,25 @@ MPS_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
 #: What finds programs, libraries and files, for whatever gpud starts.
 INHERITED = (
-    "PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "OCL_ICD_VENDORS",
-    MPS_DIRECTORY, "CUDA_MPS_LOG_DIRECTORY",
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "OCL_ICD_VENDORS",
+    MPS_DIRECTORY,
+    "CUDA_MPS_LOG_DIRECTORY",
+)
 #: Beside them for workers: of Python, and of the drivers of NVIDIA, OpenCL, PoCL, AMD and Intel.
 _OF_WORKERS = ("PYTHON", "LC_", "CUDA_", "NVIDIA_", "OCL_", "POCL_", "HSA_", "ROCR_", "ZE_")
 #: A lease's share is its core, and a spawner with threads cannot fork.
 _SINGLE_THREADED = (
-    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-)  # fmt: skip
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 
 def spawner_variables(own: Mapping[str, str]) -> dict[str, str]:

@@ -41,8 +41,13 @@ class Role(StrEnum):
 
 #: Scalars by their name in OpenCL C, with the code of `struct`.
 SCALARS: Mapping[str, str] = {
-    "int": "i", "uint": "I", "long": "q", "ulong": "Q", "float": "f", "double": "d",
-}  # fmt: skip
+    "int": "i",
+    "uint": "I",
+    "long": "q",
+    "ulong": "Q",
+    "float": "f",
+    "double": "d",
+}
 
 
 @dataclass(frozen=True, slots=True)

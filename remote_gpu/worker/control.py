@@ -34,9 +34,14 @@ READY_BYTES_MAX = 1 << 17
 _PR_SET_PDEATHSIG = 1
 #: What gpud may set in a worker's environment: which NVIDIA devices it sees, and how much of them.
 VARIABLES = frozenset(
-    ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY",
-     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-)  # fmt: skip
+    (
+        "CUDA_DEVICE_ORDER",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

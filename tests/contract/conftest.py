@@ -21,14 +21,18 @@ from tests.contract.zips import zipped
 PROGRAMS = {"embedded": "local_cloud.server", "moto": "orchgpu.local.moto"}
 _START_S_MAX = 60.0  # two loaded cores
 #: What the tests below need of a role, on both.
-TRUST = json.dumps({
-    "Version": "2012-10-17",
-    "Statement": [{
-        "Effect": "Allow",
-        "Principal": {"Service": "lambda.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-    }],
-})  # fmt: skip
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "lambda.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ],
+    }
+)
 
 
 @dataclass
@@ -83,13 +87,15 @@ class CloudUnderTest:
         url, arn = self.queue()
         policy = {
             "Version": "2012-10-17",
-            "Statement": [{
-                "Effect": "Allow",
-                "Principal": {"Service": "s3.amazonaws.com"},
-                "Action": "sqs:SendMessage",
-                "Resource": arn,
-            }],
-        }  # fmt: skip
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Principal": {"Service": "s3.amazonaws.com"},
+                    "Action": "sqs:SendMessage",
+                    "Resource": arn,
+                }
+            ],
+        }
         self.client("sqs").set_queue_attributes(
             QueueUrl=url, Attributes={"Policy": json.dumps(policy)}
         )
@@ -112,15 +118,17 @@ class CloudUnderTest:
     def function(self, source: str, **arguments: Any) -> str:
         """The name of a new function with this `app.py`."""
         name = self.unique("function")
-        self.client("lambda").create_function(**{
-            "FunctionName": name,
-            "Runtime": "python3.11",
-            "Role": f"arn:aws:iam::{self.account}:role/contract",
-            "Handler": "app.handle",
-            "Code": {"ZipFile": zipped(source)},
-            "Timeout": 30,
-            **arguments,
-        })  # fmt: skip
+        self.client("lambda").create_function(
+            **{
+                "FunctionName": name,
+                "Runtime": "python3.11",
+                "Role": f"arn:aws:iam::{self.account}:role/contract",
+                "Handler": "app.handle",
+                "Code": {"ZipFile": zipped(source)},
+                "Timeout": 30,
+                **arguments,
+            }
+        )
         return name
 
 

@@ -111,9 +111,13 @@ def test_reserved_variables_are_refused(cloud: Cloud, refused: Refused) -> None:
 def test_permissions_come_and_go(cloud: Cloud, refused: Refused) -> None:
     functions, name = cloud.client("lambda"), cloud.function(ECHO)
     functions.add_permission(
-        FunctionName=name, StatementId="s3", Action="lambda:InvokeFunction",
-        Principal="s3.amazonaws.com", SourceArn="arn:aws:s3:::b", SourceAccount=cloud.account,
-    )  # fmt: skip
+        FunctionName=name,
+        StatementId="s3",
+        Action="lambda:InvokeFunction",
+        Principal="s3.amazonaws.com",
+        SourceArn="arn:aws:s3:::b",
+        SourceAccount=cloud.account,
+    )
     (statement,) = json.loads(functions.get_policy(FunctionName=name)["Policy"])["Statement"]
     assert (statement["Sid"], statement["Principal"]) == ("s3", {"Service": "s3.amazonaws.com"})
     functions.remove_permission(FunctionName=name, StatementId="s3")
@@ -125,9 +129,11 @@ def test_event_invoke_config(cloud: Cloud, refused: Refused) -> None:
     assert refused(lambda: get(FunctionName=name)) == "ResourceNotFoundException"
     _, arn = cloud.queue()
     functions.put_function_event_invoke_config(
-        FunctionName=name, MaximumRetryAttempts=0, MaximumEventAgeInSeconds=60,
+        FunctionName=name,
+        MaximumRetryAttempts=0,
+        MaximumEventAgeInSeconds=60,
         DestinationConfig={"OnFailure": {"Destination": arn}},
-    )  # fmt: skip
+    )
     found = get(FunctionName=name)
     assert (found["MaximumRetryAttempts"], found["MaximumEventAgeInSeconds"]) == (0, 60)
     assert found["DestinationConfig"]["OnFailure"]["Destination"] == arn
@@ -200,9 +206,10 @@ def test_an_event_goes_to_the_failure_destination(cloud: Cloud) -> None:
     functions, name = cloud.client("lambda"), cloud.function(FAIL)
     url, arn = cloud.queue()
     functions.put_function_event_invoke_config(
-        FunctionName=name, MaximumRetryAttempts=0,
+        FunctionName=name,
+        MaximumRetryAttempts=0,
         DestinationConfig={"OnFailure": {"Destination": arn}},
-    )  # fmt: skip
+    )
     assert _invoke(cloud, name, {"a": 1}, InvocationType="Event")["StatusCode"] == 202
     (record,) = cloud.bodies(url, 1, wait_s=cloud.patience_s)
     assert record["requestContext"]["condition"] == "RetriesExhausted"
@@ -225,9 +232,12 @@ def test_an_s3_event_runs_the_function(cloud: Cloud, refused: Refused) -> None:
     configure = s3.put_bucket_notification_configuration
     assert refused(lambda: configure(**wanted)) == "InvalidArgument"
     functions.add_permission(
-        FunctionName=name, StatementId="s3", Action="lambda:InvokeFunction",
-        Principal="s3.amazonaws.com", SourceArn=f"arn:aws:s3:::{bucket}",
-    )  # fmt: skip
+        FunctionName=name,
+        StatementId="s3",
+        Action="lambda:InvokeFunction",
+        Principal="s3.amazonaws.com",
+        SourceArn=f"arn:aws:s3:::{bucket}",
+    )
     configure(**wanted)
     s3.put_object(Bucket=bucket, Key="in/a b+ü.txt", Body=b"shout")
     ends_s = time.monotonic() + cloud.patience_s

@@ -157,9 +157,13 @@ def test_copies_keep_or_replace_what_is_said_of_the_object(cloud: Cloud) -> None
     source = {"Bucket": bucket, "Key": "a b"}
     s3.copy_object(Bucket=bucket, Key="kept", CopySource=source)
     s3.copy_object(
-        Bucket=bucket, Key="new", CopySource=source, MetadataDirective="REPLACE",
-        Metadata={"x": "2"}, ContentType="t/y",
-    )  # fmt: skip
+        Bucket=bucket,
+        Key="new",
+        CopySource=source,
+        MetadataDirective="REPLACE",
+        Metadata={"x": "2"},
+        ContentType="t/y",
+    )
     heads = [s3.head_object(Bucket=bucket, Key=key) for key in ("kept", "new")]
     assert [(h["Metadata"], h["ContentType"]) for h in heads] == [
         ({"x": "1"}, "t/x"),

@@ -33,8 +33,10 @@ def test_the_backend_calls_the_driver_as_it_should(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, FOLDER / "cuda_program.py"],
         env={**os.environ, "LD_LIBRARY_PATH": path, "FAKE_CUDA_LOG": str(log)},
-        capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
     assert log.read_text().splitlines() == [
         "scale 3145733,1,1 1,1,1 0",  # kernel, blocks, threads, bytes shared

@@ -139,11 +139,19 @@ def test_dimensions(device: Device, whole, group) -> None:
     w, h, d = (*whole, 1, 1)[:3]
     lw, lh, ld = (*group, 1, 1)[:3]
     assert found == [
-        x % lw + 10 * (y % lh) + 100 * (z % ld)
-        + 1000 * (x // lw) + 10_000 * (y // lh) + 100_000 * (z // ld)
-        + 10**6 * (w // lw) + 10**7 * (h // lh) + 10**8 * (d // ld)
-        for z in range(d) for y in range(h) for x in range(w)
-    ]  # fmt: skip
+        x % lw
+        + 10 * (y % lh)
+        + 100 * (z % ld)
+        + 1000 * (x // lw)
+        + 10_000 * (y // lh)
+        + 100_000 * (z // ld)
+        + 10**6 * (w // lw)
+        + 10**7 * (h // lh)
+        + 10**8 * (d // ld)
+        for z in range(d)
+        for y in range(h)
+        for x in range(w)
+    ]
 
 
 def test_groups_share_memory_and_wait_for_each_other(device: Device) -> None:
@@ -189,9 +197,22 @@ def test_scalars_arrive_as_they_are(device: Device) -> None:
 def test_mathematics(device: Device) -> None:
     a, b, m = 1.25, 0.375, math
     expected = [
-        m.acos(b) + m.acosh(2 * a) + m.asin(b) + m.asinh(a) + m.atan(a) + m.atan2(a, b)
-        + m.atanh(b) + a ** (1 / 3),
-        m.cos(a) + m.cosh(a) + m.cos(m.pi * b) + m.erf(a) + m.erfc(a) + m.exp(b) + 2**b + 10**b
+        m.acos(b)
+        + m.acosh(2 * a)
+        + m.asin(b)
+        + m.asinh(a)
+        + m.atan(a)
+        + m.atan2(a, b)
+        + m.atanh(b)
+        + a ** (1 / 3),
+        m.cos(a)
+        + m.cosh(a)
+        + m.cos(m.pi * b)
+        + m.erf(a)
+        + m.erfc(a)
+        + m.exp(b)
+        + 2**b
+        + 10**b
         + m.expm1(b),
         1 + (a * b + a) + a + b + m.fmod(a, b) + m.hypot(a, b) + 0,
         m.log(a) + m.log2(a) + m.log10(a) + m.log1p(a) + 0 + (a * b + a) + 2 * a**b,
@@ -203,7 +224,7 @@ def test_mathematics(device: Device) -> None:
         3,
         m.tan(a) + m.tanh(a) + m.gamma(a) + 1 + 2 + a + a + (a - b),
         4 * a + m.lgamma(a) + 1 / a + a / b,
-    ]  # fmt: skip
+    ]
     graph = Graph(FUNCTIONS)
     y, x = graph.output("y", 48), graph.constant("x", np.array([a, b], np.float32))
     graph.launch("mathematics", (1,), (1,), y, x)

@@ -25,9 +25,10 @@ from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.ports import JobQueue, ObjectStore
 
 LOCAL = {
-    "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
     "AWS_DEFAULT_REGION": "us-east-1",
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -41,8 +42,9 @@ class World:
 def _start(command: list[str], ready: Path) -> tuple[subprocess.Popen[bytes], str]:
     process = subprocess.Popen(
         [sys.executable, "-m", *command, "--ready-file", str(ready)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     for _ in range(600):
         if ready.exists():
             return process, str(json.loads(ready.read_text())["endpoint"])
@@ -212,13 +214,20 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
 
 
 CASES = [
-    put_and_get, large_bodies_stay_where_they_are, versions_are_pinned,
-    what_is_not_there_is_not_found, an_etag_condition_that_fails_is_a_conflict,
-    only_the_first_conditional_write_wins, keys_are_listed_by_prefix_with_what_was_written,
-    a_head_is_of_what_was_written_last, messages_travel_and_are_deleted,
-    visibility_zero_gives_back, a_long_poll_wakes_at_once,
-    what_is_deleted_is_not_there, an_unknown_queue_is_not_found,
-]  # fmt: skip
+    put_and_get,
+    large_bodies_stay_where_they_are,
+    versions_are_pinned,
+    what_is_not_there_is_not_found,
+    an_etag_condition_that_fails_is_a_conflict,
+    only_the_first_conditional_write_wins,
+    keys_are_listed_by_prefix_with_what_was_written,
+    a_head_is_of_what_was_written_last,
+    messages_travel_and_are_deleted,
+    visibility_zero_gives_back,
+    a_long_poll_wakes_at_once,
+    what_is_deleted_is_not_there,
+    an_unknown_queue_is_not_found,
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -95,9 +95,13 @@ class Live:
         arguments = self._same_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
-                arguments, env=dict(program.environment), stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                arguments,
+                env=dict(program.environment),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         self.children[name] = child
 
     def _await(self, name: str) -> None:
@@ -173,22 +177,32 @@ class Live:
     def environment(self) -> dict[str, str]:
         """For commands run as a user would."""
         return {
-            **os.environ, **cloud_environment(self.endpoint), "ORCHGPU_TIME_SCALE": SCALE,
-            "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]), "PYTHONPATH": str(ROOT),
-        }  # fmt: skip
+            **os.environ,
+            **cloud_environment(self.endpoint),
+            "ORCHGPU_TIME_SCALE": SCALE,
+            "ORCHGPU_SCHEDULER": str(self.ready["scheduler"]["socket"]),
+            "PYTHONPATH": str(ROOT),
+        }
 
     def client(self, service: str) -> Any:
         return boto3.client(
-            service, endpoint_url=self.endpoint, region_name="us-east-1",
-            aws_access_key_id="local", aws_secret_access_key="local",
+            service,
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
             config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}),
-        )  # fmt: skip
+        )
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "orchgpu", *arguments], env=self.environment,
-            capture_output=True, text=True, timeout=120, cwd=self.path,
-        )  # fmt: skip
+            [sys.executable, "-m", "orchgpu", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=self.path,
+        )
         assert done.returncode == status, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -294,12 +308,16 @@ class FunctionSpec:
         source = {"storage_provider": "s3", "path": f"{name}-in"}
         return {
             "lambda": {
-                "name": name, "memory": 512, "timeout": self.timeout, "init_script": script,
-                "container": {"timeout_threshold": self.threshold}, "output": [output],
+                "name": name,
+                "memory": 512,
+                "timeout": self.timeout,
+                "init_script": script,
+                "container": {"timeout_threshold": self.threshold},
+                "output": [output],
             },
             "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
-        }  # fmt: skip
+        }
 
 
 def get(s3: Any, bucket: str, key: str) -> bytes | None:

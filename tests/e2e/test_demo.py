@@ -41,9 +41,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "orchgpu", *arguments],
-        env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=_heed_ctrl_c,
-    )  # fmt: skip
+    )
 
 
 def _heed_ctrl_c() -> None:
@@ -180,8 +184,9 @@ def test_a_dead_program_comes_back_and_a_killed_supervisor_takes_all_along(
         assert after[name]["pid"] != before[name]["pid"]
         assert after[name]["address"] == before[name]["address"]
     assert (after["orchestrator"]["pid"], after["orchestrator"]["restarts"]) == (
-        before["orchestrator"]["pid"], 0,
-    )  # fmt: skip
+        before["orchestrator"]["pid"],
+        0,
+    )
 
     def sound() -> dict[str, Any] | None:  # the host is known again, once it has reported
         status, out, _ = orchgpu(environment, "doctor", "--json")
@@ -218,9 +223,11 @@ def test_a_reader_that_leaves_takes_no_detached_system_down(
         read, write = os.pipe()
         process = subprocess.Popen(
             [sys.executable, "-m", "orchgpu", "up", "--detach"],
-            env=environment, cwd="/", stdout=write,
+            env=environment,
+            cwd="/",
+            stdout=write,
             stderr=write if merged else subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         os.close(write)
         assert os.read(read, 1)
         os.close(read)
@@ -238,9 +245,13 @@ def test_a_reader_that_leaves_takes_no_detached_system_down(
 def test_an_attached_system_serves_though_its_reader_left(environment: dict[str, str]) -> None:
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchgpu", "up"], env=environment, cwd="/", stdout=write,
-        stderr=write, preexec_fn=_heed_ctrl_c,
-    )  # fmt: skip
+        [sys.executable, "-m", "orchgpu", "up"],
+        env=environment,
+        cwd="/",
+        stdout=write,
+        stderr=write,
+        preexec_fn=_heed_ctrl_c,
+    )
     os.close(write)
     assert os.read(read, 1)
     os.close(read)

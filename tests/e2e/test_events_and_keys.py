@@ -11,9 +11,17 @@ from contract.keys import job_id
 from tests.e2e.live import COPY, FunctionSpec, Live, get, until
 
 KEYS = [
-    "with space.txt", "plus+sign.txt", "per%cent.txt", "per%20cent.txt", "ünïcödé 🧬.txt",
-    "nodot", "many.dots.in.it.tar.gz", "deep/er/path/file.txt", "semi;colon&amp.txt", "'quote'.txt",
-]  # fmt: skip
+    "with space.txt",
+    "plus+sign.txt",
+    "per%cent.txt",
+    "per%20cent.txt",
+    "ünïcödé 🧬.txt",
+    "nodot",
+    "many.dots.in.it.tar.gz",
+    "deep/er/path/file.txt",
+    "semi;colon&amp.txt",
+    "'quote'.txt",
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,10 +39,12 @@ def _record(bucket: str, key: str, version: str | None, etag: str = "") -> dict[
     if version:
         entry["versionId"] = version
     return {
-        "eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
         "eventTime": "2026-01-01T00:00:00.000Z",
         "s3": {"bucket": {"name": bucket}, "object": entry},
-    }  # fmt: skip
+    }
 
 
 def _send(live: Live, function: str, body: str) -> None:

@@ -148,10 +148,12 @@ def test_the_same_event_delivered_three_times_runs_once(live: Live) -> None:
 
     key = until("the envelope", staged)
     record = {
-        "eventVersion": "2.1", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
         "eventTime": "2026-01-01T00:00:00.000Z",
         "s3": {"bucket": {"name": "touching-intermediate"}, "object": {"key": key, "size": 1}},
-    }  # fmt: skip
+    }
     payload = json.dumps({"Records": [record]}).encode()
     for _ in range(2):
         live.client("lambda").invoke(

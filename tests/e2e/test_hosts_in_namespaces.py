@@ -83,8 +83,9 @@ class System:
         with (self.folder / f"{where}.log").open("ab") as log:
             program = self.machines[where].start(
                 [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)],
-                {**SCALE, "ORCHGPU_SCHEDULER_KEY": key}, stderr=log,
-            )  # fmt: skip
+                {**SCALE, "ORCHGPU_SCHEDULER_KEY": key},
+                stderr=log,
+            )
         self.started.append(program)
         deadline_s = time.monotonic() + WAIT_S
         while not ready.exists():
@@ -100,8 +101,11 @@ class System:
         command = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(state)]
         done = subprocess.run(
             [*command, "keys", "add", name, *role],
-            capture_output=True, text=True, check=True, timeout=WAIT_S,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=WAIT_S,
+        )
         return done.stdout.split()[-1]
 
     def run_on_lease(self, middleware: str, hosts: int, program: str) -> str:
@@ -110,16 +114,28 @@ class System:
         holder = self.machines["scheduler"].start(
             [sys.executable, str(LEASE), self.scheduler, middleware, str(hosts), str(envelope)],
             {**SCALE, "ORCHGPU_SCHEDULER_KEY": self.keys["orchestrator"]},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "granted\n"
             lent = self.machines["function"].start(
-                [sys.executable, "-m", "remote_gpu.forwarder", str(envelope), sys.executable, "-c",
-                 program],
-                SCALE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "remote_gpu.forwarder",
+                    str(envelope),
+                    sys.executable,
+                    "-c",
+                    program,
+                ],
+                SCALE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             output, log = lent.communicate(timeout=WAIT_S)
             assert lent.returncode == 0, log
             return output
@@ -147,18 +163,36 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
             for host in ("gpu-a", "gpu-b"):
                 system.keys[host] = system.make_key(host, "--role", "host", "--host", host)
             ready = system.start(
-                "scheduler", "gpu_scheduler.daemon", "--state", str(folder / "ssgmd"),
-                "--listen", f"{hub}:0", "--http", f"{hub}:0",
-            )  # fmt: skip
+                "scheduler",
+                "gpu_scheduler.daemon",
+                "--state",
+                str(folder / "ssgmd"),
+                "--listen",
+                f"{hub}:0",
+                "--http",
+                f"{hub}:0",
+            )
             system.scheduler = ready["socket"]
             for host in ("gpu-a", "gpu-b"):
                 system.start(
-                    host, "remote_gpu.host", "--host-id", host, "--scheduler", system.scheduler,
-                    "--listen", f"{made[host].address}:0", "--state", str(folder / host),
-                    "--no-nvml", "--memory-mib", "512", "--operation", "noop",
+                    host,
+                    "remote_gpu.host",
+                    "--host-id",
+                    host,
+                    "--scheduler",
+                    system.scheduler,
+                    "--listen",
+                    f"{made[host].address}:0",
+                    "--state",
+                    str(folder / host),
+                    "--no-nvml",
+                    "--memory-mib",
+                    "512",
+                    "--operation",
+                    "noop",
                     *(f"--middleware={name}={servers}" for name in ("lupine", "cricket")),
                     key=system.keys[host],
-                )  # fmt: skip
+                )
             for host in ("gpu-a", "gpu-b"):
                 made["function"].hide(folder / host)  # another machine has no file of a host
             yield system

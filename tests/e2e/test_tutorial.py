@@ -72,9 +72,16 @@ def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     environment["AWS_PROFILE"] = "no-such-profile"  # what runs here needs none
     run = subprocess.Popen(
-        ["/bin/sh"], cwd=folder, env=environment, text=True, bufsize=1, start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        ["/bin/sh"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        bufsize=1,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     try:
         yield run
     finally:

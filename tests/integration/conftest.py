@@ -78,8 +78,11 @@ class Programs:
         with log.open("w") as errors:
             process = subprocess.Popen(
                 command,
-                env=self.environment, stdout=errors, stderr=errors, text=True,
-            )  # fmt: skip
+                env=self.environment,
+                stdout=errors,
+                stderr=errors,
+                text=True,
+            )
         program = Program(process, ready, log)
         self.started.append(program)
         return program
@@ -90,15 +93,23 @@ class Programs:
 
     def monitor(self, scheduler: str, host: str, inventory: Path) -> Program:
         return self.start(
-            "gpu_scheduler.monitor", "--scheduler", scheduler, "--host-id", host,
-            "--inventory", str(inventory),
-        )  # fmt: skip
+            "gpu_scheduler.monitor",
+            "--scheduler",
+            scheduler,
+            "--host-id",
+            host,
+            "--inventory",
+            str(inventory),
+        )
 
     def ssgm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "gpu_scheduler.client", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     def inventory(self, name: str, *lines: str) -> Path:
         path = self.folder / name

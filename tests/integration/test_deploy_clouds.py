@@ -442,9 +442,11 @@ def test_what_is_staged_expires_beside_foreign_rules(bench: Bench) -> None:
     s3 = bench.clients["s3"]
     s3.create_bucket(Bucket="expire-intermediate")
     theirs = {
-        "ID": "theirs", "Filter": {"Prefix": "old/"}, "Status": "Enabled",
+        "ID": "theirs",
+        "Filter": {"Prefix": "old/"},
+        "Status": "Enabled",
         "Expiration": {"Days": 30},
-    }  # fmt: skip
+    }
     s3.put_bucket_lifecycle_configuration(
         Bucket="expire-intermediate", LifecycleConfiguration={"Rules": [theirs]}
     )

@@ -46,10 +46,15 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 def function_body() -> bytes:
     code = base64.b64encode(zipped("def handle(e, c): return 1")).decode()
-    return json.dumps({
-        "FunctionName": "evil", "Runtime": "python3.11", "Handler": "app.handle",
-        "Role": "arn:aws:iam::000000000000:role/r", "Code": {"ZipFile": code},
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "FunctionName": "evil",
+            "Runtime": "python3.11",
+            "Handler": "app.handle",
+            "Role": "arn:aws:iam::000000000000:role/r",
+            "Code": {"ZipFile": code},
+        }
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -97,14 +102,17 @@ def test_the_refusal_says_how_to_permit_the_name(cloud: Address) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Host": "localhost:{port}"}, {"Host": "[::1]:{port}"},
-        {"Host": "127.0.0.1"}, {"Host": "builder.example:{port}"}, {"Host": "BUILDER.example."},
+        {"Host": "localhost:{port}"},
+        {"Host": "[::1]:{port}"},
+        {"Host": "127.0.0.1"},
+        {"Host": "builder.example:{port}"},
+        {"Host": "BUILDER.example."},
         {"Origin": "http://localhost:3000", "Sec-Fetch-Site": "cross-site"},
         {"Origin": "https://builder.example", "Sec-Fetch-Site": "cross-site"},
         FOLLOWED_LINK,
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_belongs_to_this_machine_is_served(cloud: Address, headers: dict[str, str]) -> None:
     given = {name: text.format(port=cloud.port) for name, text in headers.items()}
     answer = cloud.ask("GET", "/_local_cloud/health", headers=given)
@@ -112,8 +120,13 @@ def test_what_belongs_to_this_machine_is_served(cloud: Address, headers: dict[st
 
 
 def test_a_bucket_is_addressed_by_its_host_name_too(cloud: Address) -> None:
-    for host in ("bucket.localhost", "bucket.s3.localhost:{port}", "bucket.S3.us-east-1.localhost",
-                 "bucket.builder.example", "bucket.s3.builder.example:1"):  # fmt: skip
+    for host in (
+        "bucket.localhost",
+        "bucket.s3.localhost:{port}",
+        "bucket.S3.us-east-1.localhost",
+        "bucket.builder.example",
+        "bucket.s3.builder.example:1",
+    ):
         headers = {"Host": host.format(port=cloud.port)}
         assert cloud.ask("GET", "/key", headers=headers).body == b"secret"
         assert b"<Name>bucket</Name>" in cloud.ask("GET", "/", headers=headers).body
@@ -141,9 +154,10 @@ def test_a_page_that_the_buckets_rules_name_reaches_the_bucket_alone(cloud: Addr
     assert cloud.ask("PUT", "/open").status == 200
     assert cloud.ask("PUT", "/open/key", b"data").status == 200
     asked = {
-        **PARTNER, "Access-Control-Request-Method": "PUT",
+        **PARTNER,
+        "Access-Control-Request-Method": "PUT",
         "Access-Control-Request-Headers": "x-amz-meta-a",
-    }  # fmt: skip
+    }
     assert cloud.ask("OPTIONS", "/open/key", headers=asked).status == 403
     assert cloud.ask("PUT", "/open?cors", CORS).status == 200
     answer = cloud.ask("OPTIONS", "/open/key", headers=asked)
@@ -170,13 +184,14 @@ def test_a_page_that_the_buckets_rules_name_reaches_the_bucket_alone(cloud: Addr
 @pytest.mark.parametrize(
     "rule",
     [
-        b"<AllowedOrigin>*</AllowedOrigin>", b"<AllowedMethod>GET</AllowedMethod>",
+        b"<AllowedOrigin>*</AllowedOrigin>",
+        b"<AllowedMethod>GET</AllowedMethod>",
         b"<AllowedOrigin>*</AllowedOrigin><AllowedMethod>PATCH</AllowedMethod>",
         b"<AllowedOrigin>*.*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>",
         ALL + b"<ExposeHeader>\r\nb: c</ExposeHeader>",
         ALL + b"<MaxAgeSeconds>soon</MaxAgeSeconds>",
     ],
-)  # fmt: skip
+)
 def test_a_broken_cors_rule_is_refused(cloud: Address, rule: bytes) -> None:
     body = b"<CORSConfiguration><CORSRule>%b</CORSRule></CORSConfiguration>" % rule
     assert cloud.ask("PUT", "/bucket?cors", body).status == 400

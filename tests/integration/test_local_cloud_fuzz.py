@@ -33,12 +33,42 @@ def answer(address: str, method: str, path: str, body: bytes, headers: dict[str,
         return response.status
 
 
-WORDS = st.sampled_from([
-    "", "bucket", "key", "acl", "uploads", "uploadId", "partNumber", "versionId", "versions",
-    "list-type", "max-keys", "continuation-token", "prefix", "delimiter", "tagging", "delete",
-    "notification", "versioning", "policy", "lifecycle", "encoding-type", "location",
-    "response-content-type", "1", "-1", "999999999999", "null", "url", "%00", "%ff", "\n", "ü/",
-])  # fmt: skip
+WORDS = st.sampled_from(
+    [
+        "",
+        "bucket",
+        "key",
+        "acl",
+        "uploads",
+        "uploadId",
+        "partNumber",
+        "versionId",
+        "versions",
+        "list-type",
+        "max-keys",
+        "continuation-token",
+        "prefix",
+        "delimiter",
+        "tagging",
+        "delete",
+        "notification",
+        "versioning",
+        "policy",
+        "lifecycle",
+        "encoding-type",
+        "location",
+        "response-content-type",
+        "1",
+        "-1",
+        "999999999999",
+        "null",
+        "url",
+        "%00",
+        "%ff",
+        "\n",
+        "ü/",
+    ]
+)
 TEXT = st.one_of(WORDS, st.text(max_size=8))
 VALUE = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 50_000), TEXT),
@@ -48,24 +78,57 @@ VALUE = st.recursive(
 SLOW = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-XML = st.sampled_from([
-    b"", b"<", b"\xff\xfe", b"{}", b"<!DOCTYPE x><Delete/>", b"<Delete/>", b"<Tagging/>",
-    b"<Delete><Object><Key/></Object></Delete>", b"<VersioningConfiguration/>",
-    b"<NotificationConfiguration><QueueConfiguration/></NotificationConfiguration>",
-    b"<CompleteMultipartUpload><Part><PartNumber>x</PartNumber></Part></CompleteMultipartUpload>",
-])  # fmt: skip
+XML = st.sampled_from(
+    [
+        b"",
+        b"<",
+        b"\xff\xfe",
+        b"{}",
+        b"<!DOCTYPE x><Delete/>",
+        b"<Delete/>",
+        b"<Tagging/>",
+        b"<Delete><Object><Key/></Object></Delete>",
+        b"<VersioningConfiguration/>",
+        b"<NotificationConfiguration><QueueConfiguration/></NotificationConfiguration>",
+        b"<CompleteMultipartUpload><Part><PartNumber>x</PartNumber></Part></CompleteMultipartUpload>",
+    ]
+)
 HEADERS = st.dictionaries(
-    st.sampled_from([
-        "Range", "If-Match", "If-None-Match", "x-amz-copy-source", "x-amz-content-sha256",
-        "x-amz-checksum-crc32", "x-amz-decoded-content-length", "x-amz-tagging", "Content-MD5",
-        "x-amz-copy-source-range", "If-Modified-Since", "x-amz-metadata-directive",
-    ]),
-    st.sampled_from([
-        "", "*", "x", "bytes=-", "bytes=5-1", "bytes=0-99", "/bucket/key", "bucket", "%ff/%00",
-        "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "a=b&&c", "-1", "Thu, 99 Foo 2026 00:00:00 GMT",
-    ]),
+    st.sampled_from(
+        [
+            "Range",
+            "If-Match",
+            "If-None-Match",
+            "x-amz-copy-source",
+            "x-amz-content-sha256",
+            "x-amz-checksum-crc32",
+            "x-amz-decoded-content-length",
+            "x-amz-tagging",
+            "Content-MD5",
+            "x-amz-copy-source-range",
+            "If-Modified-Since",
+            "x-amz-metadata-directive",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "",
+            "*",
+            "x",
+            "bytes=-",
+            "bytes=5-1",
+            "bytes=0-99",
+            "/bucket/key",
+            "bucket",
+            "%ff/%00",
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            "a=b&&c",
+            "-1",
+            "Thu, 99 Foo 2026 00:00:00 GMT",
+        ]
+    ),
     max_size=3,
-)  # fmt: skip
+)
 
 
 @SLOW
@@ -98,26 +161,53 @@ def _quoted(text: str) -> str:
 
 
 SQS_FIELDS = st.dictionaries(
-    st.sampled_from([
-        "QueueUrl", "QueueName", "MessageBody", "ReceiptHandle", "VisibilityTimeout", "Entries",
-        "DelaySeconds", "MaxNumberOfMessages", "Attributes", "AttributeNames", "TagKeys", "Tags",
-        "MessageAttributes", "SourceArn", "MaxResults", "NextToken",
-    ]),
+    st.sampled_from(
+        [
+            "QueueUrl",
+            "QueueName",
+            "MessageBody",
+            "ReceiptHandle",
+            "VisibilityTimeout",
+            "Entries",
+            "DelaySeconds",
+            "MaxNumberOfMessages",
+            "Attributes",
+            "AttributeNames",
+            "TagKeys",
+            "Tags",
+            "MessageAttributes",
+            "SourceArn",
+            "MaxResults",
+            "NextToken",
+        ]
+    ),
     VALUE,
     max_size=5,
-)  # fmt: skip
+)
 
 
 @SLOW
 @given(
-    operation=st.sampled_from([
-        "CreateQueue", "GetQueueUrl", "ListQueues", "SendMessage", "SendMessageBatch",
-        "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibilityBatch", "SetQueueAttributes",
-        "GetQueueAttributes", "TagQueue", "StartMessageMoveTask", "Nonsense",
-    ]),
+    operation=st.sampled_from(
+        [
+            "CreateQueue",
+            "GetQueueUrl",
+            "ListQueues",
+            "SendMessage",
+            "SendMessageBatch",
+            "ReceiveMessage",
+            "DeleteMessage",
+            "ChangeMessageVisibilityBatch",
+            "SetQueueAttributes",
+            "GetQueueAttributes",
+            "TagQueue",
+            "StartMessageMoveTask",
+            "Nonsense",
+        ]
+    ),
     fields=SQS_FIELDS,
     known=st.booleans(),
-)  # fmt: skip
+)
 def test_sqs_never_fails_by_itself(
     address: str, operation: str, fields: dict[str, object], known: bool
 ) -> None:
@@ -138,15 +228,29 @@ def test_sqs_never_fails_by_itself(
         ["", "/policy", "/code", "/configuration", "/invocations", "/event-invoke-config"]
     ),
     fields=st.dictionaries(
-        st.sampled_from([
-            "FunctionName", "Code", "Handler", "Runtime", "Role", "Timeout", "Environment",
-            "Tags", "PackageType", "MemorySize", "StatementId", "DestinationConfig",
-            "MaximumRetryAttempts", "Layers", "ImageConfig",
-        ]),
+        st.sampled_from(
+            [
+                "FunctionName",
+                "Code",
+                "Handler",
+                "Runtime",
+                "Role",
+                "Timeout",
+                "Environment",
+                "Tags",
+                "PackageType",
+                "MemorySize",
+                "StatementId",
+                "DestinationConfig",
+                "MaximumRetryAttempts",
+                "Layers",
+                "ImageConfig",
+            ]
+        ),
         VALUE,
         max_size=5,
     ),
-)  # fmt: skip
+)
 def test_lambda_never_fails_by_itself(
     address: str, method: str, word: str, fields: dict[str, object]
 ) -> None:

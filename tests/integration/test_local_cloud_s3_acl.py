@@ -29,10 +29,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 def client(cloud: Address, **config: Any) -> Any:
     return boto3.client(
-        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
-        aws_access_key_id=PAIR.access_key, aws_secret_access_key=PAIR.secret_key,
+        "s3",
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="us-east-1",
+        aws_access_key_id=PAIR.access_key,
+        aws_secret_access_key=PAIR.secret_key,
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **config),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +147,18 @@ def test_what_a_private_bucket_refuses_anybody(s3: Any, anybody: Any, cloud: Add
     with anybody.get_object(Bucket="closed", Key="open")["Body"] as body:
         assert body.read() == b"1"
     for call, arguments in (
-        (anybody.get_object, {"Key": "k"}), (anybody.get_object, {"Key": "none"}),
-        (anybody.put_object, {"Key": "open"}), (anybody.delete_object, {"Key": "open"}),
-        (anybody.get_object_acl, {"Key": "open"}), (anybody.get_object_tagging, {"Key": "open"}),
-        (anybody.list_objects_v2, {}), (anybody.get_bucket_acl, {}), (anybody.delete_bucket, {}),
-        (anybody.get_bucket_location, {}), (anybody.create_multipart_upload, {"Key": "m"}),
-    ):  # fmt: skip
+        (anybody.get_object, {"Key": "k"}),
+        (anybody.get_object, {"Key": "none"}),
+        (anybody.put_object, {"Key": "open"}),
+        (anybody.delete_object, {"Key": "open"}),
+        (anybody.get_object_acl, {"Key": "open"}),
+        (anybody.get_object_tagging, {"Key": "open"}),
+        (anybody.list_objects_v2, {}),
+        (anybody.get_bucket_acl, {}),
+        (anybody.delete_bucket, {}),
+        (anybody.get_bucket_location, {}),
+        (anybody.create_multipart_upload, {"Key": "m"}),
+    ):
         assert refusal(call, Bucket="closed", **arguments) == "AccessDenied", call
     assert refusal(anybody.list_buckets) == "AccessDenied"
     assert refusal(anybody.create_bucket, Bucket="another") == "AccessDenied"

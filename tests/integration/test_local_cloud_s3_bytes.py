@@ -31,10 +31,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
     client = boto3.client(
-        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
-        aws_access_key_id="test", aws_secret_access_key="test",
+        "s3",
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-    )  # fmt: skip
+    )
     yield client
     client.close()
 
@@ -60,11 +63,16 @@ PLAIN = b"some text " * 1000
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(PLAIN)), ("deflate", zlib.compress(PLAIN)), ("gzip", PLAIN),
-        ("br", b"\x1b\x00not brotli at all"), ("zstd", b"\x28\xb5\x2f\xfdnot zstandard"),
-        ("deflate, gzip", PLAIN), ("anything", PLAIN), ("gzip", b""),
+        ("gzip", gzip.compress(PLAIN)),
+        ("deflate", zlib.compress(PLAIN)),
+        ("gzip", PLAIN),
+        ("br", b"\x1b\x00not brotli at all"),
+        ("zstd", b"\x28\xb5\x2f\xfdnot zstandard"),
+        ("deflate, gzip", PLAIN),
+        ("anything", PLAIN),
+        ("gzip", b""),
     ],
-)  # fmt: skip
+)
 def test_an_encoded_body_is_kept_as_it_was_sent(cloud: Address, encoding: str, body: bytes) -> None:
     digest = {"x-amz-checksum-sha256": sha256(body), "x-amz-sdk-checksum-algorithm": "SHA256"}
     headers = {"Content-Encoding": encoding, **digest}
@@ -88,21 +96,27 @@ def test_clients_store_compressed_files(s3: Any) -> None:
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
-        ("aws-chunked", None), ("gzip, aws-chunked", "gzip"), ("aws-chunked,gzip", "gzip"),
+        ("aws-chunked", None),
+        ("gzip, aws-chunked", "gzip"),
+        ("aws-chunked,gzip", "gzip"),
         ("aws-chunked, aws-chunked", None),
     ],
-)  # fmt: skip
+)
 def test_aws_chunked_is_how_it_travels_and_not_kept(
     cloud: Address, sent: str, kept: str | None
 ) -> None:
     body = gzip.compress(PLAIN)
     wire = b"%x\r\n%b\r\n0\r\nx-amz-checksum-crc32:%b\r\n\r\n" % (
-        len(body), body, crc("CRC32", body).encode(),
-    )  # fmt: skip
+        len(body),
+        body,
+        crc("CRC32", body).encode(),
+    )
     headers = {
-        "Content-Encoding": sent, "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
-        "x-amz-decoded-content-length": str(len(body)), "x-amz-trailer": "x-amz-checksum-crc32",
-    }  # fmt: skip
+        "Content-Encoding": sent,
+        "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "x-amz-decoded-content-length": str(len(body)),
+        "x-amz-trailer": "x-amz-checksum-crc32",
+    }
     assert cloud.ask("PUT", "/bucket/chunked", wire, headers).status == 200
     answer = cloud.ask("GET", "/bucket/chunked")
     assert (answer.body, answer.headers["Content-Encoding"]) == (body, kept)
@@ -121,7 +135,8 @@ def test_other_services_inflate_nothing(cloud: Address) -> None:
 @pytest.mark.parametrize(
     ("headers", "wanted"),
     [
-        ({"Content-MD5": "rubbish"}, "InvalidDigest"), ({"Content-MD5": ""}, "InvalidDigest"),
+        ({"Content-MD5": "rubbish"}, "InvalidDigest"),
+        ({"Content-MD5": ""}, "InvalidDigest"),
         ({"Content-MD5": base64.b64encode(b"short").decode()}, "InvalidDigest"),
         ({"Content-MD5": base64.b64encode(b"x" * 16).decode()}, "BadDigest"),
         ({"x-amz-content-sha256": "0" * 64}, "XAmzContentSHA256Mismatch"),
@@ -133,7 +148,7 @@ def test_other_services_inflate_nothing(cloud: Address) -> None:
         ({"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AA=="}, "InvalidRequest"),
         ({"x-amz-sdk-checksum-algorithm": "CRC32"}, "InvalidRequest"),
     ],
-)  # fmt: skip
+)
 def test_a_body_that_is_not_what_was_told_is_refused(
     cloud: Address, headers: dict[str, str], wanted: str
 ) -> None:
@@ -148,8 +163,9 @@ def test_a_body_that_is_not_what_was_told_is_refused(
 def test_a_missing_trailer_is_refused(cloud: Address) -> None:
     headers = {
         "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
-        "x-amz-decoded-content-length": "4", "x-amz-trailer": "x-amz-checksum-crc32",
-    }  # fmt: skip
+        "x-amz-decoded-content-length": "4",
+        "x-amz-trailer": "x-amz-checksum-crc32",
+    }
     answer = cloud.ask("PUT", "/bucket/trailer", b"4\r\ndata\r\n0\r\n\r\n", headers)
     assert (answer.status, code(answer)) == (400, "MalformedTrailerError")
     assert cloud.ask("GET", "/bucket/trailer").status == 404
@@ -161,11 +177,13 @@ def test_a_missing_trailer_is_refused(cloud: Address) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "value"),
     [
-        ("crc32", crc("CRC32", PLAIN)), ("crc32c", crc("CRC32C", PLAIN)), ("sha256", sha256(PLAIN)),
+        ("crc32", crc("CRC32", PLAIN)),
+        ("crc32c", crc("CRC32C", PLAIN)),
+        ("sha256", sha256(PLAIN)),
         ("crc64nvme", crc("CRC64-NVME", PLAIN)),
         ("sha1", base64.b64encode(hashlib.sha1(PLAIN).digest()).decode()),
     ],
-)  # fmt: skip
+)
 def test_a_checksum_is_verified_kept_and_shown_on_demand(
     cloud: Address, algorithm: str, value: str
 ) -> None:
@@ -201,8 +219,9 @@ def uploaded(cloud: Address, key: str, algorithm: str, kind: str, numbers: Any) 
         headers = {"x-amz-checksum-crc32c": crc("CRC32C", piece)} if algorithm == "CRC32C" else {}
         part = cloud.ask("PUT", path, piece, headers)
         assert part.status == 200, part.body
-        listed.append(f"<Part><PartNumber>{number}</PartNumber>"
-                      f"<ETag>{part.headers['ETag']}</ETag></Part>")  # fmt: skip
+        listed.append(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{part.headers['ETag']}</ETag></Part>"
+        )
     document = f"<CompleteMultipartUpload>{''.join(listed)}</CompleteMultipartUpload>".encode()
     done = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
     again = cloud.ask("POST", f"/bucket/{key}?uploadId={upload}", document)
@@ -217,12 +236,20 @@ def uploaded(cloud: Address, key: str, algorithm: str, kind: str, numbers: Any) 
         ("CRC32C", "FULL_OBJECT", "ChecksumCRC32C", crc("CRC32C", b"".join(PIECES))),
         ("CRC64NVME", "", "ChecksumCRC64NVME", crc("CRC64-NVME", b"".join(PIECES))),
         ("", "", "ChecksumCRC64NVME", crc("CRC64-NVME", b"".join(PIECES))),
-        ("SHA256", "", "ChecksumSHA256",
-         sha256(b"".join(hashlib.sha256(p).digest() for p in PIECES)) + "-3"),
-        ("CRC32C", "COMPOSITE", "ChecksumCRC32C",
-         crc("CRC32C", b"".join(base64.b64decode(crc("CRC32C", p)) for p in PIECES)) + "-3"),
+        (
+            "SHA256",
+            "",
+            "ChecksumSHA256",
+            sha256(b"".join(hashlib.sha256(p).digest() for p in PIECES)) + "-3",
+        ),
+        (
+            "CRC32C",
+            "COMPOSITE",
+            "ChecksumCRC32C",
+            crc("CRC32C", b"".join(base64.b64decode(crc("CRC32C", p)) for p in PIECES)) + "-3",
+        ),
     ],
-)  # fmt: skip
+)
 def test_checksums_of_parts_are_combined(
     cloud: Address, s3: Any, algorithm: str, kind: str, element: str, value: str
 ) -> None:

@@ -31,10 +31,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
     client = boto3.client(
-        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
-        aws_access_key_id=PAIR.access_key, aws_secret_access_key=PAIR.secret_key,
+        "s3",
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="us-east-1",
+        aws_access_key_id=PAIR.access_key,
+        aws_secret_access_key=PAIR.secret_key,
         config=Config(s3={"addressing_style": "path"}, signature_version="s3v4"),
-    )  # fmt: skip
+    )
     client.create_bucket(Bucket="bucket")
     yield client
     client.close()
@@ -53,9 +56,12 @@ def code(answer: Answer) -> str:
 
 
 def post(
-    cloud: Address, fields: Mapping[str, str], file: bytes | None = b"data",
-    file_name: str = "up.txt", bucket: str = "bucket",
-) -> Answer:  # fmt: skip
+    cloud: Address,
+    fields: Mapping[str, str],
+    file: bytes | None = b"data",
+    file_name: str = "up.txt",
+    bucket: str = "bucket",
+) -> Answer:
     parts: list[Any] = list(fields.items())
     if file is not None:
         parts.append(("file", (file_name, file)))
@@ -78,11 +84,16 @@ def policy(*conditions: object, expiration: str = LATER) -> dict[str, object]:
 
 def test_boto3_presigns_a_form(cloud: Address, s3: Any) -> None:
     made = s3.generate_presigned_post(
-        "bucket", "in/${filename}",
+        "bucket",
+        "in/${filename}",
         Fields={"Content-Type": "text/x", "x-amz-meta-who": "mé", "Cache-Control": "no-cache"},
-        Conditions=[{"Content-Type": "text/x"}, {"x-amz-meta-who": "mé"},
-                    ["starts-with", "$cache-control", "no"], ["content-length-range", 1, 10]],
-    )  # fmt: skip
+        Conditions=[
+            {"Content-Type": "text/x"},
+            {"x-amz-meta-who": "mé"},
+            ["starts-with", "$cache-control", "no"],
+            ["content-length-range", 1, 10],
+        ],
+    )
     answer = post(cloud, made["fields"], b"ten bytes!", "dir/name.txt")
     assert (answer.status, answer.body) == (204, b"")
     found = s3.get_object(Bucket="bucket", Key="in/name.txt")
@@ -145,8 +156,10 @@ def test_version_2_forms(cloud: Address, s3: Any) -> None:
         ({"EXPIRATION": LATER, "conditions": []}, (400, "InvalidPolicyDocument")),
         ({"expiration": LATER}, (400, "InvalidPolicyDocument")),
         ({"expiration": LATER, "conditions": [{}]}, (400, "InvalidPolicyDocument")),
-        ({"expiration": LATER, "conditions": [["like", "$key", "x"]]},
-         (400, "InvalidPolicyDocument")),
+        (
+            {"expiration": LATER, "conditions": [["like", "$key", "x"]]},
+            (400, "InvalidPolicyDocument"),
+        ),
         ([], (400, "InvalidPolicyDocument")),
         (policy(["content-length-range", 0]), (400, "InvalidPolicyDocument")),
         (policy(["content-length-range", -1, 0]), (400, "InvalidPolicyDocument")),
@@ -154,10 +167,9 @@ def test_version_2_forms(cloud: Address, s3: Any) -> None:
         (policy(["content-length-range", 5, 9]), (400, "EntityTooSmall")),
         (policy(["eq", "$x-amz-meta-a", "b"]), (403, "AccessDenied")),
         (policy({"acl": "private"}), (403, "AccessDenied")),
-        ({"expiration": LATER, "conditions": [["starts-with", "$key", ""]]},
-         (403, "AccessDenied")),
+        ({"expiration": LATER, "conditions": [["starts-with", "$key", ""]]}, (403, "AccessDenied")),
     ],
-)  # fmt: skip
+)
 def test_what_a_policy_refuses(
     open_cloud: Address, document: object, wanted: tuple[int, str]
 ) -> None:
@@ -186,8 +198,12 @@ def test_lists_of_content_types(open_cloud: Address) -> None:
 def test_a_policy_needs_no_signature_without_keys_but_a_field_of_it(open_cloud: Address) -> None:
     text = base64.b64encode(json.dumps(policy()).encode()).decode()
     assert code(post(open_cloud, {"key": "foo", "policy": text})) == "InvalidArgument"
-    assert code(post(open_cloud, {"key": "foo", "policy": "%", "signature": "x",
-                                  "AWSAccessKeyId": "k"})) == "InvalidPolicyDocument"  # fmt: skip
+    assert (
+        code(
+            post(open_cloud, {"key": "foo", "policy": "%", "signature": "x", "AWSAccessKeyId": "k"})
+        )
+        == "InvalidPolicyDocument"
+    )
 
 
 def test_answers(open_cloud: Address) -> None:
@@ -240,14 +256,18 @@ def test_what_is_no_form(open_cloud: Address) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        b"no header\r\n\r\nk", b"A" * 20_000 + b": b\r\n\r\nk", b"\x00: b\r\n\r\nk",
-        b"A: b\r\n" * 2_000 + b"\r\nk", b"Content-Length: x\r\n\r\nk",
-        b"Content-Disposition: form-data\r\n\r\nk", b"\r\n\r\nk",
+        b"no header\r\n\r\nk",
+        b"A" * 20_000 + b": b\r\n\r\nk",
+        b"\x00: b\r\n\r\nk",
+        b"A: b\r\n" * 2_000 + b"\r\nk",
+        b"Content-Length: x\r\n\r\nk",
+        b"Content-Disposition: form-data\r\n\r\nk",
+        b"\r\n\r\nk",
         b'Content-Disposition: form-data; name="_charset_"\r\n\r\n' + b"x" * 40,
         b'Content-Disposition: form-data; name="_charset_"\r\n\r\n\xff',
         b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\nk\r\n--c--",
     ],
-)  # fmt: skip
+)
 def test_parts_that_cannot_be_read(open_cloud: Address, part: bytes) -> None:
     body = b"--b\r\n" + part + b"\r\n--b--\r\n"
     kind = {"Content-Type": 'multipart/form-data; boundary="b"'}

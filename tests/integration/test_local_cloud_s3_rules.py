@@ -30,10 +30,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
     client = boto3.client(
-        "s3", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
-        aws_access_key_id="test", aws_secret_access_key="test",
+        "s3",
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-    )  # fmt: skip
+    )
     yield client
     client.close()
 
@@ -56,9 +59,27 @@ def test_every_answer_has_request_ids(cloud: Address) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["192.168.1.1", "xn--bucket", "bucket-s3alias", "bucket--ol-s3", "a.-b", "a-.b", "a..b", "ab",
-     "-abc", "abc-", "Abc", "a_b", "sthree-abc", "abc.mrap", "abc--x-s3", "a" * 64, ".abc", "abc."],
-)  # fmt: skip
+    [
+        "192.168.1.1",
+        "xn--bucket",
+        "bucket-s3alias",
+        "bucket--ol-s3",
+        "a.-b",
+        "a-.b",
+        "a..b",
+        "ab",
+        "-abc",
+        "abc-",
+        "Abc",
+        "a_b",
+        "sthree-abc",
+        "abc.mrap",
+        "abc--x-s3",
+        "a" * 64,
+        ".abc",
+        "abc.",
+    ],
+)
 def test_names_that_s3_has_not_are_refused(cloud: Address, name: str) -> None:
     answer = cloud.ask("PUT", f"/{name}")
     assert (answer.status, code(answer)) == (400, "InvalidBucketName")
@@ -127,14 +148,21 @@ def test_a_copy_to_itself_must_change_something(cloud: Address) -> None:
     assert (refused.status, code(refused)) == (400, "InvalidRequest")
     for change in (
         {"x-amz-metadata-directive": "REPLACE", "x-amz-meta-a": "2"},
-        {"x-amz-storage-class": "STANDARD"}, {"x-amz-checksum-algorithm": "SHA256"},
+        {"x-amz-storage-class": "STANDARD"},
+        {"x-amz-checksum-algorithm": "SHA256"},
         {"x-amz-server-side-encryption": "AES256"},
-    ):  # fmt: skip
+    ):
         assert cloud.ask("PUT", "/bucket/self", headers=source | change).status == 200
     assert cloud.ask("GET", "/bucket/self").headers["x-amz-meta-a"] == "2"
-    other = cloud.ask("PUT", "/bucket/other", headers=source | {
-        "x-amz-tagging-directive": "REPLACE", "x-amz-tagging": "n=2",
-    })  # fmt: skip
+    other = cloud.ask(
+        "PUT",
+        "/bucket/other",
+        headers=source
+        | {
+            "x-amz-tagging-directive": "REPLACE",
+            "x-amz-tagging": "n=2",
+        },
+    )
     assert other.status == 200
     assert b"<Key>n</Key>" in cloud.ask("GET", "/bucket/other?tagging").body
     assert cloud.ask("GET", "/bucket/other").headers["x-amz-meta-a"] == "2"
@@ -148,11 +176,13 @@ def tags(*pairs: tuple[str, str]) -> bytes:
 @pytest.mark.parametrize(
     ("pairs", "wanted"),
     [
-        ([(f"k{n}", "v") for n in range(11)], "BadRequest"), ([("k" * 129, "v")], "InvalidTag"),
-        ([("k", "v" * 257)], "InvalidTag"), ([("k", "1"), ("k", "2")], "InvalidTag"),
+        ([(f"k{n}", "v") for n in range(11)], "BadRequest"),
+        ([("k" * 129, "v")], "InvalidTag"),
+        ([("k", "v" * 257)], "InvalidTag"),
+        ([("k", "1"), ("k", "2")], "InvalidTag"),
         ([("", "v")], "InvalidTag"),
     ],
-)  # fmt: skip
+)
 def test_tags_have_limits(cloud: Address, pairs: list[tuple[str, str]], wanted: str) -> None:
     cloud.ask("PUT", "/bucket/tagged", b"x")
     answer = cloud.ask("PUT", "/bucket/tagged?tagging", tags(*pairs))
@@ -238,9 +268,12 @@ def test_an_encoding_that_cannot_be_read_is_refused(cloud: Address, encoding: st
 @pytest.mark.parametrize("text", ["\0", "a\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
 def test_characters_that_xml_has_not_are_no_message(cloud: Address, text: str) -> None:
     sqs = boto3.client(
-        "sqs", endpoint_url=f"http://{cloud.netloc}", region_name="us-east-1",
-        aws_access_key_id="test", aws_secret_access_key="test",
-    )  # fmt: skip
+        "sqs",
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
     with closing(sqs):
         url = sqs.create_queue(QueueName="q")["QueueUrl"]
         attribute = {"a": {"DataType": "String", "StringValue": text}}

@@ -211,10 +211,28 @@ def handle(names, context):
     assert "SECRET_OF_THIS_SHELL" not in environment
 
 
-FOREIGN = ["corekit", "orchgpu", "gpu_scheduler", "numpy", "PIL", "yaml", "aiohttp", "click",
-           "pytest", "msgspec"]  # fmt: skip
-PROVIDED = ["boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six",
-            "awslambdaric"]  # fmt: skip
+FOREIGN = [
+    "corekit",
+    "orchgpu",
+    "gpu_scheduler",
+    "numpy",
+    "PIL",
+    "yaml",
+    "aiohttp",
+    "click",
+    "pytest",
+    "msgspec",
+]
+PROVIDED = [
+    "boto3",
+    "botocore",
+    "s3transfer",
+    "jmespath",
+    "urllib3",
+    "dateutil",
+    "six",
+    "awslambdaric",
+]
 
 
 @pytest.mark.asyncio

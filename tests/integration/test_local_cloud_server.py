@@ -71,9 +71,13 @@ def zipped(source: str) -> bytes:
 
 def make_function(functions: Any, source: str) -> None:
     functions.create_function(
-        FunctionName="f", Runtime="python3.11", Role="arn:aws:iam::000000000000:role/r",
-        Handler="app.handle", Code={"ZipFile": zipped(source)}, Timeout=30,
-    )  # fmt: skip
+        FunctionName="f",
+        Runtime="python3.11",
+        Role="arn:aws:iam::000000000000:role/r",
+        Handler="app.handle",
+        Code={"ZipFile": zipped(source)},
+        Timeout=30,
+    )
 
 
 def gone(pid: int) -> bool:
@@ -172,8 +176,10 @@ def test_two_servers_do_not_share_a_state(tmp_path: Path) -> None:
     with server(tmp_path):
         again = subprocess.run(
             [sys.executable, "-m", "local_cloud.server", "--state", str(tmp_path / "state")],
-            capture_output=True, text=True, timeout=30,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
     assert again.returncode == 4
     assert "in use by another embedded cloud" in again.stderr
 
@@ -214,9 +220,12 @@ def test_an_image_function_runs_its_package_or_says_why_not(tmp_path: Path) -> N
     with server(tmp_path) as running:
         s3, functions = running.client("s3"), running.client("lambda")
         image: dict[str, Any] = {
-            "FunctionName": "f", "PackageType": "Image", "Code": {"ImageUri": "some/image:1"},
-            "Role": "arn:aws:iam::000000000000:role/r", "ImageConfig": {"Command": ["app.handle"]},
-        }  # fmt: skip
+            "FunctionName": "f",
+            "PackageType": "Image",
+            "Code": {"ImageUri": "some/image:1"},
+            "Role": "arn:aws:iam::000000000000:role/r",
+            "ImageConfig": {"Command": ["app.handle"]},
+        }
         with pytest.raises(functions.exceptions.InvalidParameterValueException) as error:
             functions.create_function(**image)
         assert "some/image:1" in str(error.value)

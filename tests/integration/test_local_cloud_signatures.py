@@ -25,10 +25,13 @@ PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
 
 def client(cloud: Address, service: str, secret: str = PAIR.secret_key, **options: Any) -> Any:
     found = boto3.client(
-        service, endpoint_url=f"http://{cloud.netloc}", region_name="eu-west-1",
-        aws_access_key_id=options.pop("access_key", PAIR.access_key), aws_secret_access_key=secret,
+        service,
+        endpoint_url=f"http://{cloud.netloc}",
+        region_name="eu-west-1",
+        aws_access_key_id=options.pop("access_key", PAIR.access_key),
+        aws_secret_access_key=secret,
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **options),
-    )  # fmt: skip
+    )
     return closing(found)
 
 
@@ -93,9 +96,13 @@ def handle(event, context):
 def test_a_function_has_the_key_and_is_invoked_by_it(cloud: Address) -> None:
     with client(cloud, "lambda") as functions:
         functions.create_function(
-            FunctionName="f", Runtime="python3.11", Role="arn:aws:iam::000000000000:role/r",
-            Handler="app.handle", Code={"ZipFile": zipped(SOURCE)}, Timeout=60,
-        )  # fmt: skip
+            FunctionName="f",
+            Runtime="python3.11",
+            Role="arn:aws:iam::000000000000:role/r",
+            Handler="app.handle",
+            Code={"ZipFile": zipped(SOURCE)},
+            Timeout=60,
+        )
         arn = functions.get_function(FunctionName="f")["Configuration"]["FunctionArn"]
         answer = functions.invoke(FunctionName=arn)  # its name is in the path, encoded
         with answer["Payload"] as payload:
@@ -158,9 +165,11 @@ def test_what_was_changed_on_its_way_is_refused(cloud: Address) -> None:
     changed = cloud.ask("PUT", "/bucket/hand", b"atad", headers)
     assert (changed.status, code(changed)) == (400, "XAmzContentSHA256Mismatch")
     for method, path, more in (
-        ("PUT", "/bucket/other", {}), ("DELETE", "/bucket/hand", {}),
-        ("PUT", "/bucket/hand?acl", {}), ("PUT", "/bucket/hand", {"x-amz-meta-a": "c"}),
-    ):  # fmt: skip
+        ("PUT", "/bucket/other", {}),
+        ("DELETE", "/bucket/hand", {}),
+        ("PUT", "/bucket/hand?acl", {}),
+        ("PUT", "/bucket/hand", {"x-amz-meta-a": "c"}),
+    ):
         answer = cloud.ask(method, path, b"data", headers | more)
         assert (answer.status, code(answer)) == (403, "SignatureDoesNotMatch")
     added = cloud.ask("PUT", "/bucket/hand", b"data", headers | {"x-amz-acl": "private"})

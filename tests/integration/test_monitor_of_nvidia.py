@@ -21,8 +21,15 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stand-in needs a C compiler")
 
 SOURCE = Path(__file__).parents[1] / "unit" / "gpu_scheduler_monitor" / "nvidia_ml.c"
-FACTS = {"boards": "1", "driver": "550.54.15", "cuda": "12040", "0.uuid": "GPU-a",
-         "0.name": "NVIDIA L4", "0.total_mib": "23034", "0.used_mib": "3"}  # fmt: skip
+FACTS = {
+    "boards": "1",
+    "driver": "550.54.15",
+    "cuda": "12040",
+    "0.uuid": "GPU-a",
+    "0.name": "NVIDIA L4",
+    "0.total_mib": "23034",
+    "0.used_mib": "3",
+}
 
 
 def tell(path: Path, **facts: str) -> None:

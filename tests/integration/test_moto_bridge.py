@@ -35,14 +35,18 @@ def handle(event, context):
     name = "out/" + key.removeprefix("in/") + "/" + context.aws_request_id
     s3.put_object(Bucket=entity["bucket"]["name"], Key=name, Body=entity["configurationId"])
 """
-TRUST = json.dumps({
-    "Version": "2012-10-17",
-    "Statement": [{
-        "Effect": "Allow",
-        "Principal": {"Service": "lambda.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-    }],
-})  # fmt: skip
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "lambda.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ],
+    }
+)
 
 
 @contextmanager
@@ -86,11 +90,15 @@ class World:
             archive.writestr("app.py", SOURCE)
         self.s3.put_object(Bucket=bucket, Key="code.zip", Body=buffer.getvalue())
         made = self.functions.create_function(
-            FunctionName=name, Runtime="python3.11", Handler="app.handle", Timeout=30,
-            Role=f"arn:aws:iam::{self.account}:role/r", MemorySize=256,
+            FunctionName=name,
+            Runtime="python3.11",
+            Handler="app.handle",
+            Timeout=30,
+            Role=f"arn:aws:iam::{self.account}:role/r",
+            MemorySize=256,
             Code={"ZipFile": buffer.getvalue()},
             Tags={"orchgpu:package": f"s3://{bucket}/code.zip"},
-        )  # fmt: skip
+        )
         prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "in/"}]}}
         rule = {"Id": f"rule-{name}", "Events": ["s3:ObjectCreated:*"], "Filter": prefix}
         rules = [{**rule, "LambdaFunctionArn": made["FunctionArn"]}]
@@ -152,9 +160,10 @@ def test_a_failure_reaches_its_destination(world: World) -> None:
     url, arn = world.queue("failures")
     bucket = world.deploy("failing")
     world.functions.put_function_event_invoke_config(
-        FunctionName="failing", MaximumRetryAttempts=0,
+        FunctionName="failing",
+        MaximumRetryAttempts=0,
         DestinationConfig={"OnFailure": {"Destination": arn}},
-    )  # fmt: skip
+    )
     world.s3.put_object(Bucket=bucket, Key="in/bad", Body=b"fail")
     bodies: list[Any] = []
     ends_s = time.monotonic() + 60

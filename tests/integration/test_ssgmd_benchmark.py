@@ -14,10 +14,21 @@ ROOT = Path(__file__).parents[2]
 
 def test_cycles_prints_one_object_with_the_fixed_names() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scheduler.cycles", "--json", "--rounds", "1",
-         "--seconds", "0.1"],
-        cwd=ROOT, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.scheduler.cycles",
+            "--json",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.1",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     results = {result["metric"]: result for result in answer["results"]}
@@ -42,8 +53,11 @@ def test_the_others_print_what_they_promise(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.scheduler.{name}", "--json", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
     assert done.returncode == 0, done.stderr
     results = {result["metric"]: result for result in json.loads(done.stdout)["results"]}
     assert all(results[metric]["value"] > 0 for metric in metrics)

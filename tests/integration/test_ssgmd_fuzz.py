@@ -9,21 +9,47 @@ from typing import Any
 
 HELLOS: tuple[dict[str, Any], ...] = (
     {"id": 1, "op": "hello", "role": "requester", "session": "fuzz", "version": 1},
-    {"id": 1, "op": "hello", "role": "host", "host": "f", "incarnation": "i", "gateway": None,
-     "devices": [], "epoch_seen": 0, "installed": [], "version": 1},
-)  # fmt: skip
+    {
+        "id": 1,
+        "op": "hello",
+        "role": "host",
+        "host": "f",
+        "incarnation": "i",
+        "gateway": None,
+        "devices": [],
+        "epoch_seen": 0,
+        "installed": [],
+        "version": 1,
+    },
+)
 OPS = (
     {"op": "attempt", "holder": "j", "n": 1, "revision": 0, "request": {}},
     {"op": "reserve", "attempt": "a", "request": {"count": 2}},
-    {"op": "records", "limit": 10}, {"op": "watch", "all": True}, {"op": "renew", "lease": "l"},
-    {"op": "report", "devices": []}, {"op": "cut", "lease": "l"}, {"op": "drain", "host": "f"},
+    {"op": "records", "limit": 10},
+    {"op": "watch", "all": True},
+    {"op": "renew", "lease": "l"},
+    {"op": "report", "devices": []},
+    {"op": "cut", "lease": "l"},
+    {"op": "drain", "host": "f"},
     {"op": "session", "lease": "l", "state": "closed", "nonce": "n"},
     {"op": "finish", "holder": "j", "outcome": "o", "reason": "r"},
-)  # fmt: skip
+)
 WORDS: tuple[Any, ...] = (
-    None, True, -1, 0, 2**70, 1e308, "", "x" * 5000,
-    "\x00\ud83d\ude00", "\ud83d", [], [[]], {}, {"a": {}},
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1e308,
+    "",
+    "x" * 5000,
+    "\x00\ud83d\ude00",
+    "\ud83d",
+    [],
+    [[]],
+    {},
+    {"a": {}},
+)
 
 
 def mutated(chance: random.Random) -> bytes:

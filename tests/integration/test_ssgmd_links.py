@@ -179,9 +179,15 @@ async def test_garbage_from_the_scheduler_is_a_lost_connection_and_nothing_worse
 @pytest.mark.asyncio
 async def test_a_conflict_carries_the_record_as_a_value() -> None:
     record = {
-        "holder": "j", "revision": 4, "owner": "other", "attempt": 1, "step": "WAITING",
-        "strikes": 0, "waiting_since_s": None, "handle": "",
-    }  # fmt: skip
+        "holder": "j",
+        "revision": 4,
+        "owner": "other",
+        "attempt": 1,
+        "step": "WAITING",
+        "strikes": 0,
+        "waiting_since_s": None,
+        "handle": "",
+    }
 
     def script(peer: Peer, message: dict[str, Any]) -> None:
         if message["op"] == "adopt":
@@ -250,22 +256,40 @@ class Host:
 
     def link(self, address: str) -> HostLink:
         return HostLink(
-            address, host="h", control=self, probe=self, gateway="a:1", budget=BUDGET,
+            address,
+            host="h",
+            control=self,
+            probe=self,
+            gateway="a:1",
+            budget=BUDGET,
             incarnation="i1",
-        )  # fmt: skip
+        )
 
 
 def install(lease: str, fence: int, memory_mib: int = 100, device: str = "h/0") -> dict[str, Any]:
     share = {
-        "host": HostId("h"), "device": device, "index": 0, "kind": "cpu", "model": "M",
-        "memory_mib": memory_mib, "compute_guarantee_pct": 0, "compute_limit_pct": 100,
+        "host": HostId("h"),
+        "device": device,
+        "index": 0,
+        "kind": "cpu",
+        "model": "M",
+        "memory_mib": memory_mib,
+        "compute_guarantee_pct": 0,
+        "compute_limit_pct": 100,
         "exclusive": False,
-    }  # fmt: skip
+    }
     return {
-        "lease": lease, "fence": fence, "secret": "00" * 32, "state": LeaseState.RESERVED,
-        "shares": [share], "tenant": "t", "hold": Hold.SESSION, "door": Door.GATEWAY,
-        "cap_s": None, "connect_by_s": None,
-    }  # fmt: skip
+        "lease": lease,
+        "fence": fence,
+        "secret": "00" * 32,
+        "state": LeaseState.RESERVED,
+        "shares": [share],
+        "tenant": "t",
+        "hold": Hold.SESSION,
+        "door": Door.GATEWAY,
+        "cap_s": None,
+        "connect_by_s": None,
+    }
 
 
 @pytest.mark.asyncio
@@ -279,9 +303,11 @@ async def test_pushes_reach_the_host_in_their_order() -> None:
         peer.send(push="install", install=install("l2", 6))
         await until(lambda: ("install", "l2") in host.calls)
         assert [call for call in host.calls if call[0] not in ("full", "link")] == [
-            ("install", "l1"), ("staged", "l1", 9.5), ("end", "l1", EndReason.RELEASED),
+            ("install", "l1"),
+            ("staged", "l1", 9.5),
+            ("end", "l1", EndReason.RELEASED),
             ("install", "l2"),
-        ]  # fmt: skip
+        ]
 
 
 @pytest.mark.asyncio

@@ -44,11 +44,14 @@ class Host:
     async def devices(self) -> tuple[Device, ...]:
         return tuple(
             Device(
-                id=DeviceId(f"{self.name}/d{i}"), index=i, kind=DeviceKind.CUDA, model="M",
+                id=DeviceId(f"{self.name}/d{i}"),
+                index=i,
+                kind=DeviceKind.CUDA,
+                model="M",
                 memory_mib=1024,
             )
             for i in range(self.count)
-        )  # fmt: skip
+        )
 
     async def usage(self) -> tuple[Usage, ...]:
         return ()
@@ -89,9 +92,13 @@ class Host:
 
     def link(self, address: str) -> HostLink:
         return HostLink(
-            address, host=self.name, control=self, probe=self, gateway="127.0.0.1:1",
+            address,
+            host=self.name,
+            control=self,
+            probe=self,
+            gateway="127.0.0.1:1",
             budget=self.budget,
-        )  # fmt: skip
+        )
 
 
 class Borrowers:
@@ -330,9 +337,11 @@ async def test_a_client_waits_through_a_restart_and_hears_of_it(programs: Any) -
     address = daemon.wait_ready()["socket"]
     words: list[str] = []
     async with SchedulerClient(
-        address, budget=BUDGET, on_push=lambda word: words.append(type(word).__name__),
+        address,
+        budget=BUDGET,
+        on_push=lambda word: words.append(type(word).__name__),
         deadline_s=20,
-    ) as client:  # fmt: skip
+    ) as client:
         await client.wait_connected(20)
         daemon.kill()
         call = asyncio.ensure_future(client.records())

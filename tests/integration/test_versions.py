@@ -35,7 +35,7 @@ DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1
 
 #: file → what stands there today → what stands there in the newer build
 NEWER = {
-    "gpu_scheduler/daemon/build.py": [('BUILD = _version()', 'BUILD = "9.9.9"')],
+    "gpu_scheduler/daemon/build.py": [("BUILD = _version()", 'BUILD = "9.9.9"')],
     "gpu_scheduler/parameters.py": [
         ('    FIFO = "fifo"', '    LOTTERY = "lottery"\n    FIFO = "fifo"'),
     ],
@@ -48,14 +48,18 @@ NEWER = {
         ("    holder: JobId\n    rev", '    holder: JobId\n    mood: str = "good"\n    rev'),
     ],
     "gpu_scheduler/protocol/host.py": [
-        ("    lease: LeaseId\n    fence: int  #: rises",
-         '    lease: LeaseId\n    mood: str = "good"\n    fence: int  #: rises'),
+        (
+            "    lease: LeaseId\n    fence: int  #: rises",
+            '    lease: LeaseId\n    mood: str = "good"\n    fence: int  #: rises',
+        ),
     ],
     "gpu_scheduler/core/changes.py": [
-        ("    lease: LeaseId\n    state: LeaseState\n",
-         '    lease: LeaseId\n    state: LeaseState\n    colour: str = "blue"\n'),
+        (
+            "    lease: LeaseId\n    state: LeaseState\n",
+            '    lease: LeaseId\n    state: LeaseState\n    colour: str = "blue"\n',
+        ),
     ],
-}  # fmt: skip
+}
 #: The same build with a change of its own that can, or cannot, be passed over by others.
 PAINTED = """
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +96,30 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
     """A newer build that journals a kind of change which only it knows, with every epoch."""
     shutil.copytree(newer, folder)
     fields = "ignorable: bool = True" if ignorable else ""
-    changed(folder, {
-        "gpu_scheduler/core/changes.py": [
-            ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
-            ("        EpochStarted, InventoryDeclared,",
-             "        RunPainted, EpochStarted, InventoryDeclared,"),
-        ],
-        "gpu_scheduler/core/apply.py": [
-            ("    do.EpochStarted: _began,",
-             "    do.EpochStarted: _began, do.RunPainted: lambda state, part: None,"),
-        ],
-        "gpu_scheduler/core/recovery.py": [
-            ("    turn.emit(began)\n", "    turn.emit(began)\n    turn.emit(to.RunPainted())\n"),
-        ],
-    })  # fmt: skip
+    changed(
+        folder,
+        {
+            "gpu_scheduler/core/changes.py": [
+                ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
+                (
+                    "        EpochStarted, InventoryDeclared,",
+                    "        RunPainted, EpochStarted, InventoryDeclared,",
+                ),
+            ],
+            "gpu_scheduler/core/apply.py": [
+                (
+                    "    do.EpochStarted: _began,",
+                    "    do.EpochStarted: _began, do.RunPainted: lambda state, part: None,",
+                ),
+            ],
+            "gpu_scheduler/core/recovery.py": [
+                (
+                    "    turn.emit(began)\n",
+                    "    turn.emit(began)\n    turn.emit(to.RunPainted())\n",
+                ),
+            ],
+        },
+    )
     return folder
 
 
@@ -134,10 +148,19 @@ def ssgmd(root: Path, state: Path) -> Iterator[Running]:
     ready.unlink(missing_ok=True)
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(state),
-             "--ready-file", str(ready)],
-            stderr=out, cwd=root, env=environment(root),
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "gpu_scheduler.daemon",
+                "--state",
+                str(state),
+                "--ready-file",
+                str(ready),
+            ],
+            stderr=out,
+            cwd=root,
+            env=environment(root),
+        )
     try:
         end_s = time.monotonic() + 60
         while not ready.exists():
@@ -167,9 +190,18 @@ def command(root: Path, state: Path, *words: str) -> subprocess.CompletedProcess
 def fill(daemon: Running, policy: str) -> str:
     """A host, a lease, a job's record and two parameters; the lease's id."""
     host, _, port = daemon.address["socket"].rpartition(":")
-    hello = {"id": 0, "op": "hello", "role": "host", "host": "h", "incarnation": "i",
-             "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0, "installed": [],
-             "version": 1}  # fmt: skip
+    hello = {
+        "id": 0,
+        "op": "hello",
+        "role": "host",
+        "host": "h",
+        "incarnation": "i",
+        "gateway": "h:1",
+        "devices": [DEVICE],
+        "epoch_seen": 0,
+        "installed": [],
+        "version": 1,
+    }
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
@@ -178,8 +210,15 @@ def fill(daemon: Running, policy: str) -> str:
         daemon.post("set", name="bypass_max", value=7)
         asked = {"attempt": "a", "hold": "deadline", "lease_s": 3000.0, "wait": False}
         granted = daemon.post("reserve", **asked, request={"memory_mib": 10})["granted"]
-        daemon.post("finish", holder="job", outcome="SUCCEEDED", reason="OK", detail="", block={},
-                    received_ago_s=0.0)  # fmt: skip
+        daemon.post(
+            "finish",
+            holder="job",
+            outcome="SUCCEEDED",
+            reason="OK",
+            detail="",
+            block={},
+            received_ago_s=0.0,
+        )
     return str(granted["lease"]["id"])
 
 
@@ -189,8 +228,9 @@ def shown(daemon: Running) -> tuple[list[str], list[str], dict[str, Any], list[s
     return (
         [lease["id"] for lease in daemon.get("/v1/leases")["leases"]],
         [record["holder"] for record in daemon.get("/v1/records")["records"]],
-        rules["parameters"], rules["overridden"],
-    )  # fmt: skip
+        rules["parameters"],
+        rules["overridden"],
+    )
 
 
 def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path: Path) -> None:
@@ -201,9 +241,11 @@ def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path
     assert checked.returncode == 0, checked.stderr
     ignored = json.loads(checked.stdout)["ignored"]
     assert {
-        "policy", "LeaseGranted.lease.mood", "RecordWritten.record.mood",
+        "policy",
+        "LeaseGranted.lease.mood",
+        "RecordWritten.record.mood",
         "HostRegistered.devices[].rack",
-    } <= set(ignored)  # fmt: skip
+    } <= set(ignored)
     repaired = command(ROOT, tmp_path, "journal", "repair")
     assert repaired.returncode == 0
     assert "ended" not in repaired.stdout

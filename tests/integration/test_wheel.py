@@ -54,10 +54,14 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
     }
     assert inside == wanted
     assert {
-        "fdl/schema.json", "fdl/examples/sequence-search/database/proteins.fasta",
-        "fdl/examples/text-recognition/input/sign.png", "remote_gpu/worker/spawner.py",
-        "lambda_functions/gpu_runner/handler.py", "contract/keys.py", "local_cloud/py.typed",
-    } <= inside  # fmt: skip
+        "fdl/schema.json",
+        "fdl/examples/sequence-search/database/proteins.fasta",
+        "fdl/examples/text-recognition/input/sign.png",
+        "remote_gpu/worker/spawner.py",
+        "lambda_functions/gpu_runner/handler.py",
+        "contract/keys.py",
+        "local_cloud/py.typed",
+    } <= inside
 
 
 @pytest.mark.soak
@@ -77,9 +81,13 @@ def test_the_demo_runs_from_the_wheel_away_from_the_sources(wheel: Path, tmp_pat
     assert str(ROOT) not in found.stdout
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     demo = subprocess.run(
-        [str(tmp_path / "venv/bin/orchgpu"), "demo", "--json"], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, timeout=DEMO_WITHIN_S,
-    )  # fmt: skip
+        [str(tmp_path / "venv/bin/orchgpu"), "demo", "--json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_WITHIN_S,
+    )
     assert demo.returncode == 0, demo.stderr
     shown = json.loads(demo.stdout)
     assert {job["state"] for job in shown["jobs"]} == {"SUCCEEDED"}

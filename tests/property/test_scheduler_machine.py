@@ -22,72 +22,23 @@ from gpu_scheduler.core.changes import decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
-    Device,
-    DeviceKind,
     EndReason,
     Health,
     Hold,
     HostState,
     LeaseState,
-    Placement,
     Request,
-    Sharing,
     Step,
 )
 from gpu_scheduler.parameters import Parameters
 from simulator.books import TenantBooks
 
+from .inputs import devices_of, requests, settings_, some_health
+
 SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
 JOBS = tuple(f"job{i}" for i in range(5))
-MEMORY_MIB = 1000
 CONFIGURED = Parameters(bypass_max=2)
-
-requests = st.builds(
-    Request,
-    count=st.sampled_from([1, 1, 1, 2, 3]),
-    kinds=st.sampled_from([(), (), (DeviceKind.CUDA,), (DeviceKind.CPU, DeviceKind.CUDA)]),
-    memory_mib=st.sampled_from([0, 200, 500, 1000, 1500]),
-    memory_max_mib=st.sampled_from([None, None, None, 1500]),
-    compute_guarantee_pct=st.sampled_from([0, 30, 100]),
-    sharing=st.sampled_from(Sharing),
-    placement=st.sampled_from(Placement),
-    priority=st.sampled_from([0, 0, 5]),
-    min_driver=st.sampled_from([None, None, "550.1"]),
-    warm_key=st.sampled_from([None, "k"]),
-    max_wait_s=st.sampled_from([None, None, 8.0]),
-    tenant=st.sampled_from("ab"),
-    deadline_s=st.sampled_from([None, None, 12.0]),
-    lease_s=st.sampled_from([None, 10.0, 40.0]),
-)
-settings_ = st.sampled_from(
-    [
-        ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
-        ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2), ("leases_max", "default"),
-        ("waiting_max", 1), ("waiting_max", "default"), ("tenant_waiting_max", 1),
-        ("tenant_waiting_max", "default"), ("tenant_records_max", 2), ("records_max", 3),
-        ("tenant_records_max", "default"), ("records_max", "off"), ("quota.a.devices", 2),
-        ("quota.*.memory_mib", 1200), ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"),
-        ("weight.b", 3), ("weight.b", 0), ("bypas_max", 1),
-    ]
-)  # fmt: skip
-
-
-some_health = st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD])
-
-
-def devices_of(
-    host: str, health: tuple[Health, Health] = (Health.OK, Health.OK)
-) -> tuple[Device, ...]:
-    kinds = (DeviceKind.CUDA, DeviceKind.CPU if host == "h1" else DeviceKind.CUDA)
-    return tuple(
-        Device(
-            id=DeviceId(f"{host}/{i}"), index=i, kind=kinds[i], model="M",
-            memory_mib=MEMORY_MIB * (1 + i), resident=("k",) * i,
-            health=health[i], driver=f"550.{i}",
-        )
-        for i in range(2)
-    )  # fmt: skip
 
 
 class SchedulerRules(RuleBasedStateMachine):
@@ -213,9 +164,13 @@ class SchedulerRules(RuleBasedStateMachine):
         installed = tuple(self.installed.get(host, {})) if keeps else ()
         known = self.machine.state.inventory.hosts.get(HostId(host))
         said = {
-            "host": host, "incarnation": incarnation, "gateway": f"{host}:1",
-            "devices": devices_of(host), "epoch_seen": 0, "installed": installed,
-        }  # fmt: skip
+            "host": host,
+            "incarnation": incarnation,
+            "gateway": f"{host}:1",
+            "devices": devices_of(host),
+            "epoch_seen": 0,
+            "installed": installed,
+        }
         if known is not None and known.incarnation != incarnation:
             if known.state is HostState.UP:
                 assert self.happen(on.HostHello, **said) is None
@@ -226,25 +181,24 @@ class SchedulerRules(RuleBasedStateMachine):
         }
         self.assert_nothing_promised_twice(host)
 
-    @rule(
-        host=st.sampled_from(HOSTS),
-        health=st.tuples(some_health, some_health),
-    )
+    @rule(host=st.sampled_from(HOSTS), health=st.tuples(some_health, some_health))
     def host_reports(self, host: str, health: tuple[Health, Health]) -> None:
         self.happen(on.HostReported, host=host, devices=devices_of(host, health), usage=())
 
     @rule(
-        host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS), drained=st.booleans(),
-        device=st.sampled_from([None, "0"]), revoke=st.booleans(),
-    )  # fmt: skip
+        host=st.sampled_from(HOSTS),
+        session=st.sampled_from(SESSIONS),
+        drained=st.booleans(),
+        device=st.sampled_from([None, "0"]),
+        revoke=st.booleans(),
+    )
     def drain(
         self, host: str, session: str, drained: bool, device: str | None, revoke: bool
     ) -> None:
         named = None if device is None else DeviceId(f"{host}/{device}")
         self.happen(
-            on.DrainAsked, session=session, host=host, device=named, drained=drained,
-            revoke=revoke,
-        )  # fmt: skip
+            on.DrainAsked, session=session, host=host, device=named, drained=drained, revoke=revoke
+        )
 
     @rule(request=requests)
     def a_dry_run_says_what_the_devices_say(self, request: Request) -> None:
@@ -265,9 +219,11 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(
-        data=st.data(), change=st.sampled_from(on.SessionChange),
-        reason=st.sampled_from([None, EndReason.SESSION_LOST]), twice=st.booleans(),
-    )  # fmt: skip
+        data=st.data(),
+        change=st.sampled_from(on.SessionChange),
+        reason=st.sampled_from([None, EndReason.SESSION_LOST]),
+        twice=st.booleans(),
+    )
     def session_changes(
         self, data: Any, change: on.SessionChange, reason: EndReason | None, twice: bool
     ) -> None:
@@ -278,26 +234,39 @@ class SchedulerRules(RuleBasedStateMachine):
                 here.pop(lease.id, None)
         for _ in range(1 + twice):
             self.happen(
-                on.LeaseSessionTold, host=host, lease=lease.id, change=change, nonce="n",
+                on.LeaseSessionTold,
+                host=host,
+                lease=lease.id,
+                change=change,
+                nonce="n",
                 reason=reason,
-            )  # fmt: skip
+            )
 
     # ------------------------------------------------------------------ jobs
 
     @rule(
-        session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS), request=requests,
-        wait=st.booleans(), lost=st.booleans(), next_=st.booleans(),
-    )  # fmt: skip
+        session=st.sampled_from(SESSIONS),
+        holder=st.sampled_from(JOBS),
+        request=requests,
+        wait=st.booleans(),
+        lost=st.booleans(),
+        next_=st.booleans(),
+    )
     def attempt(
         self, session: str, holder: str, request: Request, wait: bool, lost: bool, next_: bool
     ) -> None:
         record = self.records.get(holder)
         n = 1 if record is None else record.attempt + next_
         said = {
-            "session": session, "holder": holder, "n": n, "handle": "h", "block": {},
-            "request": request, "wait": wait,
+            "session": session,
+            "holder": holder,
+            "n": n,
+            "handle": "h",
+            "block": {},
+            "request": request,
+            "wait": wait,
             "revision": 0 if record is None else record.revision,
-        }  # fmt: skip
+        }
         first = self.happen(on.AttemptAsked, **said)
         if first is None:
             return
@@ -317,9 +286,12 @@ class SchedulerRules(RuleBasedStateMachine):
         record = self.records.get(holder)
         free = record is not None and record.step is not Step.ENDED and record.owner is None
         answer = self.happen(
-            on.AdoptAsked, session=session, holder=holder, handle=None,
+            on.AdoptAsked,
+            session=session,
+            holder=holder,
+            handle=None,
             revision=record.revision if record else 1,
-        )  # fmt: skip
+        )
         if free:
             assert answer.record.owner == session
 
@@ -327,27 +299,39 @@ class SchedulerRules(RuleBasedStateMachine):
     def hand_back(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.HandBackAsked, session=session, holder=holder,
+            on.HandBackAsked,
+            session=session,
+            holder=holder,
             revision=record.revision if record else 1,
-        )  # fmt: skip
+        )
 
     @rule(session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS))
     def fail(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.AttemptFailed, session=session, holder=holder, reason="KILLED", detail="",
-            revision=record.revision if record else 1, retry_at_s=None,
-        )  # fmt: skip
+            on.AttemptFailed,
+            session=session,
+            holder=holder,
+            reason="KILLED",
+            detail="",
+            revision=record.revision if record else 1,
+            retry_at_s=None,
+        )
 
     @rule(
-        session=st.sampled_from(SESSIONS), holder=st.sampled_from(JOBS),
+        session=st.sampled_from(SESSIONS),
+        holder=st.sampled_from(JOBS),
         outcome=st.sampled_from(["SUCCEEDED", "FAILED"]),
-    )  # fmt: skip
+    )
     def finish(self, session: str, holder: str, outcome: str) -> None:
         answer = self.happen(
-            on.FinishAsked, session=session, holder=holder, outcome=outcome, reason="NONE",
+            on.FinishAsked,
+            session=session,
+            holder=holder,
+            outcome=outcome,
+            reason="NONE",
             detail="",
-        )  # fmt: skip
+        )
         assert answer.record is None or answer.record.step is Step.ENDED
         assert not any(lease.holder == holder for lease in self.leases)
 
@@ -355,24 +339,40 @@ class SchedulerRules(RuleBasedStateMachine):
     def reopen(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.ReopenAsked, session=session, holder=holder, handle="again",
+            on.ReopenAsked,
+            session=session,
+            holder=holder,
+            handle="again",
             revision=record.revision if record else 1,
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------ leases
 
     @rule(
-        session=st.sampled_from(SESSIONS), name=st.sampled_from("xyz"), request=requests,
-        wait=st.booleans(), lease_s=st.sampled_from([None, None, 30.0]), lost=st.booleans(),
-    )  # fmt: skip
+        session=st.sampled_from(SESSIONS),
+        name=st.sampled_from("xyz"),
+        request=requests,
+        wait=st.booleans(),
+        lease_s=st.sampled_from([None, None, 30.0]),
+        lost=st.booleans(),
+    )
     def reserve(
-        self, session: str, name: str, request: Request, wait: bool, lease_s: float | None,
+        self,
+        session: str,
+        name: str,
+        request: Request,
+        wait: bool,
+        lease_s: float | None,
         lost: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         said = {
-            "session": session, "attempt": name, "request": request, "wait": wait,
-            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE, "lease_s": lease_s,
-        }  # fmt: skip
+            "session": session,
+            "attempt": name,
+            "request": request,
+            "wait": wait,
+            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE,
+            "lease_s": lease_s,
+        }
         first = self.happen(on.ReserveAsked, **said)
         if lost and first is not None and first.granted is not None:
             assert self.happen(on.ReserveAsked, **said) == first
@@ -386,9 +386,12 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(
-        session=st.sampled_from(SESSIONS), data=st.data(), to=st.sampled_from(SESSIONS),
-        pct=st.sampled_from([None, 20, 50, 100]), lost=st.booleans(),
-    )  # fmt: skip
+        session=st.sampled_from(SESSIONS),
+        data=st.data(),
+        to=st.sampled_from(SESSIONS),
+        pct=st.sampled_from([None, 20, 50, 100]),
+        lost=st.booleans(),
+    )
     def change_lease(self, session: str, data: Any, to: str, pct: int | None, lost: bool) -> None:
         """Another limit or another session; what is promised stays the same."""
         lease = data.draw(st.sampled_from(self.leases))
@@ -407,9 +410,11 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(
-        session=st.sampled_from(SESSIONS), data=st.data(), op=st.sampled_from("wsr"),
+        session=st.sampled_from(SESSIONS),
+        data=st.data(),
+        op=st.sampled_from("wsr"),
         lost=st.booleans(),
-    )  # fmt: skip
+    )
     def use_lease(self, session: str, data: Any, op: str, lost: bool) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         for _ in range(1 + lost):
@@ -420,9 +425,12 @@ class SchedulerRules(RuleBasedStateMachine):
                 self.happen(on.ReleaseAsked, session=session, lease=lease.id, reason=reason)
             else:
                 self.happen(
-                    on.StagedTold, session=session, holder=lease.holder or "none", lease=lease.id,
+                    on.StagedTold,
+                    session=session,
+                    holder=lease.holder or "none",
+                    lease=lease.id,
                     connect_by_s=20.0,
-                )  # fmt: skip
+                )
 
     @rule(session=st.sampled_from(SESSIONS), again=st.booleans())
     def session_lives(self, session: str, again: bool) -> None:

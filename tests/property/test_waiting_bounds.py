@@ -48,9 +48,15 @@ def shielded(pool: Pool) -> Pool:
         id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
     )
     pool.tell(
-        on.HostHello, host=HostId("away"), reply_to="h", incarnation="1", gateway="away:1",
-        devices=(device,), epoch_seen=0, installed=(),
-    )  # fmt: skip
+        on.HostHello,
+        host=HostId("away"),
+        reply_to="h",
+        incarnation="1",
+        gateway="away:1",
+        devices=(device,),
+        epoch_seen=0,
+        installed=(),
+    )
     held = pool.ask(Request(memory_mib=500, kinds=(DeviceKind.CPU,), tenant="q"), FOR_EVER_S)
     held.runs_s = 0.0  # nothing that anybody waits for: the bound is without it
     session = SessionId("s")
@@ -64,11 +70,9 @@ def shielded(pool: Pool) -> Pool:
     target=targets,
     before=st.lists(requests, max_size=5),
     shields=st.lists(st.sampled_from(SHIELDS), max_size=2),
-    stream=st.lists(
-        st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6
-    ),
+    stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
     bypass_max=st.integers(0, 2),
-)  # fmt: skip
+)
 def test_nobody_waits_longer_than_is_stated(policy, target, before, shields, stream, bypass_max):
     quotas = {"q": Quota(memory_mib=DEVICE_MIB + 100)}
     pool = shielded(Pool(2, Parameters(policy=policy, bypass_max=bypass_max, quotas=quotas)))
@@ -124,10 +128,8 @@ def test_a_tenant_may_keep_a_large_request_of_its_own_waiting_at_its_quota():
 
 @settings(max_examples=12, deadline=None)
 @given(
-    stream=st.lists(
-        st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6
-    ),
-)  # fmt: skip
+    stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
+)
 def test_the_head_starts_no_later_than_backfill_foresaw(stream):
     pool = Pool(2, Parameters(policy=PolicyName.BACKFILL, bypass_max=0))
     pool.ask(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)

@@ -41,9 +41,16 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
     entries = []
     for number in range(2):
         event = on.ReserveAsked(
-            at_s=0.0, wall_s=0.0, session=SessionId("s"), reply_to="r", attempt=str(number),
-            request=Request(memory_mib=100, tenant="t"), wait=True, hold=Hold.SESSION, lease_s=None,
-        )  # fmt: skip
+            at_s=0.0,
+            wall_s=0.0,
+            session=SessionId("s"),
+            reply_to="r",
+            attempt=str(number),
+            request=Request(memory_mib=100, tenant="t"),
+            wait=True,
+            hold=Hold.SESSION,
+            lease_s=None,
+        )
         entries += pool.machine.handle(event).changes
     told = [broken for entry in entries for broken in books.note(entry)]
     assert told == ["tenant t was granted 200 memory_mib of 150"]

@@ -25,9 +25,12 @@ def test_a_seed_is_the_same_run_under_every_hash_seed() -> None:
     traces = set()
     for hash_seed in ("0", "1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "simulator", "--seed", "7", "--json"], check=True,
-            capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        )  # fmt: skip
+            [sys.executable, "-m", "simulator", "--seed", "7", "--json"],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )
         traces.add(done.stdout.split('"traces"')[1])
     assert len(traces) == 1
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
-CONTRACT_CODE_LINES_MAX = 200
+CONTRACT_CODE_LINES_MAX = 210
 BANNED_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
 #: Calls a linter for imports cannot see; in a core they would make a replay differ.
 IMPURE_CALLS = {"now", "utcnow", "today", "uuid4", "uuid1", "urandom", "token_hex", "getenv"}
@@ -23,8 +23,11 @@ CORES = ("gpu_scheduler/core", "orchgpu/core", "local_cloud/model", "fdl")
 def _tracked(pattern: str) -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
 
 

@@ -14,5 +14,7 @@ from gpu_scheduler.core.policies.fifo import Fifo
 from gpu_scheduler.parameters import PolicyName
 
 POLICIES: Mapping[PolicyName, Policy] = {
-    PolicyName.FIFO: Fifo(), PolicyName.BACKFILL: Backfill(), PolicyName.FAIR: Fair(),
-}  # fmt: skip
+    PolicyName.FIFO: Fifo(),
+    PolicyName.BACKFILL: Backfill(),
+    PolicyName.FAIR: Fair(),
+}

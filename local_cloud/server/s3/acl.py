@@ -20,12 +20,27 @@ DOCUMENT = "acl"  #: the bucket's own list among its documents
 OWNER = xml.text("ID", acl.OWNER_ID) + xml.text("DisplayName", "embedded-cloud")
 _LISTING = frozenset(
     {
-        "list-type", "prefix", "delimiter", "marker", "max-keys", "continuation-token",
-        "start-after", "fetch-owner", "encoding-type", "versions", "key-marker",
-        "version-id-marker", "uploads", "upload-id-marker", "max-uploads", "x-id",
-        "bucket", "key", "etag",  # what the redirect after a form upload adds
+        "list-type",
+        "prefix",
+        "delimiter",
+        "marker",
+        "max-keys",
+        "continuation-token",
+        "start-after",
+        "fetch-owner",
+        "encoding-type",
+        "versions",
+        "key-marker",
+        "version-id-marker",
+        "uploads",
+        "upload-id-marker",
+        "max-uploads",
+        "x-id",
+        "bucket",
+        "key",
+        "etag",  # what the redirect after a form upload adds
     }
-)  # fmt: skip
+)
 _READING = frozenset({"versionId", "partNumber", "x-id"})
 _SCHEMA = "http://www.w3.org/2001/XMLSchema-instance"
 _MALFORMED = "The XML you provided was not well-formed or did not validate against our schema"

@@ -13,9 +13,14 @@ from local_cloud.server.s3 import xml
 META = "x-amz-meta-"
 #: kept with an object and given back by GET and HEAD
 _KEPT = (
-    "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires",
-    "x-amz-storage-class", "x-amz-website-redirect-location",
-)  # fmt: skip
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Expires",
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+)
 _METADATA_BYTES_MAX = 2048  #: of names and values, in UTF-8 (S3 user guide, "object metadata")
 OBJECT_TAGS_MAX, BUCKET_TAGS_MAX = 10, 50
 _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256

@@ -31,11 +31,23 @@ from local_cloud.server.s3.target import Target, target_of
 #: query names that choose an operation which this cloud does not have
 _UNKNOWN = frozenset(
     {
-        "analytics", "intelligent-tiering", "inventory", "legal-hold", "metrics",
-        "object-lock", "policyStatus", "replication", "restore", "retention", "select", "torrent",
-        "metadataTable", "session", "renameObject",
+        "analytics",
+        "intelligent-tiering",
+        "inventory",
+        "legal-hold",
+        "metrics",
+        "object-lock",
+        "policyStatus",
+        "replication",
+        "restore",
+        "retention",
+        "select",
+        "torrent",
+        "metadataTable",
+        "session",
+        "renameObject",
     }
-)  # fmt: skip
+)
 
 
 async def handle(

@@ -16,15 +16,43 @@ from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied, sign
 #: Query parameters that are signed, by name.
 _SIGNED = frozenset(
     {
-        "accelerate", "acl", "cors", "defaultObjectAcl", "location", "logging", "partNumber",
-        "policy", "requestPayment", "torrent", "versioning", "versionId", "versions", "website",
-        "uploads", "uploadId", "response-content-type", "response-content-language",
-        "response-expires", "response-cache-control", "response-content-disposition",
-        "response-content-encoding", "delete", "lifecycle", "tagging", "restore", "storageClass",
-        "notification", "replication", "analytics", "metrics", "inventory", "select",
-        "select-type", "object-lock",
+        "accelerate",
+        "acl",
+        "cors",
+        "defaultObjectAcl",
+        "location",
+        "logging",
+        "partNumber",
+        "policy",
+        "requestPayment",
+        "torrent",
+        "versioning",
+        "versionId",
+        "versions",
+        "website",
+        "uploads",
+        "uploadId",
+        "response-content-type",
+        "response-content-language",
+        "response-expires",
+        "response-cache-control",
+        "response-content-disposition",
+        "response-content-encoding",
+        "delete",
+        "lifecycle",
+        "tagging",
+        "restore",
+        "storageClass",
+        "notification",
+        "replication",
+        "analytics",
+        "metrics",
+        "inventory",
+        "select",
+        "select-type",
+        "object-lock",
     }
-)  # fmt: skip
+)
 
 
 def header_claim(sent: Sent) -> Claim:

@@ -33,9 +33,12 @@ class Verifier:
         self._now_s = now_s
 
     def check(
-        self, request: web.BaseRequest, services: tuple[str, ...], body: bytes | None = None,
+        self,
+        request: web.BaseRequest,
+        services: tuple[str, ...],
+        body: bytes | None = None,
         host_bucket: str = "",
-    ) -> ChunkSigner | None:  # fmt: skip
+    ) -> ChunkSigner | None:
         """Raises CloudError (mostly 403) for a request that may not pass.
 
         `services` are the scopes that count here; `body` is the whole body, None for S3, which
@@ -151,9 +154,12 @@ def _secret(claim: Claim, keys: Mapping[str, str], services: tuple[str, ...]) ->
 
 
 def _verified(
-    sent: Sent, claim: Claim, keys: Mapping[str, str], services: tuple[str, ...],
+    sent: Sent,
+    claim: Claim,
+    keys: Mapping[str, str],
+    services: tuple[str, ...],
     body: bytes | None,
-) -> ChunkSigner | None:  # fmt: skip
+) -> ChunkSigner | None:
     secret = _secret(claim, keys, services)
     if claim.version == 2:
         if _S3 not in services:
@@ -171,8 +177,9 @@ def _verified(
         message = "The provided 'x-amz-content-sha256' header does not match what was computed."
         raise refused("XAmzContentSHA256Mismatch", message)
     if body is None and told is None:
-        raise refused("InvalidRequest", "Missing required header for this request:"
-                      " x-amz-content-sha256")  # fmt: skip
+        raise refused(
+            "InvalidRequest", "Missing required header for this request: x-amz-content-sha256"
+        )
     signed = v4.sign(sent, claim, secret, body_hash)
     _compare(claim, signed)
     if told is not None and told.startswith(f"STREAMING-{v4.ALGORITHM}-PAYLOAD"):

@@ -60,8 +60,12 @@ def translated(call: str) -> Iterator[None]:
         raise AppError(ErrorCode.TIMEOUT, f"{call}: {error}") from error
     # A body that breaks off is aiohttp's error, or one of its length: both pass by themselves.
     except (
-        BotoConnectionError, HTTPClientError, IncompleteReadError, BrokenConnectionError, OSError,
-    ) as error:  # fmt: skip
+        BotoConnectionError,
+        HTTPClientError,
+        IncompleteReadError,
+        BrokenConnectionError,
+        OSError,
+    ) as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {error}") from error
     except NoCredentialsError as error:
         raise AppError(ErrorCode.DENIED, f"{call}: no AWS credentials found") from error

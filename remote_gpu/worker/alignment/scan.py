@@ -42,9 +42,14 @@ VECTOR_WORKERS = 64
 #: Enough to fill a card.
 SCALAR_WORKERS = 32_768
 _OPTIONS = {
-    "GROUP": GROUP, "BLOCK": BLOCK, "LETTERS": LETTERS, "LIMIT": LIMIT,
-    "GAP_OPEN": GAP_OPEN, "GAP_EXTEND": GAP_EXTEND, "UNREACHED": "(cell)(-30000)",
-}  # fmt: skip
+    "GROUP": GROUP,
+    "BLOCK": BLOCK,
+    "LETTERS": LETTERS,
+    "LIMIT": LIMIT,
+    "GAP_OPEN": GAP_OPEN,
+    "GAP_EXTEND": GAP_EXTEND,
+    "UNREACHED": "(cell)(-30000)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +77,11 @@ def pack(subjects: Sequence[Codes]) -> Packed:
         first = int(starts[slot // GROUP]) + slot % GROUP
         residues[first : first + GROUP * int(lengths[index]) : GROUP] = subjects[index]
     return Packed(
-        order=order, residues=residues,
-        starts=starts.astype(np.int32), columns=columns.astype(np.int32),
-    )  # fmt: skip
+        order=order,
+        residues=residues,
+        starts=starts.astype(np.int32),
+        columns=columns.astype(np.int32),
+    )
 
 
 class Scanner:
@@ -134,9 +141,17 @@ class Scanner:
             scratch = self._held(held, scratch_bytes)
             scores = self._held(held, slots * cell.itemsize)
             arguments = (
-                residues, starts, columns, self._stored(held, tasks), _int(len(tasks)),
-                self._stored(held, query), _int(len(query)), matrix, scratch, scores,
-            )  # fmt: skip
+                residues,
+                starts,
+                columns,
+                self._stored(held, tasks),
+                _int(len(tasks)),
+                self._stored(held, query),
+                _int(len(query)),
+                matrix,
+                scratch,
+                scores,
+            )
             self._program(lanes).kernel("scan", arguments).enqueue((workers,), (1,))
             self._backend.finish()
             return np.frombuffer(scores.read(), cell)[:slots].astype(np.int32)

@@ -30,10 +30,19 @@ _OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 #: After these a context answers nothing else: the CUDA manual asks for the process to end.
 _LOST = frozenset(
     getattr(driver.CUresult, f"CUDA_ERROR_{name}")
-    for name in ("ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
-                 "INVALID_ADDRESS_SPACE", "INVALID_PC", "LAUNCH_FAILED", "LAUNCH_TIMEOUT",
-                 "HARDWARE_STACK_ERROR", "ASSERT", "ECC_UNCORRECTABLE")
-)  # fmt: skip
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+        "HARDWARE_STACK_ERROR",
+        "ASSERT",
+        "ECC_UNCORRECTABLE",
+    )
+)
 #: A kernel uses more dynamic memory of a group than this only when that is asked for beforehand.
 _SHARED_BYTES_FREE = 48 << 10
 
@@ -206,9 +215,17 @@ class _Kernel:
         one = [1] * (3 - len(blocks))
         self._backend.enter()
         self._call(
-            driver.cuLaunchKernel, self._function, *blocks, *one, *local_size, *one,
-            self._shared_bytes, self._backend.stream, ctypes.addressof(self._pointers), 0,
-        )  # fmt: skip
+            driver.cuLaunchKernel,
+            self._function,
+            *blocks,
+            *one,
+            *local_size,
+            *one,
+            self._shared_bytes,
+            self._backend.stream,
+            ctypes.addressof(self._pointers),
+            0,
+        )
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         try:

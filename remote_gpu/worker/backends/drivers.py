@@ -39,9 +39,11 @@ def answering() -> frozenset[str]:
         return frozenset()
     with tempfile.TemporaryDirectory(prefix="orchgpu-drivers-") as folder:
         environment = {
-            **os.environ, "POCL_CACHE_DIR": folder, "XDG_CACHE_HOME": folder,
+            **os.environ,
+            "POCL_CACHE_DIR": folder,
+            "XDG_CACHE_HOME": folder,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }  # fmt: skip
+        }
         lines = _output_of([sys.executable, "-m", __name__], environment).splitlines()
     return frozenset(line.removeprefix(_PRINTED) for line in lines if line.startswith(_PRINTED))
 
@@ -56,9 +58,14 @@ def _output_of(command: list[str], environment: dict[str, str], limit_s: float =
     """Up to its end, whatever the end was: what a driver answered before another failed counts."""
     try:
         ran = subprocess.run(
-            command, check=False, timeout=limit_s, env=environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command,
+            check=False,
+            timeout=limit_s,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired as hung:
         return (hung.stdout or b"").decode(errors="replace")
     return ran.stdout.decode(errors="replace")

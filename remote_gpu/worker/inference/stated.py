@@ -19,9 +19,22 @@ _FIELDS_MAX = 1_000_000
 _DEPTH_MAX = 8
 #: Bytes of one element by TensorProto.DataType; others (strings, 4 bit) count as nothing.
 _ITEM_BYTES: Mapping[int, int] = {
-    1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 14: 8, 15: 16,
+    1: 4,
+    2: 1,
+    3: 1,
+    4: 2,
+    5: 2,
+    6: 4,
+    7: 8,
+    9: 1,
+    10: 2,
+    11: 8,
+    12: 4,
+    13: 8,
+    14: 8,
+    15: 16,
     16: 2,
-}  # fmt: skip
+}
 _FLOAT, _INT64 = 1, 7
 
 

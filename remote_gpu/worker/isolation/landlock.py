@@ -29,9 +29,16 @@ _BIND_CONNECT_TCP, _ABSTRACT_SOCKETS_SIGNALS = 3, 3
 
 READ: Final = _READ_FILE | _READ_DIR
 WRITE: Final = (
-    READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM
-    | _REFER | _TRUNCATE
-)  # fmt: skip
+    READ
+    | _WRITE_FILE
+    | _REMOVE_DIR
+    | _REMOVE_FILE
+    | _MAKE_DIR
+    | _MAKE_REG
+    | _MAKE_SYM
+    | _REFER
+    | _TRUNCATE
+)
 DEVICE: Final = READ | _WRITE_FILE | _IOCTL_DEV
 _OF_FILES: Final = EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
@@ -64,9 +71,12 @@ def restrict(abi: int, allowed: Iterable[tuple[Path, int]]) -> None:
     )
     size = 24 if abi >= _SCOPED_SINCE else 16 if abi >= _NET_SINCE else 8
     rules = call(
-        _CREATE, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0),
+        _CREATE,
+        ctypes.byref(ruleset),
+        ctypes.c_size_t(size),
+        ctypes.c_uint32(0),
         what="landlock_create_ruleset",
-    )  # fmt: skip
+    )
     try:
         for path, access in allowed:
             _allow(rules, path, access & handled)
@@ -83,8 +93,12 @@ def _allow(rules: int, path: Path, access: int) -> None:
                 access &= _OF_FILES
             rule = _Beneath(access=access, parent=parent)
             call(
-                _ADD_RULE, ctypes.c_int(rules), ctypes.c_int(_PATH_BENEATH), ctypes.byref(rule),
-                ctypes.c_uint32(0), what=f"landlock_add_rule of {path}",
-            )  # fmt: skip
+                _ADD_RULE,
+                ctypes.c_int(rules),
+                ctypes.c_int(_PATH_BENEATH),
+                ctypes.byref(rule),
+                ctypes.c_uint32(0),
+                what=f"landlock_add_rule of {path}",
+            )
         finally:
             os.close(parent)

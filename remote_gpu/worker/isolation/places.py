@@ -11,21 +11,53 @@ from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
 
 #: Of every machine: libraries, and what the loader, drivers and time zones are configured by.
 _SYSTEM = (
-    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/rocm", "/opt/amdgpu", "/opt/intel",
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/OpenCL",
-    "/etc/nvidia", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf", "/etc/mime.types",
-    "/sys/devices", "/sys/bus", "/sys/class", "/sys/module",
-)  # fmt: skip
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/opt/rocm",
+    "/opt/amdgpu",
+    "/opt/intel",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/OpenCL",
+    "/etc/nvidia",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/nsswitch.conf",
+    "/etc/mime.types",
+    "/sys/devices",
+    "/sys/bus",
+    "/sys/class",
+    "/sys/module",
+)
 #: Of a /proc that shows other processes as well: what concerns the machine, and this process.
 _PROC = (
-    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/devices",
-    "/proc/modules", "/proc/filesystems", "/proc/driver", "/proc/sys/kernel", "/proc/sys/vm",
-)  # fmt: skip
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/version",
+    "/proc/devices",
+    "/proc/modules",
+    "/proc/filesystems",
+    "/proc/driver",
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+)
 #: What a compiler of OpenCL for CPUs runs to make a library of a kernel, and what loads it.
 _LINKERS = (
-    "/usr/bin/ld", "/usr/bin/ld.lld", "/usr/bin/ld.gold", "/usr/bin/ld.bfd",
-    "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1",
-)  # fmt: skip
+    "/usr/bin/ld",
+    "/usr/bin/ld.lld",
+    "/usr/bin/ld.gold",
+    "/usr/bin/ld.bfd",
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: Of cards, by the kind of a lease's devices: nodes, and memory shared with the driver's services.
 _CARDS: Mapping[str, tuple[str, ...]] = {

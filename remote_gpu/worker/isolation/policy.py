@@ -76,13 +76,19 @@ def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> 
         return Policy(execute=programs, link=kernels)
     users = facts.users and (facts.mounts or not facts.unreached)
     refused = _missing(facts, users)
-    without_end = "" if facts.spaces or users or facts.cgroup else (
-        "what a program starts could outlive its lease: there is neither a process namespace nor a"
-        " user per lease nor a cgroup"
-    )  # fmt: skip
-    exposed = "" if facts.spaces or users or facts.landlock >= LANDLOCK_SIGNALS else (
-        "a program could send signals to gpud and to other leases"
-    )  # fmt: skip
+    without_end = (
+        ""
+        if facts.spaces or users or facts.cgroup
+        else (
+            "what a program starts could outlive its lease: there is neither a process namespace"
+            " nor a user per lease nor a cgroup"
+        )
+    )
+    exposed = (
+        ""
+        if facts.spaces or users or facts.landlock >= LANDLOCK_SIGNALS
+        else ("a program could send signals to gpud and to other leases")
+    )
     programs_refused = refused or without_end or exposed
     kernels_refused = refused or (programs_refused if kernels else "")
     return Policy(

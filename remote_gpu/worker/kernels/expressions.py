@@ -345,9 +345,16 @@ class Expressions:
             case Variable(type=Array() as kind):
                 return Row(found.text, kind, found.space, found.constant, found.volatile, pure=True)
             case Variable(type=Scalar() | Struct() as plain):
-                return Plain(found.text, plain, not found.volatile, stored=found.below is None,
-                             space=found.space, constant=found.constant,
-                             volatile=found.volatile, below=found.below)  # fmt: skip
+                return Plain(
+                    found.text,
+                    plain,
+                    not found.volatile,
+                    stored=found.below is None,
+                    space=found.space,
+                    constant=found.constant,
+                    volatile=found.volatile,
+                    below=found.below,
+                )
             case PointerVariable():
                 name = found.text
                 parts = (f"{name}__b", f"{name}__n", f"{name}__o")

@@ -20,9 +20,13 @@ EXPANDED_TOKENS_MAX = 1 << 17
 _DEPTH_MAX = 48
 #: What compilers define; the same for every device, so that one source means one program.
 _PREDEFINED = {
-    "__OPENCL_VERSION__": "120", "__OPENCL_C_VERSION__": "120", "CL_VERSION_1_0": "100",
-    "CL_VERSION_1_1": "110", "CL_VERSION_1_2": "120", "cl_khr_fp64": "1",
-}  # fmt: skip
+    "__OPENCL_VERSION__": "120",
+    "__OPENCL_C_VERSION__": "120",
+    "CL_VERSION_1_0": "100",
+    "CL_VERSION_1_1": "110",
+    "CL_VERSION_1_2": "120",
+    "cl_khr_fp64": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,9 @@ class Preprocessor:
         while left:
             token = left.pop()
             if token.text == "defined":
-                names = [left.pop() for _ in range(3 if left and left[-1].text == "(" else 1)
-                         if left]  # fmt: skip
+                names = [
+                    left.pop() for _ in range(3 if left and left[-1].text == "(" else 1) if left
+                ]
                 name = next((one for one in names if one.sort is Sort.WORD), None)
                 if name is None:
                     raise wrong(line, "defined takes one name")

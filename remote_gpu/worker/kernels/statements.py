@@ -119,8 +119,11 @@ class Statements:
         while frame.text() in QUALIFIERS or SPACES.get(frame.text()) == "private":
             frame.take()
         if frame.text() == "*":
-            raise wrong(line, "a pointer to pointers is not in the subset: a pointer is one of"
-                              " __global, __constant or __local")  # fmt: skip
+            raise wrong(
+                line,
+                "a pointer to pointers is not in the subset: a pointer is one of"
+                " __global, __constant or __local",
+            )
         return self.target_of(declared, declared.kind, line)
 
     def target_of(self, declared: Declared, kind: Scalar | Struct, line: int) -> Target:
@@ -491,9 +494,7 @@ class Statements:
 
 
 def _declaration(kind: Type, name: str) -> str:
-    lengths = ""
-    element = kind
+    lengths, element = "", kind
     while isinstance(element, Array):
-        lengths += f"[{element.length}]"
-        element = element.element
+        lengths, element = f"{lengths}[{element.length}]", element.element
     return f"{element.text} {name}{lengths}"

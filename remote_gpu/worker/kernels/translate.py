@@ -240,8 +240,10 @@ class Translator:
     ) -> tuple[list[str], list[str]]:
         """A kernel's parameters for compilers, and what its body begins with."""
         texts: list[str] = []
-        first = ["__private uint orchgpu_bits = 0;",
-                 "__private uint *const orchgpu_bad = &orchgpu_bits;"]  # fmt: skip
+        first = [
+            "__private uint orchgpu_bits = 0;",
+            "__private uint *const orchgpu_bad = &orchgpu_bits;",
+        ]
         for name, kind, _ in taken:
             if not isinstance(kind, Target):
                 texts.append(f"{kind.text} {name}_")

@@ -8,17 +8,38 @@ from typing import TypeAlias
 
 #: Every scalar with its bytes, by its shortest name in OpenCL C.
 SCALAR_BYTES: Mapping[str, int] = {
-    "bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
-    "ulong": 8, "size_t": 8, "ptrdiff_t": 8, "float": 4, "double": 8,
-}  # fmt: skip
+    "bool": 1,
+    "char": 1,
+    "uchar": 1,
+    "short": 2,
+    "ushort": 2,
+    "int": 4,
+    "uint": 4,
+    "long": 8,
+    "ulong": 8,
+    "size_t": 8,
+    "ptrdiff_t": 8,
+    "float": 4,
+    "double": 8,
+}
 #: Names of several words, sorted, and the shortest name.
 SCALAR_NAMES: Mapping[str, str] = {
     **{name: name for name in SCALAR_BYTES},
-    "char signed": "char", "char unsigned": "uchar", "short signed": "short", "int short": "short",
-    "short unsigned": "ushort", "int short unsigned": "ushort", "signed": "int",
-    "int signed": "int", "unsigned": "uint", "int unsigned": "uint", "int long": "long",
-    "long signed": "long", "long unsigned": "ulong", "int long unsigned": "ulong",
-}  # fmt: skip
+    "char signed": "char",
+    "char unsigned": "uchar",
+    "short signed": "short",
+    "int short": "short",
+    "short unsigned": "ushort",
+    "int short unsigned": "ushort",
+    "signed": "int",
+    "int signed": "int",
+    "unsigned": "uint",
+    "int unsigned": "uint",
+    "int long": "long",
+    "long signed": "long",
+    "long unsigned": "ulong",
+    "int long unsigned": "ulong",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,15 @@ def stored(value: Value, checks: Checks, line: int) -> Plain:
     if isinstance(value, Element):
         target = value.target
         text = checks.place(value, line)
-        return Plain(text, target.element, value.pure, stored=True, space=target.space,
-                     constant=target.constant, volatile=target.volatile)  # fmt: skip
+        return Plain(
+            text,
+            target.element,
+            value.pure,
+            stored=True,
+            space=target.space,
+            constant=target.constant,
+            volatile=target.volatile,
+        )
     if not isinstance(value, Plain) or not value.stored:
         raise wrong(line, "this cannot be assigned, and it has no address")
     return value
@@ -194,8 +201,15 @@ def _at_row(row: Row, index: Plain, pure: bool, checks: Checks, line: int) -> Va
     text = f"{row.text}[{place}]"
     if isinstance(element, Array):
         return Row(text, element, row.space, row.constant, row.volatile, pure)
-    return Plain(text, element, pure, stored=True, space=row.space, constant=row.constant,
-                 volatile=row.volatile)  # fmt: skip
+    return Plain(
+        text,
+        element,
+        pure,
+        stored=True,
+        space=row.space,
+        constant=row.constant,
+        volatile=row.volatile,
+    )
 
 
 def member(value: Value, name: str, checks: Checks, line: int) -> Value:
@@ -209,5 +223,12 @@ def member(value: Value, name: str, checks: Checks, line: int) -> Value:
         if not whole.stored:
             raise wrong(line, "an array in a result: keep the result in a variable first")
         return Row(text, found, whole.space, whole.constant, whole.volatile, whole.pure)
-    return Plain(text, found, whole.pure, stored=whole.stored, space=whole.space,
-                 constant=whole.constant, volatile=whole.volatile)  # fmt: skip
+    return Plain(
+        text,
+        found,
+        whole.pure,
+        stored=whole.stored,
+        space=whole.space,
+        constant=whole.constant,
+        volatile=whole.volatile,
+    )

@@ -50,13 +50,17 @@ _CUDA = """alignas alignof and and_eq asm bitand bitor catch class compl concept
 #: A name in OpenCL C, a keyword or a variable in CUDA C++.
 _CUDA_WORDS = frozenset(_CUDA.split())
 _REFUSED = (
-    (r"(u?(char|short|int|long)|float|double|half)(2|3|4|8|16)|vload\w*|vstore\w*|convert_\w+\d+",
-     "vector types are not in the subset; use scalars or arrays"),
-    (r"image\w+_t|sampler_t|event_t|pipe|read_image\w*|write_image\w*",
-     "images, events and pipes are not in the subset"),
+    (
+        r"(u?(char|short|int|long)|float|double|half)(2|3|4|8|16)|vload\w*|vstore\w*|convert_\w+\d+",
+        "vector types are not in the subset; use scalars or arrays",
+    ),
+    (
+        r"image\w+_t|sampler_t|event_t|pipe|read_image\w*|write_image\w*",
+        "images, events and pipes are not in the subset",
+    ),
     (r"union", "a union is not in the subset; as_int, as_float and their like give the bits"),
     (r"half|printf|extern|goto|asm|__asm|__asm__", "it is not in the subset"),
-)  # fmt: skip
+)
 _DIRECTIVES = frozenset(
     ("define", "undef", "if", "ifdef", "ifndef", "else", "elif", "endif", "pragma", "error")
 )
@@ -66,10 +70,17 @@ ATTRIBUTES = frozenset(
 )
 #: Scalars that a kernel can be given, by the words of C for them.
 SCALAR_WORDS: Mapping[str, str] = {
-    "int": "int", "signed int": "int", "uint": "uint", "unsigned": "uint", "unsigned int": "uint",
-    "long": "long", "ulong": "ulong", "unsigned long": "ulong", "float": "float",
+    "int": "int",
+    "signed int": "int",
+    "uint": "uint",
+    "unsigned": "uint",
+    "unsigned int": "uint",
+    "long": "long",
+    "ulong": "ulong",
+    "unsigned long": "ulong",
+    "float": "float",
     "double": "double",
-}  # fmt: skip
+}
 
 
 def check_word(word: str, line: int) -> None:

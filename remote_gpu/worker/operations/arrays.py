@@ -20,17 +20,35 @@ _SIDE_MAX = 1 << 31
 
 #: Functions of one array, then of two of the same or a broadcastable shape.
 UNARY: Mapping[str, Callable[..., Any]] = {
-    "abs": np.abs, "negative": np.negative, "square": np.square, "sqrt": np.sqrt, "exp": np.exp,
-    "log": np.log, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "floor": np.floor,
-    "ceil": np.ceil, "sign": np.sign,
-}  # fmt: skip
+    "abs": np.abs,
+    "negative": np.negative,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "sign": np.sign,
+}
 BINARY: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "power": np.power, "maximum": np.maximum, "minimum": np.minimum,
-}  # fmt: skip
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "power": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
 REDUCTIONS: Mapping[str, Callable[..., Any]] = {
-    "sum": np.sum, "product": np.prod, "minimum": np.min, "maximum": np.max, "mean": np.mean,
-}  # fmt: skip
+    "sum": np.sum,
+    "product": np.prod,
+    "minimum": np.min,
+    "maximum": np.max,
+    "mean": np.mean,
+}
 
 
 _DTYPE = Text(name="dtype", meaning="of every input", default="float32", choices=DTYPES)

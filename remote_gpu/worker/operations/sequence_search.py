@@ -138,9 +138,14 @@ def _packed(context: Context, database: Database) -> scan.Packed:
 def _line(query: Protein, hit: Hit) -> str:
     place = hit.placement
     fields = (
-        query.name, hit.subject, place.score,
-        place.query_start, place.query_end, place.subject_start, place.subject_end,
-    )  # fmt: skip
+        query.name,
+        hit.subject,
+        place.score,
+        place.query_start,
+        place.query_end,
+        place.subject_start,
+        place.subject_end,
+    )
     return "\t".join(map(str, fields)) + "\n"
 
 

@@ -98,9 +98,12 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
 
 
 def test_who_waits_for_what_nobody_is_told_of_hears_so(
-    s3: Any, programs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    s3: Any,
+    programs: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(follow, "UNRECEIVED_S", 0.0)
     address = programs.ssgmd().wait_ready()["socket"]
     monkeypatch.setattr(scheduler, "ANSWER_WITHIN_S", 30.0)
@@ -151,10 +154,13 @@ def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) 
     (tmp_path / "a").write_text("interrupted")
     waiting = subprocess.Popen(
         [sys.executable, "-m", "orchgpu", "run", "f", "a", "--wait"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, restore_signals=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        restore_signals=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     try:
         assert waiting.stderr is not None
         assert "uploaded: j" in waiting.stderr.readline()
@@ -178,12 +184,18 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
     (job,) = ids(capsys, "a")
     finished(s3, job, "a.out")
     mine, other = "a" * 36, "b" * 36
-    for number, text in enumerate([
-        f"START RequestId: {other} Version: $LATEST", "of another job",
-        f"END RequestId: {other}", f"START RequestId: {mine} Version: $LATEST",
-        f"[INFO]\t1970-01-01T00:00:03.000Z\t{mine}\t{job}, attempt 1", "hello", "bye",
-        f"END RequestId: {mine}",
-    ]):  # fmt: skip
+    for number, text in enumerate(
+        [
+            f"START RequestId: {other} Version: $LATEST",
+            "of another job",
+            f"END RequestId: {other}",
+            f"START RequestId: {mine} Version: $LATEST",
+            f"[INFO]\t1970-01-01T00:00:03.000Z\t{mine}\t{job}, attempt 1",
+            "hello",
+            "bye",
+            f"END RequestId: {mine}",
+        ]
+    ):
         cloud.logs.append("/aws/lambda/f", "stream", float(number), text)
     assert _run(("logs", job, "--json")) == 0
     told = [
@@ -192,10 +204,15 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
         if one["where"] == "function"
     ]
     assert told == [
-        "user's code starts", "user's code ends", "result committed",
-        f"START RequestId: {mine} Version: $LATEST", f"{job}, attempt 1", "hello", "bye",
+        "user's code starts",
+        "user's code ends",
+        "result committed",
+        f"START RequestId: {mine} Version: $LATEST",
+        f"{job}, attempt 1",
+        "hello",
+        "bye",
         f"END RequestId: {mine}",
-    ]  # fmt: skip
+    ]
     assert _run(("logs", job, "--filter", "bye")) == 0
     assert capsys.readouterr().out.endswith("function      bye\n")
     assert _run(("logs", job, "--tail", "1")) == 0

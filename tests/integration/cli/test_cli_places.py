@@ -151,10 +151,14 @@ def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
 ) -> None:
     finished(s3, ONE, "one.out")
     now_s, request = time.time(), "c" * 36
-    for number, text in enumerate([
-        f"START RequestId: {request} Version: $LATEST",
-        f"[INFO]\tx\t{request}\t{ONE}, attempt 1", "one\ntwo", f"END RequestId: {request}",
-    ]):  # fmt: skip
+    for number, text in enumerate(
+        [
+            f"START RequestId: {request} Version: $LATEST",
+            f"[INFO]\tx\t{request}\t{ONE}, attempt 1",
+            "one\ntwo",
+            f"END RequestId: {request}",
+        ]
+    ):
         cloud.logs.append("/aws/lambda/f", "named", now_s + number / 1000, text)
     assert _run(("logs", "f", "--json", "--tail", "1000")) == 0
     lines = json.loads(capsys.readouterr().out)["lines"]
@@ -169,10 +173,18 @@ def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
 
 def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> Record:
     return Record(
-        holder=JobId(name), revision=1, owner=None, attempt=1, step=step, strikes=0,
-        waiting_since_s=None, handle="", outcome=outcome, block={"function": "f"},
+        holder=JobId(name),
+        revision=1,
+        owner=None,
+        attempt=1,
+        step=step,
+        strikes=0,
+        waiting_since_s=None,
+        handle="",
+        outcome=outcome,
+        block={"function": "f"},
         updated_s=updated_s,
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- what `run` is given

@@ -206,8 +206,10 @@ class Bench:
         with zipfile.ZipFile(buffer, "w") as archive:
             archive.writestr("job.json", self.job.to_json())
             environment = {
-                "middleware": "builtin", "connection": self.gateway.connection(), "variables": {},
-            }  # fmt: skip
+                "middleware": "builtin",
+                "connection": self.gateway.connection(),
+                "variables": {},
+            }
             archive.writestr("env.json", json.dumps(environment | self.environment))
             if self.job.input_inline:
                 archive.writestr("input/x", self.body)
@@ -280,12 +282,21 @@ def bench(
         s3.create_bucket(Bucket=f"{name}-{kind}")
     job = Job(
         job_id=keys.job_id(f"{name}-in", "a/b.txt", "v", FUNCTION),
-        attempt=1, fence=7, function=FUNCTION, input_bucket=f"{name}-in", input_key="a/b.txt",
-        input_version=None, input_etag="", input_size=5, input_inline=True,
+        attempt=1,
+        fence=7,
+        function=FUNCTION,
+        input_bucket=f"{name}-in",
+        input_key="a/b.txt",
+        input_version=None,
+        input_etag="",
+        input_size=5,
+        input_inline=True,
         event={"Records": [{"eventTime": "2026-01-01T00:00:00Z"}]},
         outputs=[{"bucket": f"{name}-out", "prefix": "res", "suffix": [], "filter": []}],
-        intermediate_bucket=f"{name}-mid", staged_at_s=time.time(), connect_by_s=150.0,
-    )  # fmt: skip
+        intermediate_bucket=f"{name}-mid",
+        staged_at_s=time.time(),
+        connect_by_s=150.0,
+    )
     yield Bench(s3=s3, gateway=gateway, folder=tmp_path, job=job)
     assert os.listdir(own) == []
 

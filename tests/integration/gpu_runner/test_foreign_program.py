@@ -67,11 +67,20 @@ def test_a_program_ends_with_its_lease_though_it_connects_again_for_ever(
 ) -> None:
     variables = {"POCL_DEVICES": "remote", "POCL_REMOTE0_PARAMETERS": "127.0.0.1:{0}/0"}
     given = {
-        "middleware": "pocl", "connection": gateway.connection(), "variables": variables,
-    }  # fmt: skip
+        "middleware": "pocl",
+        "connection": gateway.connection(),
+        "variables": variables,
+    }
     (tmp_path / "env.json").write_text(json.dumps(given))
-    command = [sys.executable, "-m", "remote_gpu.forwarder", str(tmp_path / "env.json"),
-               sys.executable, "-c", ENDLESS]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "remote_gpu.forwarder",
+        str(tmp_path / "env.json"),
+        sys.executable,
+        "-c",
+        ENDLESS,
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as started:
@@ -88,8 +97,15 @@ def test_a_signal_reaches_the_program(gateway: Any, tmp_path: Path) -> None:
     given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
     (tmp_path / "env.json").write_text(json.dumps(given))
     wait = "import signal; print('here', flush=True); signal.pause()"
-    command = [sys.executable, "-m", "remote_gpu.forwarder", str(tmp_path / "env.json"),
-               sys.executable, "-c", wait]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "remote_gpu.forwarder",
+        str(tmp_path / "env.json"),
+        sys.executable,
+        "-c",
+        wait,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "here\n"

@@ -22,16 +22,23 @@ COPY = 'cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/$(basename "$INPUT_FILE_PATH").ou
 def test_a_job_runs_to_its_result(bench: Any) -> None:
     bench.write(COPY + "; echo said")
     assert bench.run() == {
-        "status": "succeeded", "files": 1, "job_id": bench.job.job_id, "attempt": 1,
-    }  # fmt: skip
+        "status": "succeeded",
+        "files": 1,
+        "job_id": bench.job.job_id,
+        "attempt": 1,
+    }
     assert bench.outputs == {"res/b.txt.out": b"hello"}
     result = bench.result
     assert (result.state, result.reason, result.exit_code) == (JobState.SUCCEEDED, Reason.NONE, 0)
     assert (result.attempt, result.nonce) == (1, bench.gateway.holder)
-    assert result.files == [{
-        "bucket": bench.job.outputs[0]["bucket"], "key": "res/b.txt.out", "size": 5,
-        "sha256": hashlib.sha256(b"hello").hexdigest(),
-    }]  # fmt: skip
+    assert result.files == [
+        {
+            "bucket": bench.job.outputs[0]["bucket"],
+            "key": "res/b.txt.out",
+            "size": 5,
+            "sha256": hashlib.sha256(b"hello").hexdigest(),
+        }
+    ]
     assert result.log_tail == "said\n"
     assert result.device == {"host": "gpu-a", "kind": "cpu", "model": "test"}
     times = result.times
@@ -245,12 +252,13 @@ def test_an_envelope_at_a_foreign_key_is_refused_before_any_claim(bench: Any) ->
     job = bench.job
     bench.change(attempt=2)
     bench.s3.copy_object(
-        Bucket=job.intermediate_bucket, Key=bench.key,
+        Bucket=job.intermediate_bucket,
+        Key=bench.key,
         CopySource={
             "Bucket": job.intermediate_bucket,
             "Key": keys.staging_key("fn", job.job_id, 1, job.fence),
         },
-    )  # fmt: skip
+    )
     with pytest.raises(EnvelopeError, match="foreign key"):
         bench.deliver()
     assert bench.gateway.heard == []
@@ -300,13 +308,21 @@ def test_a_port_of_a_host_the_lease_does_not_have(bench: Any) -> None:
 
 def other_result(bench: Any, **fields: Any) -> str:
     result = Result(
-        job_id=bench.job.job_id, state="FAILED", reason="EXIT_NONZERO", attempt=9, nonce="n",
-        exit_code=1, files=[], times={}, log_tail="",
-    )  # fmt: skip
+        job_id=bench.job.job_id,
+        state="FAILED",
+        reason="EXIT_NONZERO",
+        attempt=9,
+        nonce="n",
+        exit_code=1,
+        files=[],
+        times={},
+        log_tail="",
+    )
     reply = bench.s3.put_object(
-        Bucket=bench.job.intermediate_bucket, Key=keys.result_key(bench.job.job_id),
+        Bucket=bench.job.intermediate_bucket,
+        Key=keys.result_key(bench.job.job_id),
         Body=result.to_json(),
-    )  # fmt: skip
+    )
     etag: str = reply["ETag"]
     return etag
 
@@ -397,11 +413,13 @@ def test_whatever_the_script_makes_of_its_folder_is_removed(bench: Any) -> None:
     [
         ("true", "no output was written"),
         ("touch $TMP_OUTPUT_DIR/a.txt", "1 file passed no output: a.txt; nothing was stored"),
-        ("cd $TMP_OUTPUT_DIR; touch a.csv 1 2 3 4 5 6 7",
-         "7 files passed no output: 1, 2, 3, 4, 5 and 2 more"),
+        (
+            "cd $TMP_OUTPUT_DIR; touch a.csv 1 2 3 4 5 6 7",
+            "7 files passed no output: 1, 2, 3, 4, 5 and 2 more",
+        ),
         ("touch $TMP_OUTPUT_DIR/a.csv", None),
     ],
-)  # fmt: skip
+)
 def test_a_success_says_what_of_its_files_was_not_stored(
     bench: Any, script: str, note: str | None
 ) -> None:

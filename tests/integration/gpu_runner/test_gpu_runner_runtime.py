@@ -100,19 +100,26 @@ class Function:
             variables["ORCHGPU_SCRIPT"] = "script/run.sh"
         environment = {
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._api.server_address[1]}",
-            "AWS_ENDPOINT_URL": self._endpoint, "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test", "LAMBDA_TASK_ROOT": str(self.code),
+            "AWS_ENDPOINT_URL": self._endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "LAMBDA_TASK_ROOT": str(self.code),
             "_HANDLER": "lambda_functions.gpu_runner.handler.handle",
             "PYTHONPATH": f"{self.code}:{sysconfig.get_path('purelib')}",
-            "TMPDIR": str(self.tmp), "PATH": os.environ["PATH"],
-        }  # fmt: skip
+            "TMPDIR": str(self.tmp),
+            "PATH": os.environ["PATH"],
+        }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-S", "-m", "awslambdaric", environment["_HANDLER"]],
-                env=environment | variables, cwd=self.code, stdout=log, stderr=log,
+                env=environment | variables,
+                cwd=self.code,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def invoke(self, event: Any, timeout_s: float = 30.0) -> tuple[str, Any]:
         """("response", answer) or ("error", what was raised)."""
@@ -141,12 +148,13 @@ def event(bucket: str, *names: str) -> dict[str, Any]:
     return {
         "Records": [
             {
-                "eventSource": "aws:s3", "eventTime": "2026-01-01T00:00:00Z",
+                "eventSource": "aws:s3",
+                "eventTime": "2026-01-01T00:00:00Z",
                 "s3": {"bucket": {"name": bucket}, "object": {"key": quote_plus(key, safe="/")}},
             }
             for key in names
         ]
-    }  # fmt: skip
+    }
 
 
 COPY = 'cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/$STORAGE_OBJECT_KEY"; echo "ran $MINE"'

@@ -70,13 +70,18 @@ def group(bench: Any, scripts: dict[str, str]) -> None:
         path = bench.folder / f"{name}.sh"
         path.write_text("#!/bin/sh\nset -e\n" + text)
         taken, given = places[name], wrote[name]
-        listed.append({
-            "name": name, "script": path.name, "folder": ".", "variables": {"STEP": name},
-            "inputs": [] if name == "split" else [
-                {"bucket": taken[0], "prefix": taken[1], "suffix": suffixes[name]}
-            ],
-            "outputs": [{"bucket": given[0], "prefix": given[1]}],
-        })  # fmt: skip
+        listed.append(
+            {
+                "name": name,
+                "script": path.name,
+                "folder": ".",
+                "variables": {"STEP": name},
+                "inputs": []
+                if name == "split"
+                else [{"bucket": taken[0], "prefix": taken[1], "suffix": suffixes[name]}],
+                "outputs": [{"bucket": given[0], "prefix": given[1]}],
+            }
+        )
     bench.group = steps.read_steps(bench.folder, json.dumps(listed))
 
 
@@ -89,8 +94,10 @@ def test_steps_of_a_group_feed_each_other_without_s3_in_one_session(bench: Any) 
     group(bench, {"split": SPLIT, "upper": UPPER, "count": COUNT})
     assert bench.run()["status"] == "succeeded"
     assert {k: v.split() for k, v in bench.outputs.items()} == {
-        "parts/x.log": [b"log"], "counts/1.up.n": [b"5"], "counts/2.up.n": [b"5"],
-    }  # fmt: skip
+        "parts/x.log": [b"log"],
+        "counts/1.up.n": [b"5"],
+        "counts/2.up.n": [b"5"],
+    }
     assert bench.gateway.heard == ["open", "give_back", "close"]
     assert "[count]\ncount ups/2.up\n" in bench.result.log_tail
     assert bench.result.times["EStart"] <= bench.result.times["EEnd"]
@@ -99,9 +106,12 @@ def test_steps_of_a_group_feed_each_other_without_s3_in_one_session(bench: Any) 
 def test_a_step_that_fails_ends_the_job_and_is_named(bench: Any) -> None:
     group(bench, {"split": SPLIT, "upper": "echo broken; exit 4", "count": COUNT})
     assert bench.run() | {"job_id": ""} == {
-        "job_id": "", "attempt": 1, "status": "failed", "reason": "EXIT_NONZERO",
+        "job_id": "",
+        "attempt": 1,
+        "status": "failed",
+        "reason": "EXIT_NONZERO",
         "detail": "the script of step upper exited with 4",
-    }  # fmt: skip
+    }
     assert bench.report.log_tail == "[split]\n\n[upper]\nbroken\n"
     assert (bench.outputs, bench.result) == ({}, None)
 

@@ -115,8 +115,11 @@ class SchedulerSide:
         self._send(self._stream, push)
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:
-        return [(f["state"], f["reason"]) for op, f in self.said
-                if op == "session" and f["lease"] == lease]  # fmt: skip
+        return [
+            (f["state"], f["reason"])
+            for op, f in self.said
+            if op == "session" and f["lease"] == lease
+        ]
 
     def is_cut(self, lease: str) -> bool:
         return any(op == "cut" and fields["lease"] == lease for op, fields in self.said)
@@ -138,20 +141,37 @@ class Gpud:
     """The process, and what a test needs to talk to it."""
 
     def __init__(
-        self, folder: Path, data: dict[str, Path], operations: tuple[str, ...] = (),
-        middlewares: dict[str, Path] | None = None, options: tuple[str, ...] = (),
-        prefix: tuple[str, ...] = (), variables: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        data: dict[str, Path],
+        operations: tuple[str, ...] = (),
+        middlewares: dict[str, Path] | None = None,
+        options: tuple[str, ...] = (),
+        prefix: tuple[str, ...] = (),
+        variables: dict[str, str] | None = None,
+    ) -> None:
         """`prefix`: of its command; `variables`: beside those of the tests."""
         self.scheduler = SchedulerSide()
         self.state = folder / "gpu-a"
         self._ready = folder / "ready.json"
         self._log = (folder / "gpud.log").open("wb")
         self._fence = 0
-        arguments = ["--host-id", "gpu-a", "--scheduler", self.scheduler.address, "--no-nvml",
-                     "--listen", "127.0.0.1:0", "--state", str(self.state),
-                     "--memory-mib", str(MEMORY_MIB), "--ready-file", str(self._ready),
-                     *options]  # fmt: skip
+        arguments = [
+            "--host-id",
+            "gpu-a",
+            "--scheduler",
+            self.scheduler.address,
+            "--no-nvml",
+            "--listen",
+            "127.0.0.1:0",
+            "--state",
+            str(self.state),
+            "--memory-mib",
+            str(MEMORY_MIB),
+            "--ready-file",
+            str(self._ready),
+            *options,
+        ]
         for name in operations:
             arguments += ["--operation", name]
         for name, path in (middlewares or {}).items():
@@ -174,22 +194,39 @@ class Gpud:
         self.device = self.devices[0]
 
     def install(
-        self, memory_mib: int = 256, *, exclusive: bool = False, guarantee_pct: int = 0,
-        limit_pct: int = 100, **fields: Any,
-    ) -> Install:  # fmt: skip
+        self,
+        memory_mib: int = 256,
+        *,
+        exclusive: bool = False,
+        guarantee_pct: int = 0,
+        limit_pct: int = 100,
+        **fields: Any,
+    ) -> Install:
         """Grant and push a lease on part of the device."""
         self._fence += 1
         share = Share(
-            host=HostId("gpu-a"), device=DeviceId(self.device["id"]), index=0, kind=DeviceKind.CPU,
-            model=self.device["model"], memory_mib=memory_mib, exclusive=exclusive,
-            compute_guarantee_pct=guarantee_pct, compute_limit_pct=limit_pct,
-        )  # fmt: skip
+            host=HostId("gpu-a"),
+            device=DeviceId(self.device["id"]),
+            index=0,
+            kind=DeviceKind.CPU,
+            model=self.device["model"],
+            memory_mib=memory_mib,
+            exclusive=exclusive,
+            compute_guarantee_pct=guarantee_pct,
+            compute_limit_pct=limit_pct,
+        )
         values = {
-            "lease": LeaseId(f"lease-{self._fence}"), "fence": self._fence,
-            "secret": secrets.token_hex(32), "state": LeaseState.RESERVED, "shares": (share,),
-            "tenant": "t", "hold": Hold.SESSION, "door": Door.GATEWAY, "cap_s": None,
+            "lease": LeaseId(f"lease-{self._fence}"),
+            "fence": self._fence,
+            "secret": secrets.token_hex(32),
+            "state": LeaseState.RESERVED,
+            "shares": (share,),
+            "tenant": "t",
+            "hold": Hold.SESSION,
+            "door": Door.GATEWAY,
+            "cap_s": None,
             "connect_by_s": None,
-        } | fields  # fmt: skip
+        } | fields
         install = Install(**values)
         self.scheduler.install(install)
         return install
@@ -197,8 +234,12 @@ class Gpud:
     def connection(self, install: Install, **changes: Any) -> dict[str, Any]:
         """What the envelope would hold."""
         device = {"index": 0, "kind": "cpu", "model": "cpu", "memory_mib": 1}
-        host = {"host": "gpu-a", "gateway": self.gateway, "secret": install.secret,
-                "devices": [device]}  # fmt: skip
+        host = {
+            "host": "gpu-a",
+            "gateway": self.gateway,
+            "secret": install.secret,
+            "devices": [device],
+        }
         access = {"lease": install.lease, "fence": install.fence}
         for key, value in changes.items():
             (access if key in access else host)[key] = value
@@ -306,8 +347,11 @@ def own_gpud(tmp_path: Path) -> Iterator[Gpud]:
 @pytest.fixture
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No socket and no thread of the client stays; the scheduler's side may have reconnected."""
-    gpud = next(request.getfixturevalue(name) for name in ("shared_gpud", "own_gpud")
-                if name in request.fixturenames)  # fmt: skip
+    gpud = next(
+        request.getfixturevalue(name)
+        for name in ("shared_gpud", "own_gpud")
+        if name in request.fixturenames
+    )
     before, threads = _sockets(gpud), threading.active_count()
     yield
     gc.collect()

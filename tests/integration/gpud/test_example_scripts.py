@@ -84,8 +84,9 @@ def test_a_cascade_passes_on_what_needs_a_device(
     source = {"blank": blank, "sign": EXAMPLES / "text-recognition/input/sign.png"}[image]
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "INPUT_FILE_PATH": str(source), "TMP_OUTPUT_DIR": str(tmp_path),
-    }  # fmt: skip
+        "INPUT_FILE_PATH": str(source),
+        "TMP_OUTPUT_DIR": str(tmp_path),
+    }
     script = EXAMPLES / "reading-cascade/look.py"
     subprocess.run([script], env=environment, check=True, capture_output=True, timeout=60)
     (answer,) = tmp_path.iterdir()

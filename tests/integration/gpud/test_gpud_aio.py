@@ -132,8 +132,11 @@ def squared(device: Device) -> bytes:
 def after_a_posted_error(device: Device) -> list[object]:
     device.post("nonsense")
     device.post("noop", b"x")
-    return [outcome(lambda _: device.op("noop"), device), outcome(Device.sync, device),
-            outcome(Device.sync, device)]  # fmt: skip
+    return [
+        outcome(lambda _: device.op("noop"), device),
+        outcome(Device.sync, device),
+        outcome(Device.sync, device),
+    ]
 
 
 def registered(device: Device) -> bytes:

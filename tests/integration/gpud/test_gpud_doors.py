@@ -108,10 +108,17 @@ def refuses_connections(port: int) -> bool:
 
 def rendered(gpud, install: Any, name: str) -> dict[str, str]:
     """The variables as the orchestrator puts them into an envelope."""
-    lease = Lease(id=install.lease, attempt="j:1", holder=None, fence=install.fence,
-                  state=LeaseState.RESERVED, shares=install.shares)  # fmt: skip
-    granted = GrantedLease(lease=lease, epoch=1, gateways={"gpu-a": gpud.gateway},
-                           secrets={"gpu-a": install.secret})  # fmt: skip
+    lease = Lease(
+        id=install.lease,
+        attempt="j:1",
+        holder=None,
+        fence=install.fence,
+        state=LeaseState.RESERVED,
+        shares=install.shares,
+    )
+    granted = GrantedLease(
+        lease=lease, epoch=1, gateways={"gpu-a": gpud.gateway}, secrets={"gpu-a": install.secret}
+    )
     return render(name, granted)["variables"]
 
 
@@ -176,9 +183,15 @@ def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None
     view = session.view()
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
     stream, _, _ = open_connection(
-        host, role=Role.DOOR, lease=view.lease, fence=view.fence, session=view.session,
-        timeout_s=60.0, middleware=name, port=changes.get("port", 0),
-    )  # fmt: skip
+        host,
+        role=Role.DOOR,
+        lease=view.lease,
+        fence=view.fence,
+        session=view.session,
+        timeout_s=60.0,
+        middleware=name,
+        port=changes.get("port", 0),
+    )
     stream.close()
 
 
@@ -297,9 +310,12 @@ def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
 def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
     """As classic rCUDA has it: no proof, the server's bytes from the first one on."""
     install = gpud.install(
-        hold=Hold.DEADLINE, door=Door.PORT, cap_s=600.0, sources=("127.0.0.0/8",),
+        hold=Hold.DEADLINE,
+        door=Door.PORT,
+        cap_s=600.0,
+        sources=("127.0.0.0/8",),
         middleware="rcuda",
-    )  # fmt: skip
+    )
 
     def told() -> list[str]:
         said = gpud.scheduler.said
@@ -320,12 +336,26 @@ def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
 def test_a_host_with_two_opencl_devices_does_not_offer_pocl(tmp_path: Path) -> None:
     """A real second device: PoCL's other driver for the same CPU."""
     done = subprocess.run(
-        [sys.executable, "-m", "remote_gpu.host", "--host-id", "gpu-a", "--scheduler",
-         "127.0.0.1:1", "--state", str(tmp_path / "state"), "--no-nvml",
-         "--middleware", f"pocl={program(tmp_path, 'pocld')}"],
-        env={**os.environ, "POCL_DEVICES": "pthread basic"}, timeout=120,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "remote_gpu.host",
+            "--host-id",
+            "gpu-a",
+            "--scheduler",
+            "127.0.0.1:1",
+            "--state",
+            str(tmp_path / "state"),
+            "--no-nvml",
+            "--middleware",
+            f"pocl={program(tmp_path, 'pocld')}",
+        ],
+        env={**os.environ, "POCL_DEVICES": "pthread basic"},
+        timeout=120,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == EXIT_STATUS[ErrorCode.INVALID]
     assert "--middleware pocl is refused on this host: pocld shows every OpenCL" in done.stderr
     assert not (tmp_path / "state").exists()

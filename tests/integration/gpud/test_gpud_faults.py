@@ -96,9 +96,14 @@ def test_a_recorded_handshake_is_worth_nothing(shared_gpud, nothing_left) -> Non
     install = shared_gpud.install()
     recorded: list[bytes] = []
     hello = Hello(
-        role=Role.SESSION, lease=install.lease, fence=install.fence, host="gpu-a",
-        session="aa" * 16, nonce="bb" * 16, cap_ms=60_000,
-    )  # fmt: skip
+        role=Role.SESSION,
+        lease=install.lease,
+        fence=install.fence,
+        host="gpu-a",
+        session="aa" * 16,
+        nonce="bb" * 16,
+        cap_ms=60_000,
+    )
 
     def challenge(stream: socket.socket) -> str:
         stream.sendall(pack(hello.to_meta()))
@@ -250,9 +255,16 @@ def test_wrong_flags_are_named(tmp_path, arguments, word) -> None:
 
 def test_refusals_are_a_closed_set() -> None:
     assert {r.value for r in Refusal} == {
-        "CLAIMED", "NOT_INSTALLED", "NOT_READY", "DENIED", "ENDED", "BUSY", "PROTOCOL", "TIMEOUT",
+        "CLAIMED",
+        "NOT_INSTALLED",
+        "NOT_READY",
+        "DENIED",
+        "ENDED",
+        "BUSY",
+        "PROTOCOL",
+        "TIMEOUT",
         "UNREACHABLE",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("over", ["tcp", "shared memory"])
@@ -289,9 +301,14 @@ def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> Non
     install = shared_gpud.install()
     [host] = parse_access(shared_gpud.connection(install)).hosts
     stream, _, _ = open_connection(
-        host, role=Role.SESSION, lease=install.lease, fence=install.fence, session="ab" * 16,
-        timeout_s=60, cap_s=600,
-    )  # fmt: skip
+        host,
+        role=Role.SESSION,
+        lease=install.lease,
+        fence=install.fence,
+        session="ab" * 16,
+        timeout_s=60,
+        cap_s=600,
+    )
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stream.settimeout(0.5)
     beats = pack({"beat": {}}) * 1000

@@ -57,10 +57,16 @@ def test_an_opencl_device_is_lent_as_it_is_named(gpud: Gpud) -> None:
     assert (told["kind"], "graph" in told["operations"]) == ("opencl", True)
     assert "graph" in gpud.devices[0]["operations"]
     share = Share(
-        host=HostId("gpu-a"), device=DeviceId(told["id"]), index=1, kind=DeviceKind.OPENCL,
-        model=told["model"], memory_mib=64, exclusive=False, compute_guarantee_pct=0,
+        host=HostId("gpu-a"),
+        device=DeviceId(told["id"]),
+        index=1,
+        kind=DeviceKind.OPENCL,
+        model=told["model"],
+        memory_mib=64,
+        exclusive=False,
+        compute_guarantee_pct=0,
         compute_limit_pct=100,
-    )  # fmt: skip
+    )
     install = gpud.install(shares=(share,))
     device = {"index": 1, "kind": "opencl", "model": "m", "memory_mib": 64}
     with Session.open(gpud.connection(install, devices=[device]), 60.0) as session:

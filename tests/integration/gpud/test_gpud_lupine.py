@@ -43,9 +43,13 @@ def client(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
     """The loader in a program of its own: what it loads stays loaded."""
     told = {"LUPINE_SERVER": f"127.0.0.1:{port}", "LUPINE_CACHE_DIR": str(folder), "no_proxy": "*"}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, **told},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_real_client_connects_and_is_refused_after_the_lease(gpud, tmp_path: Path) -> None:

@@ -53,20 +53,36 @@ class System:
 
     def add_host(self, name: str) -> None:
         self.hosts[name] = self.start(
-            "remote_gpu.host", "--host-id", name, "--scheduler", self.address, "--no-nvml",
-            "--state", str(self.folder / name), "--memory-mib", str(MEMORY_MIB),
-            "--operation", "noop",
-        )  # fmt: skip
+            "remote_gpu.host",
+            "--host-id",
+            name,
+            "--scheduler",
+            self.address,
+            "--no-nvml",
+            "--state",
+            str(self.folder / name),
+            "--memory-mib",
+            str(MEMORY_MIB),
+            "--operation",
+            "noop",
+        )
         self.ready("remote_gpu.host")
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         (self.folder / f"{module}.json").unlink(missing_ok=True)
         with (self.folder / f"{module}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", module, *arguments,
-                 "--ready-file", str(self.folder / f"{module}.json")],
-                env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)}, stderr=log,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    module,
+                    *arguments,
+                    "--ready-file",
+                    str(self.folder / f"{module}.json"),
+                ],
+                env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
+                stderr=log,
+            )
 
     def ready(self, module: str) -> dict[str, Any]:
         path = self.folder / f"{module}.json"
@@ -254,8 +270,10 @@ def classic(system: System, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "gpu_scheduler.client", "-S", host, "-P", port, *words],
         env={**os.environ, "ORCHGPU_TIME_SCALE": str(SCALE)},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

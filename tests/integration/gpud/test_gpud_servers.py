@@ -57,9 +57,12 @@ def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
 def said(gpud: Gpud) -> tuple[Any, int]:
     """A lease, and what its server said: its user, its group, whether it read gpud."""
     install = gpud.install(
-        hold=Hold.DEADLINE, door=Door.PORT, cap_s=600.0, sources=("127.0.0.0/8",),
+        hold=Hold.DEADLINE,
+        door=Door.PORT,
+        cap_s=600.0,
+        sources=("127.0.0.0/8",),
         middleware="lupine",
-    )  # fmt: skip
+    )
 
     def told() -> list[str]:
         words = gpud.scheduler.said

@@ -41,8 +41,10 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
     scheduler = shared_gpud.scheduler
     until(lambda: scheduler.is_cut(install.lease) and len(scheduler.states(install.lease)) == 3)
     assert scheduler.states(install.lease) == [
-        ("opened", None), ("freed", None), ("closed", "DONE"),
-    ]  # fmt: skip
+        ("opened", None),
+        ("freed", None),
+        ("closed", "DONE"),
+    ]
     nonces = {
         f["nonce"] for op, f in scheduler.said if op == "session" and f["lease"] == install.lease
     }
@@ -316,9 +318,12 @@ def test_failing_operations_say_who_has_to_act(shared_gpud, nothing_left) -> Non
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         for name, args, code in (
-            ("nonsense", {}, "ENOENT"), ("burn", {"ms": "x"}, "EINVAL"), ("burn", {}, "EINVAL"),
-            ("burn", {"ms": 1, "x": 1}, "EINVAL"), ("sgemm", {"m": 1}, "EINVAL"),
-        ):  # fmt: skip
+            ("nonsense", {}, "ENOENT"),
+            ("burn", {"ms": "x"}, "EINVAL"),
+            ("burn", {}, "EINVAL"),
+            ("burn", {"ms": 1, "x": 1}, "EINVAL"),
+            ("sgemm", {"m": 1}, "EINVAL"),
+        ):
             with pytest.raises(OpFailed) as failed:
                 device.op(name, **args)
             assert failed.value.code == code

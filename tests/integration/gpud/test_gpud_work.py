@@ -87,9 +87,17 @@ def test_onnx_by_content(anywhere) -> None:
 
 @pytest.mark.parametrize(
     "described",
-    [None, [], [{"name": "x"}], [{"name": "z", "shape": [3]}], [{"name": "x", "shape": [4]}],
-     [{"name": "x", "shape": [-3]}], [{"name": "x", "shape": [2**39] * 9}], [5]],
-)  # fmt: skip
+    [
+        None,
+        [],
+        [{"name": "x"}],
+        [{"name": "z", "shape": [3]}],
+        [{"name": "x", "shape": [4]}],
+        [{"name": "x", "shape": [-3]}],
+        [{"name": "x", "shape": [2**39] * 9}],
+        [5],
+    ],
+)
 def test_onnx_inputs_that_do_not_fit(local, described) -> None:
     with Operations(local) as operations:
         model = operations.resource("model", relu_model())

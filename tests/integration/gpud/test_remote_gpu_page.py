@@ -28,8 +28,11 @@ def test_the_pages_script_runs_on_a_lent_device(shared_gpud, nothing_left, tmp_p
         done = subprocess.run(
             [sys.executable, "-W", "error", str(script)],
             env={**os.environ, **session.environment(), **job},
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout + done.stderr == ""
     assert (tmp_path / "square.bin").read_bytes() == array("f", [7, 10, 15, 22]).tobytes()

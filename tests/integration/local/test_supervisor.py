@@ -34,9 +34,12 @@ os.replace(ready + ".new", ready)
 signal.sigwait({signal.SIGTERM})
 """
 #: What `system.json` tells of.
-SYSTEM = {"cloud": SERVES, "scheduler": SERVES.replace(
-    '"endpoint": "http://127.0.0.1:9"', '"socket": "127.0.0.1:7", "http": "127.0.0.1:8"'
-)}  # fmt: skip
+SYSTEM = {
+    "cloud": SERVES,
+    "scheduler": SERVES.replace(
+        '"endpoint": "http://127.0.0.1:9"', '"socket": "127.0.0.1:7", "http": "127.0.0.1:8"'
+    ),
+}
 CRASHES = "import sys; print('no such device', file=sys.stderr); sys.exit(3)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVES.replace(
     "signal.sigwait({signal.SIGTERM})", "time.sleep(600)"
@@ -74,14 +77,17 @@ class Plan:
         return Program(
             name=name,
             command=(
-                sys.executable, "-c", (blocked if "sigwait" in source else "") + source,
-                "--ready-file", str(ready_file),
+                sys.executable,
+                "-c",
+                (blocked if "sigwait" in source else "") + source,
+                "--ready-file",
+                str(ready_file),
             ),
             ready_file=ready_file,
             log=self._home.logs / f"{name}.log",
             environment={"PATH": os.environ["PATH"]},
             address_key="endpoint" if name == "cloud" else None,
-        )  # fmt: skip
+        )
 
     def _before(self, name: str) -> list[Mapping[str, str]]:
         index = next(i for i, stage in enumerate(self._stages) if name in stage)
@@ -186,8 +192,11 @@ async def test_a_dead_program_is_started_again_and_the_rest_goes_on(tmp_path: Pa
         assert death["details"]["log_tail"] == [f"hello from {system.home.ready / 'a.json'}"]
         assert sorted(system.names("restarting")) == ["a", "cloud"]
         assert [one == other for one, other in zip(first, system.pids(), strict=True)] == [
-            False, True, False, True,
-        ]  # fmt: skip
+            False,
+            True,
+            False,
+            True,
+        ]
         await until(lambda: set(system.changes[-1].values()) == {("running", 1), ("running", 0)})
         assert {state for state, _ in system.changes[-1].values()} == {"running"}
         assert any(change["a"][0] == "restarting" for change in system.changes)
@@ -205,8 +214,10 @@ async def test_a_program_that_dies_again_and_again_is_given_up(tmp_path: Path) -
         await until(lambda: system.names("given_up"))
         pauses = [told["in_s"] for told in system.told if told["event"] == "restarting"]
         assert pauses == pytest.approx([0.005, 0.01, 0.02])
-        assert sum("status 7" in told["message"] for told in system.told
-                   if told["event"] == "died") == 3  # fmt: skip
+        assert (
+            sum("status 7" in told["message"] for told in system.told if told["event"] == "died")
+            == 3
+        )
         assert system.changes[-1]["a"] == ("given up", 3)
         assert birth_of(system.pids()[3])
         await asyncio.sleep(0)
@@ -272,8 +283,9 @@ async def test_who_never_gets_ready_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("content", ["", "[]", "nonsense", "{}"])
 async def test_a_wrong_ready_file_is_an_error_not_a_crash(tmp_path: Path, content: str) -> None:
-    source = SERVES.replace('json.dumps({"pid": os.getpid(), "endpoint": "http://127.0.0.1:9"})',
-                            repr(content))  # fmt: skip
+    source = SERVES.replace(
+        'json.dumps({"pid": os.getpid(), "endpoint": "http://127.0.0.1:9"})', repr(content)
+    )
     system = System(tmp_path, {"cloud": source})
     with pytest.raises(AppError, match="ready file is wrong"):
         await system.supervisor.start()
@@ -284,10 +296,16 @@ def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     program = Plan(home, {"cloud": SERVES}).program("cloud", {})
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, *map(str, (program.ready_file, program.log)),
-         *program.command],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            PARENT,
+            *map(str, (program.ready_file, program.log)),
+            *program.command,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert birth_of(pid)
@@ -313,14 +331,19 @@ def test_a_program_that_does_not_exist_is_told(tmp_path: Path) -> None:
     async def started() -> None:
         child = Child(
             Program(
-                name="ghost", command=("/no/such/program",), ready_file=tmp_path / "r",
-                log=tmp_path / "logs" / "l", environment={},
+                name="ghost",
+                command=("/no/such/program",),
+                ready_file=tmp_path / "r",
+                log=tmp_path / "logs" / "l",
+                environment={},
             )
-        )  # fmt: skip
+        )
         await child.wait_ready(20)
 
     (tmp_path / "logs").mkdir()
     with pytest.raises(Died, match="ghost ended with status 1") as failure:
         asyncio.run(started())
-    assert any("/no/such/program" in line or "FileNotFoundError" in line
-               for line in failure.value.details["log_tail"])  # fmt: skip
+    assert any(
+        "/no/such/program" in line or "FileNotFoundError" in line
+        for line in failure.value.details["log_tail"]
+    )

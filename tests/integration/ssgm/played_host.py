@@ -12,9 +12,13 @@ class PlayedHost(threading.Thread):
     """Registers its devices, then reports until it is closed."""
 
     def __init__(
-        self, scheduler: str, name: str, gateway: str, *devices: dict[str, Any],
+        self,
+        scheduler: str,
+        name: str,
+        gateway: str,
+        *devices: dict[str, Any],
         report_s: float = 1.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self._report_s = report_s
         address, _, port = scheduler.rpartition(":")
@@ -26,9 +30,17 @@ class PlayedHost(threading.Thread):
         ids = [f"GPU-{name}-{index}" for index in range(len(devices))]
         said = [{"id": id_, "index": i, **devices[i]} for i, id_ in enumerate(ids)]
         self._say(
-            0, "hello", role="host", host=name, incarnation="1", gateway=gateway, devices=said,
-            epoch_seen=0, installed=[], version=1,
-        )  # fmt: skip
+            0,
+            "hello",
+            role="host",
+            host=name,
+            incarnation="1",
+            gateway=gateway,
+            devices=said,
+            epoch_seen=0,
+            installed=[],
+            version=1,
+        )
         welcome = json.loads(self._lines.readline())
         assert "ok" in welcome, welcome
         self._usage = [

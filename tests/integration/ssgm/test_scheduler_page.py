@@ -34,16 +34,25 @@ from tests.integration.ssgm.transcript import Names, Step, steps_of, updated
 PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
 #: The page's daemon, as a reader would run it; each is called otherwise here.
 SOCKET, HTTP, STATE, CONFIG = (
-    "10.0.1.10:4700", "10.0.1.10:4780", "/var/lib/ssgmd", "/etc/orchgpu/ssgmd.toml",
-)  # fmt: skip
+    "10.0.1.10:4700",
+    "10.0.1.10:4780",
+    "/var/lib/ssgmd",
+    "/etc/orchgpu/ssgmd.toml",
+)
 A100 = {
-    "kind": "cuda", "model": "NVIDIA A100 80GB PCIe", "memory_mib": 81408,
-    "driver": "550.54.15", "runtime": "12.4",
-}  # fmt: skip
+    "kind": "cuda",
+    "model": "NVIDIA A100 80GB PCIe",
+    "memory_mib": 81408,
+    "driver": "550.54.15",
+    "runtime": "12.4",
+}
 T4 = {
-    "kind": "cuda", "model": "Tesla T4", "memory_mib": 15000, "driver": "535.183.01",
+    "kind": "cuda",
+    "model": "Tesla T4",
+    "memory_mib": 15000,
+    "driver": "535.183.01",
     "runtime": "12.2",
-}  # fmt: skip
+}
 
 
 class Reader:
@@ -118,8 +127,10 @@ class Reader:
         return subprocess.Popen(
             [sys.executable, "-m", "gpu_scheduler.client", *words[1:]],
             env={**self._programs.environment, "SSGM_SCHEDULER": self._here[SOCKET]},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def _there(self, printed: str) -> str:
         for there, here in self._here.items():

@@ -33,8 +33,9 @@ def test_a_lease_is_taken_shown_and_given_back(lab: Lab) -> None:
     assert again["id"] == lease["id"], "the same attempt is answered the same"
     assert [found["id"] for found in lab.json("leases")["leases"]] == [lease["id"]]
     assert lab.json("dealloc", lease["id"], "lease-unknown")["released"] == [
-        lease["id"], "lease-unknown",
-    ]  # fmt: skip
+        lease["id"],
+        "lease-unknown",
+    ]
     assert lab.json("leases") == {"leases": [], "ends_in_s": {}, "more": False}
     assert lab.json("queue") == {"queue": [], "left_out": 0}
 
@@ -98,8 +99,9 @@ def test_rules_are_shown_and_changed(lab: Lab) -> None:
     assert lab.json("get", "policy") == {"parameters": {"policy": "fifo"}, "overridden": []}
     changed = lab.json("set", "quota.genomics.devices", "1")
     assert changed == {
-        "parameters": {"quota.genomics.devices": 1}, "overridden": ["quota.genomics.devices"],
-    }  # fmt: skip
+        "parameters": {"quota.genomics.devices": 1},
+        "overridden": ["quota.genomics.devices"],
+    }
     try:
         lab.take("--tenant", "genomics")
         lab.json("alloc", "--advisory", "--tenant", "genomics", status=6)
@@ -187,8 +189,10 @@ def started(
     """`ssgm` as a process, for what needs signals or a terminal."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gpu_scheduler.client", *arguments, "--scheduler", lab.scheduler],
-        env={**lab.programs.environment, **(env or {})}, text=True, **how,
-    )  # fmt: skip
+        env={**lab.programs.environment, **(env or {})},
+        text=True,
+        **how,
+    )
     try:
         yield process
     finally:

@@ -32,9 +32,13 @@ def test_a_full_disk_is_said_in_a_line(lab: Lab, command: list[str]) -> None:
     arguments = [sys.executable, "-m", "gpu_scheduler.client", *command]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*arguments, "--scheduler", lab.scheduler], stdout=full, stderr=subprocess.PIPE,
-            text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [*arguments, "--scheduler", lab.scheduler],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.returncode == 74
     assert done.stderr == "ssgm: cannot write the output: No space left on device\n"
 
@@ -52,16 +56,20 @@ def test_a_reader_that_went_away_ends_it_quietly(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("gpu_scheduler.daemon", "ssgmd"), ("gpu_scheduler.monitor", "ssgm-monitor"),
+        ("gpu_scheduler.daemon", "ssgmd"),
+        ("gpu_scheduler.monitor", "ssgm-monitor"),
         ("remote_gpu.host", "gpud"),
     ],
-)  # fmt: skip
+)
 def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
     for flag, said in (("-h", "Usage: "), ("--version", f"{name}, version ")):
         done = subprocess.run(
-            [sys.executable, "-m", module, flag], capture_output=True, text=True, timeout=60,
+            [sys.executable, "-m", module, flag],
+            capture_output=True,
+            text=True,
+            timeout=60,
             check=False,
-        )  # fmt: skip
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(said)
         assert "…" not in done.stdout.partition("Commands:")[2]
@@ -71,11 +79,13 @@ def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["daemon", "--help"], ["daemon", "--state", "{state}", "keys", "list", "--json"],
-        ["daemon", "--state", "{state}", "config", "show"], ["monitor", "--version"],
+        ["daemon", "--help"],
+        ["daemon", "--state", "{state}", "keys", "list", "--json"],
+        ["daemon", "--state", "{state}", "config", "show"],
+        ["monitor", "--version"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_what_a_daemon_prints_ends_it_as_every_other_command(
     words: list[str], tmp_path: Path
 ) -> None:
@@ -98,8 +108,12 @@ def test_what_a_daemon_prints_ends_it_as_every_other_command(
 @pytest.mark.parametrize("group", [[], ["keys"], ["journal"], ["config"]], ids=str)
 def test_short_helps_are_whole(group: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gpu_scheduler.daemon", *group, "--help"], capture_output=True,
-        text=True, timeout=60, check=False, env={"PATH": "", "COLUMNS": "80"},
-    )  # fmt: skip
+        [sys.executable, "-m", "gpu_scheduler.daemon", *group, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": "", "COLUMNS": "80"},
+    )
     assert done.returncode == 0
     assert "...\n" not in done.stdout.partition("Commands:")[2] + "\n"

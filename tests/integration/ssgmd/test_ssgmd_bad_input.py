@@ -19,8 +19,16 @@ from corekit.budget import Budget
 from tests.integration.ssgmd.conftest import Doors, Peer, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
-        "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+HOST = {
+    "role": "host",
+    "host": "h",
+    "incarnation": "i",
+    "gateway": "h:1",
+    "devices": [DEVICE],
+    "epoch_seen": 0,
+    "installed": [],
+    "version": 1,
+}
 DEEP = json.loads("[" * 900 + "]" * 900)
 
 
@@ -87,11 +95,19 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("reserve", {"attempt": "", "request": {}}, "invalid", "attempt"),
     ("reserve", {"attempt": "x" * 257, "request": {}}, "invalid", "256"),
     ("reserve", {"attempt": "n", "request": {}, "hold": "deadline"}, "invalid", "lease_s"),
-    ("reserve", {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": -1}, "invalid",
-     "lease_s -1 must"),
+    (
+        "reserve",
+        {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": -1},
+        "invalid",
+        "lease_s -1 must",
+    ),
     ("reserve", {"attempt": "n", "request": {}, "hold": "for ever"}, "invalid", "hold"),
-    ("reserve", {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": 1e300}, "invalid",
-     "lease_s"),
+    (
+        "reserve",
+        {"attempt": "n", "request": {}, "hold": "deadline", "lease_s": 1e300},
+        "invalid",
+        "lease_s",
+    ),
     ("reserve", {"attempt": "a\nb", "request": {}}, "invalid", "attempt"),
     ("reserve", {"attempt": "held", "request": {}}, "conflict", "somebody else"),
     ("attempt", attempt(n=0), "invalid", "n must lie in 1"),
@@ -139,7 +155,7 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("set", {"name": "weight.a\nb", "value": 2}, "invalid", "weight.a"),
     ("set", {"name": "bypass_max", "value": {}}, "invalid", "value"),
     ("set", {"name": "aging_s", "value": float("nan")}, "invalid", ""),
-)  # fmt: skip
+)
 _IDS = [f"{n}-{op}" for n, (op, *_) in enumerate(REQUESTS)]
 
 
@@ -169,10 +185,19 @@ async def test_a_wrong_request_is_refused_at_both_doors(
 
 #: Bodies that hold no request at all; the socket door closes what it cannot follow.
 BODIES = (
-    b"{", b"[]", b"null", b"7", b'"x"', b"\xff\xfe", b'{"attempt": "\\ud83d", "request": {}}',
-    b"[" * 100_000, b'{"a":' * 100_000, b'{"attempt": NaN}', b'{"attempt": 1e999}',
+    b"{",
+    b"[]",
+    b"null",
+    b"7",
+    b'"x"',
+    b"\xff\xfe",
+    b'{"attempt": "\\ud83d", "request": {}}',
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"attempt": NaN}',
+    b'{"attempt": 1e999}',
     b'{"attempt": "' + b"x" * (2**20 - 20) + b'"}',
-)  # fmt: skip
+)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -237,12 +262,16 @@ async def raw(system: System, sent: bytes) -> tuple[int, Any]:
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Host": "localhost:4780"}, 200), ({"Host": "[::1]:4780"}, 200),
-        ({"Origin": "http://localhost:8080"}, 200), ({"Host": "evil.example"}, 401),
-        ({"Host": "127.0.0.1.evil.example:4780"}, 401), ({"Origin": "https://evil.example"}, 401),
-        ({"Origin": "null"}, 401), ({"Host": "[::1"}, 401),
+        ({"Host": "localhost:4780"}, 200),
+        ({"Host": "[::1]:4780"}, 200),
+        ({"Origin": "http://localhost:8080"}, 200),
+        ({"Host": "evil.example"}, 401),
+        ({"Host": "127.0.0.1.evil.example:4780"}, 401),
+        ({"Origin": "https://evil.example"}, 401),
+        ({"Origin": "null"}, 401),
+        ({"Host": "[::1"}, 401),
     ],
-)  # fmt: skip
+)
 async def test_a_web_page_of_elsewhere_is_not_this_machine(
     system: System, headers: dict[str, str], status: int
 ) -> None:
@@ -289,16 +318,20 @@ async def test_a_session_is_a_word(system: System, session: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/v1/nothing", 404, "not_found"), ("GET", "/", 404, "not_found"),
-        ("POST", "/v1/leasess", 404, "not_found"), ("GET", "/v1/beat", 404, "not_found"),
-        ("PUT", "/v1/leases", 405, "invalid"), ("GET", "/v1/reserve", 405, "invalid"),
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("GET", "/", 404, "not_found"),
+        ("POST", "/v1/leasess", 404, "not_found"),
+        ("GET", "/v1/beat", 404, "not_found"),
+        ("PUT", "/v1/leases", 405, "invalid"),
+        ("GET", "/v1/reserve", 405, "invalid"),
         ("GET", "/v1/leases/lease-unknown", 404, "not_found"),
         ("GET", "/v1/records?limit=1&limit=2", 400, "invalid"),
         ("GET", "/v1/records?limit=many", 400, "invalid"),
-        ("GET", "/v1/leases?lease=x", 400, "invalid"), ("POST", "/v1/beat", 404, "not_found"),
+        ("GET", "/v1/leases?lease=x", 400, "invalid"),
+        ("POST", "/v1/beat", 404, "not_found"),
         ("GET", "/v1/explain?attempt=no", 404, "not_found"),
     ],
-)  # fmt: skip
+)
 async def test_wrong_addresses_are_typed_errors_too(
     system: System, method: str, path: str, status: int, code: str
 ) -> None:
@@ -340,8 +373,12 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [device(model="a\x00")]}, "invalid", "cannot be seen"),
     ("report", {"devices": [device(resident=["x" * 257])]}, "invalid", "256"),
     ("report", {"devices": [device(detail=DEEP)]}, "invalid", ""),
-    ("report", {"devices": [], "usage": [{"device": "h/0", "memory_used_mib": -1,
-                                          "utilisation_pct": 0}]}, "invalid", "below 0"),
+    (
+        "report",
+        {"devices": [], "usage": [{"device": "h/0", "memory_used_mib": -1, "utilisation_pct": 0}]},
+        "invalid",
+        "below 0",
+    ),
     ("report", {"usage": [usage(memory_used_mib=2**70)]}, "invalid", "above"),
     ("report", {"usage": [usage(utilisation_pct=10**12)]}, "invalid", "above"),
     ("report", {"usage": [usage(temperature_c=-(10**12))]}, "invalid", "above"),
@@ -349,15 +386,20 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"usage": [usage(), usage()]}, "invalid", "twice"),
     ("report", {"usage": [usage(device="g/0")]}, "invalid", "does not have"),
     ("door", {"lease": "l", "address": "nowhere"}, "invalid", "host:port"),
-    ("cut", {"lease": ""}, "invalid", "lease"), ("cut", {"lease": "x" * 300}, "invalid", "256"),
+    ("cut", {"lease": ""}, "invalid", "lease"),
+    ("cut", {"lease": "x" * 300}, "invalid", "256"),
     ("session", {"lease": "held?", "state": "dancing", "nonce": "n"}, "invalid", "state"),
     ("session", {"lease": "held?", "state": "closed", "nonce": 5}, "invalid", "nonce"),
     ("session", {"lease": "l", "state": "closed", "nonce": "x" * 300}, "invalid", "nonce"),
-    ("session", {"lease": "l", "state": "closed", "nonce": "n", "detail": "x" * 3000},
-     "invalid", "detail"),
+    (
+        "session",
+        {"lease": "l", "state": "closed", "nonce": "n", "detail": "x" * 3000},
+        "invalid",
+        "detail",
+    ),
     ("cut", {"lease": None}, "invalid", "lease"),
     ("release", {"lease": "l"}, "invalid", "op 'release' of a host is unknown"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -381,13 +423,17 @@ async def test_a_wrong_word_of_a_host_is_refused(
         ({"host": "g"}, "h/0"),  # another host's device
         ({"host": "g", "devices": [device(id="g/0"), device(id="g/0")]}, "twice"),
         ({"host": "g", "devices": [device(id=f"g/{n}", index=n) for n in range(300)]}, "256"),
-        ({"host": ""}, "host"), ({"host": "x" * 300}, "host"), ({"version": 2}, "version"),
+        ({"host": ""}, "host"),
+        ({"host": "x" * 300}, "host"),
+        ({"version": 2}, "version"),
         ({"host": "g", "devices": [], "epoch_seen": -1}, "epoch_seen"),
-        ({"gateway": "here"}, "here"), ({"gateway": "x" * 300 + ":1"}, "gateway"),
-        ({"incarnation": "x" * 300}, "incarnation"), ({"role": "god"}, "role"),
+        ({"gateway": "here"}, "here"),
+        ({"gateway": "x" * 300 + ":1"}, "gateway"),
+        ({"incarnation": "x" * 300}, "incarnation"),
+        ({"role": "god"}, "role"),
         ({"devices": None}, "devices"),
     ],
-)  # fmt: skip
+)
 async def test_a_host_that_says_wrong_things_is_not_welcomed(
     system: System, changes: dict[str, Any], said: str
 ) -> None:

@@ -14,8 +14,16 @@ from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
 from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
-        "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+HOST = {
+    "role": "host",
+    "host": "h",
+    "incarnation": "i",
+    "gateway": "h:1",
+    "devices": [DEVICE],
+    "epoch_seen": 0,
+    "installed": [],
+    "version": 1,
+}
 #: Of the daemon here: 128 of its own, 128 connections, 32 of them unauthenticated.
 DESCRIPTORS = 256
 FLOOD = 150

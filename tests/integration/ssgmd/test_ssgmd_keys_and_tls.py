@@ -81,8 +81,12 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
         address = doors.daemon.socket
         async with (
             HostLink(
-                address, host="gpu-a", control=WatchedHost(), gateway="127.0.0.1:1",
-                probe=FileProbe(devices, "gpu-a"), budget=BUDGET,
+                address,
+                host="gpu-a",
+                control=WatchedHost(),
+                gateway="127.0.0.1:1",
+                probe=FileProbe(devices, "gpu-a"),
+                budget=BUDGET,
                 access=Access(key=keys[Role.HOST], ca=ca),
             ) as link,
             SchedulerClient(
@@ -91,7 +95,7 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
             SchedulerClient(
                 address, budget=BUDGET, access=Access(key=keys[Role.READER], ca=ca)
             ) as reader,
-        ):  # fmt: skip
+        ):
             await asyncio.wait_for(link.registered(), 20)
             granted = (await requester.reserve("a", Request(), wait=False)).granted
             assert granted is not None
@@ -125,8 +129,14 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
 async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> None:
     a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
-             "installed": [], "version": 1}  # fmt: skip
+    hello = {
+        "incarnation": "i",
+        "gateway": "h:1",
+        "devices": [DEVICE],
+        "epoch_seen": 0,
+        "installed": [],
+        "version": 1,
+    }
     async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as stranger:
         wrong = await host.ask(op="hello", role="host", host="gpu-b", key=host_key, **hello)
         assert "not for 'gpu-b'" in wrong["error"]["message"]
@@ -153,13 +163,20 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
     lab1, lab2 = (added(tmp_path, n, Role.REQUESTER, tenant="lab") for n in ("lab1", "lab2"))
     operator = added(tmp_path, "o", Role.OPERATOR)
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
-             "installed": [], "version": 1}  # fmt: skip
+    hello = {
+        "incarnation": "i",
+        "gateway": "h:1",
+        "devices": [DEVICE],
+        "epoch_seen": 0,
+        "installed": [],
+        "version": 1,
+    }
     async with serving(tmp_path) as doors, doors.peer() as host:
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
         for owner, tenant, strangers, friend in (
-            (a, "default", (b, lab1), operator), (lab1, "lab", (a, b), lab2),
-        ):  # fmt: skip
+            (a, "default", (b, lab1), operator),
+            (lab1, "lab", (a, b), lab2),
+        ):
             job = f"job-of-{tenant}"
             asked = {"memory_mib": 10, "tenant": tenant}
             body = {"holder": job, "n": 1, "revision": 0, "request": asked}
@@ -168,8 +185,9 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
             for stranger in strangers:
                 answer = await doors.ask("POST", "/v1/finish", end, key=stranger)
                 assert (answer.status, answer.value["error"]["details"]) == (
-                    403, {"needs": "owner"},
-                )  # fmt: skip
+                    403,
+                    {"needs": "owner"},
+                )
             lease = f"/v1/leases/{granted['lease']['id']}"
             assert (await doors.ask("GET", lease, key=owner)).status == 200, "it goes on"
             assert (await doors.ask("POST", "/v1/finish", end, key=friend)).status == 200
@@ -180,8 +198,14 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
 async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -> None:
     a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {"incarnation": "i", "gateway": "h:1", "devices": [DEVICE], "epoch_seen": 0,
-             "installed": [], "version": 1}  # fmt: skip
+    hello = {
+        "incarnation": "i",
+        "gateway": "h:1",
+        "devices": [DEVICE],
+        "epoch_seen": 0,
+        "installed": [],
+        "version": 1,
+    }
     body = {"holder": "j", "n": 1, "revision": 0, "request": {"memory_mib": 10}}
     async with serving(tmp_path) as doors, doors.peer() as host:
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)

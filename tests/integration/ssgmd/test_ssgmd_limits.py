@@ -32,9 +32,15 @@ async def flooded(peer: Peer) -> Counter[str]:
     """Every attempt at once on one connection; how they were answered, by outcome or limit."""
     for n in range(FLOOD):
         attempt = {
-            "id": n, "op": "attempt", "holder": f"job-{n}", "n": 1, "revision": 0,
-            "request": EXCLUSIVE, "block": {"note": "x" * 3000}, "handle": "h" * 1000,
-        }  # fmt: skip
+            "id": n,
+            "op": "attempt",
+            "holder": f"job-{n}",
+            "n": 1,
+            "revision": 0,
+            "request": EXCLUSIVE,
+            "block": {"note": "x" * 3000},
+            "handle": "h" * 1000,
+        }
         peer.writer.write(json.dumps(attempt).encode() + b"\n")
     answers: Counter[str] = Counter()
     for _ in range(FLOOD):

@@ -47,20 +47,44 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
         entries.extend(machine.handle(event).changes)
 
     happened(on.EpochBegan(**NOW))
-    happened(on.HostHello(
-        host=HostId("h"), incarnation="i", gateway="h:1", epoch_seen=0, installed=(),
-        devices=devices(), reply_to="1.1", **NOW,
-    ))  # fmt: skip
+    happened(
+        on.HostHello(
+            host=HostId("h"),
+            incarnation="i",
+            gateway="h:1",
+            epoch_seen=0,
+            installed=(),
+            devices=devices(),
+            reply_to="1.1",
+            **NOW,
+        )
+    )
     for number in range(leases):
-        happened(on.ReserveAsked(
-            attempt=f"a{number}", request=Request(memory_mib=1), wait=False, hold=Hold.SESSION,
-            lease_s=None, session=SessionId("s"), reply_to="1.1", **NOW,
-        ))  # fmt: skip
+        happened(
+            on.ReserveAsked(
+                attempt=f"a{number}",
+                request=Request(memory_mib=1),
+                wait=False,
+                hold=Hold.SESSION,
+                lease_s=None,
+                session=SessionId("s"),
+                reply_to="1.1",
+                **NOW,
+            )
+        )
     for lease in list(machine.state.leases):
-        happened(on.LeaseSessionTold(
-            host=HostId("h"), lease=lease, change=host_words.SessionState.OPENED, nonce="n",
-            reason=None, detail="", reply_to="1.1", **NOW,
-        ))  # fmt: skip
+        happened(
+            on.LeaseSessionTold(
+                host=HostId("h"),
+                lease=lease,
+                change=host_words.SessionState.OPENED,
+                nonce="n",
+                reason=None,
+                detail="",
+                reply_to="1.1",
+                **NOW,
+            )
+        )
     return entries, list(machine.state.leases)
 
 
@@ -106,9 +130,14 @@ class Returning(Host):
 
     def returning(self, doors: Doors) -> HostLink:
         return HostLink(
-            doors.daemon.socket, host="h", control=self, probe=self, gateway="h:1",
-            budget=self.budget, incarnation="i",
-        )  # fmt: skip
+            doors.daemon.socket,
+            host="h",
+            control=self,
+            probe=self,
+            gateway="h:1",
+            budget=self.budget,
+            incarnation="i",
+        )
 
 
 async def borrow(client: SchedulerClient, stop: asyncio.Event) -> None:
@@ -165,11 +194,18 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
     async def story() -> None:
         async with serving(tmp_path) as doors, doors.peer() as peer:
             hello = {
-                "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
-                "devices": [{"id": f"h/d{i}", "index": i, "kind": "cuda", "model": "M",
-                             "memory_mib": 16384} for i in range(DEVICES)],
-                "epoch_seen": 0, "installed": live, "version": 1,
-            }  # fmt: skip
+                "role": "host",
+                "host": "h",
+                "incarnation": "i",
+                "gateway": "h:1",
+                "devices": [
+                    {"id": f"h/d{i}", "index": i, "kind": "cuda", "model": "M", "memory_mib": 16384}
+                    for i in range(DEVICES)
+                ],
+                "epoch_seen": 0,
+                "installed": live,
+                "version": 1,
+            }
             welcome = (await peer.ask(op="hello", **hello))["ok"]
             assert set(welcome) == {"epoch", "run", "installs"}
             assert [install["lease"] for install in welcome["installs"]] == live
@@ -180,8 +216,16 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path) as doors, doors.peer() as peer:
-            hello = {"role": "host", "host": "h", "incarnation": "i", "gateway": None,
-                     "devices": [], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+            hello = {
+                "role": "host",
+                "host": "h",
+                "incarnation": "i",
+                "gateway": None,
+                "devices": [],
+                "epoch_seen": 0,
+                "installed": [],
+                "version": 1,
+            }
             assert "ok" in await peer.ask(op="hello", **hello)
             error = (await peer.ask(op="installed", leases=["x"], more=False))["error"]
             assert "no hello of this connection has more to come" in error["message"]
@@ -203,8 +247,16 @@ def test_pages_of_a_hello_are_no_requests_under_way(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with serving(tmp_path) as doors, doors.peer() as peer:
-            hello = {"role": "host", "host": "h", "incarnation": "i", "gateway": None,
-                     "devices": [], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+            hello = {
+                "role": "host",
+                "host": "h",
+                "incarnation": "i",
+                "gateway": None,
+                "devices": [],
+                "epoch_seen": 0,
+                "installed": [],
+                "version": 1,
+            }
             lines = [{"id": 1, "op": "hello", **hello, "more": True}]
             lines += [
                 {"id": 1, "op": "installed", "leases": [f"lease-{number}"], "more": True}
@@ -228,8 +280,12 @@ def test_records_are_told_in_pages_that_fit(tmp_path: Path) -> None:
             block = {"note": "x" * 4000}
             for number in range(300):
                 await client.finish(
-                    f"job-{number}", "SUCCEEDED", "OK", detail="", block=block,
-                )  # fmt: skip
+                    f"job-{number}",
+                    "SUCCEEDED",
+                    "OK",
+                    detail="",
+                    block=block,
+                )
                 if number < 250:
                     await client.attempt(
                         f"open-{number}", 1, 0, Request(), handle="h" * 4000, block=block

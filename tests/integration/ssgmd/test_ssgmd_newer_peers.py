@@ -13,9 +13,15 @@ from tests.integration.ssgmd.conftest import Peer, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST: dict[str, Any] = {
-    "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "devices": [DEVICE],
-    "epoch_seen": 0, "installed": [], "version": 1,
-}  # fmt: skip
+    "role": "host",
+    "host": "h",
+    "incarnation": "i",
+    "gateway": "h:1",
+    "devices": [DEVICE],
+    "epoch_seen": 0,
+    "installed": [],
+    "version": 1,
+}
 
 
 async def answered(peer: Peer, **fields: Any) -> Any:

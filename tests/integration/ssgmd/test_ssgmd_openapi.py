@@ -12,23 +12,39 @@ import pytest
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 #: Never a crash; every answer has a status, a type and a body that the description knows.
 CHECKS = (
-    "not_a_server_error", "status_code_conformance", "content_type_conformance",
-    "response_schema_conformance", "response_headers_conformance",
-)  # fmt: skip
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "response_headers_conformance",
+)
 
 
 def fuzzed(programs: Any, daemon: Any, *arguments: str) -> None:
     address = daemon.wait_ready()["http"]
     done = subprocess.run(
         [
-            SCHEMATHESIS, "--config-file", "/dev/null", "run",
-            f"http://{address}/v1/openapi.json", "--checks", ",".join(CHECKS), "--no-color",
-            "--exclude-path", "/v1/watch",  # never ends
-            "--exclude-path", "/metrics",  # is no JSON
-            "--generation-database", "none", *arguments,
+            SCHEMATHESIS,
+            "--config-file",
+            "/dev/null",
+            "run",
+            f"http://{address}/v1/openapi.json",
+            "--checks",
+            ",".join(CHECKS),
+            "--no-color",
+            "--exclude-path",
+            "/v1/watch",  # never ends
+            "--exclude-path",
+            "/metrics",  # is no JSON
+            "--generation-database",
+            "none",
+            *arguments,
         ],
-        capture_output=True, text=True, timeout=550, cwd=programs.folder,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=550,
+        cwd=programs.folder,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "Operations" in done.stdout
     assert daemon.terminate() == 0

@@ -15,16 +15,29 @@ from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
 from tests.integration.ssgmd.conftest import Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {"role": "host", "host": "h", "incarnation": "i", "gateway": "h:1", "version": 1,
-        "epoch_seen": 0, "installed": [], "devices": [DEVICE]}  # fmt: skip
+HOST = {
+    "role": "host",
+    "host": "h",
+    "incarnation": "i",
+    "gateway": "h:1",
+    "version": 1,
+    "epoch_seen": 0,
+    "installed": [],
+    "devices": [DEVICE],
+}
 OBJECT, HANDLE, NETWORK, DATA = "salaries-2026.csv", "receipt-handle-42", "10.99.0.0/16", "data:x7"
 #: Name → role, tenant. `alice` made everything that is looked at; she is bound to no tenant.
 KEYS = {
-    "alice": (Role.REQUESTER, None), "lab": (Role.REQUESTER, "lab"),
-    "labreader": (Role.READER, "lab"), "other": (Role.REQUESTER, "other"),
-    "anyone": (Role.REQUESTER, None), "reader": (Role.READER, None),
-    "otherreader": (Role.READER, "other"), "op": (Role.OPERATOR, None), "gpu": (Role.HOST, None),
-}  # fmt: skip
+    "alice": (Role.REQUESTER, None),
+    "lab": (Role.REQUESTER, "lab"),
+    "labreader": (Role.READER, "lab"),
+    "other": (Role.REQUESTER, "other"),
+    "anyone": (Role.REQUESTER, None),
+    "reader": (Role.READER, None),
+    "otherreader": (Role.READER, "other"),
+    "op": (Role.OPERATOR, None),
+    "gpu": (Role.HOST, None),
+}
 FULL = {"alice", "lab", "labreader", "op"}
 
 
@@ -45,14 +58,24 @@ async def system(
         assert "ok" in await alice.hello(session="s", key=keys["alice"])
         whole = {"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"]}
         held = await alice.ask(
-            op="reserve", attempt="held", request=whole, hold="deadline", lease_s=900, door="port",
+            op="reserve",
+            attempt="held",
+            request=whole,
+            hold="deadline",
+            lease_s=900,
+            door="port",
             sources=[NETWORK],
-        )  # fmt: skip
+        )
         assert held["ok"]["outcome"] == "granted"
         job = await alice.ask(
-            op="attempt", holder="job", n=1, revision=0, handle=HANDLE, request=whole,
+            op="attempt",
+            holder="job",
+            n=1,
+            revision=0,
+            handle=HANDLE,
+            request=whole,
             block={"key": OBJECT},
-        )  # fmt: skip
+        )
         assert job["ok"]["record"]["handle"] == HANDLE, "who asked is shown all of it"
         waits = await alice.ask(
             op="reserve", attempt="waits", wait=True, request={**whole, "warm_key": DATA}
@@ -64,8 +87,12 @@ async def system(
 
 def sees(name: str, op: str) -> set[str]:
     """What a caller is shown of the secrets, by the rule of `daemon/redaction.py`."""
-    shown = {"record": {OBJECT, HANDLE}, "records": {OBJECT, HANDLE}, "leases": {NETWORK},
-             "queue": {DATA}}[op]  # fmt: skip
+    shown = {
+        "record": {OBJECT, HANDLE},
+        "records": {OBJECT, HANDLE},
+        "leases": {NETWORK},
+        "queue": {DATA},
+    }[op]
     if name not in FULL:
         return set()
     return shown - {HANDLE} if name in ("labreader", "lab") else shown
@@ -102,11 +129,16 @@ async def test_a_caller_is_shown_its_tenants_things_only(
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/leases"), ("GET", "/v1/orphans"), ("GET", "/v1/explain?holder=job"),
-        ("GET", "/v1/explain?attempt=waits"), ("GET", "/v1/explain?attempt=held"),
-        ("GET", "/v1/inventory"), ("GET", "/metrics"), ("GET", "/v1/parameters"),
+        ("GET", "/v1/leases"),
+        ("GET", "/v1/orphans"),
+        ("GET", "/v1/explain?holder=job"),
+        ("GET", "/v1/explain?attempt=waits"),
+        ("GET", "/v1/explain?attempt=held"),
+        ("GET", "/v1/inventory"),
+        ("GET", "/metrics"),
+        ("GET", "/v1/parameters"),
     ],
-)  # fmt: skip
+)
 async def test_no_other_way_leads_to_them(
     system: tuple[Doors, dict[str, str]], name: str, method: str, path: str
 ) -> None:

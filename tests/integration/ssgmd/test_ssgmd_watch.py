@@ -14,8 +14,17 @@ from corekit.budget import Budget
 from tests.integration.ssgmd.conftest import Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HELLO = {"op": "hello", "role": "host", "host": "h", "incarnation": "i", "gateway": "h:1",
-         "devices": [DEVICE], "epoch_seen": 0, "installed": [], "version": 1}  # fmt: skip
+HELLO = {
+    "op": "hello",
+    "role": "host",
+    "host": "h",
+    "incarnation": "i",
+    "gateway": "h:1",
+    "devices": [DEVICE],
+    "epoch_seen": 0,
+    "installed": [],
+    "version": 1,
+}
 
 
 async def stream(doors: Doors, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:

@@ -19,9 +19,14 @@ from orchgpu.cli.run import _fetched, _inputs
 from orchgpu.core.function import Function
 
 FUNCTION = Function(
-    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
-    input_bucket="in", intermediate_bucket="mid",
-)  # fmt: skip
+    name="f",
+    revision="1",
+    queue_url="q",
+    dead_letter_url="d",
+    completion_url="c",
+    input_bucket="in",
+    intermediate_bucket="mid",
+)
 
 
 def submitted(name: str) -> Submitted:

@@ -17,9 +17,15 @@ JOB = "j" + "0" * 25
 
 def test_a_cancelled_jobs_result_is_one_of_its_newest_attempt() -> None:
     record = Record(
-        holder=JobId(JOB), revision=3, owner="o", attempt=2, step=Step.RUNNING, strikes=0,
-        waiting_since_s=None, handle="h",
-    )  # fmt: skip
+        holder=JobId(JOB),
+        revision=3,
+        owner="o",
+        attempt=2,
+        step=Step.RUNNING,
+        strikes=0,
+        waiting_since_s=None,
+        handle="h",
+    )
     known = Known(
         job=JOB, function=None, scheduled=Scheduled(record=record), result=None, reports={}
     )

@@ -123,18 +123,36 @@ def test_without_a_system_one_line_says_what_to_do(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["history", "f"], ["ls"], ["ls", "f"], ["ls", "s3://b/"], ["dlq", "ls"], ["dlq", "ls", "f"],
-        ["dlq", "redrive", "f"], ["get", "f"], ["put", "x", "f"], ["run", "f", "x"],
-        ["job", "j" + "0" * 25], ["job", "j000"], ["logs", "f"], ["cancel", "j" + "0" * 25],
-        ["retry", "j" + "0" * 25], ["rm", "f"], ["rollback", "f"], ["plan", "f.yaml"],
-        ["deploy", "f.yaml"], ["cost", "j" + "0" * 25, "--cpu-s", "3"],
+        ["history", "f"],
+        ["ls"],
+        ["ls", "f"],
+        ["ls", "s3://b/"],
+        ["dlq", "ls"],
+        ["dlq", "ls", "f"],
+        ["dlq", "redrive", "f"],
+        ["get", "f"],
+        ["put", "x", "f"],
+        ["run", "f", "x"],
+        ["job", "j" + "0" * 25],
+        ["job", "j000"],
+        ["logs", "f"],
+        ["cancel", "j" + "0" * 25],
+        ["retry", "j" + "0" * 25],
+        ["rm", "f"],
+        ["rollback", "f"],
+        ["plan", "f.yaml"],
+        ["deploy", "f.yaml"],
+        ["cost", "j" + "0" * 25, "--cpu-s", "3"],
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("region", [None, "eu-central-1"])
 def test_without_a_cloud_one_line_says_that_nothing_runs_here(
-    arguments: list[str], region: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    region: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     for name in [name for name in os.environ if name.startswith(("AWS_", "ORCHGPU_"))]:
         monkeypatch.delenv(name)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -170,10 +188,14 @@ def test_up_beside_a_running_system_says_how_to_stop_it(
     home.create()
     home.write_system(
         SystemRecord(
-            supervisor_pid=1, cloud="embedded", endpoint="http://127.0.0.1:1",
-            scheduler="127.0.0.1:1", scheduler_http="127.0.0.1:2", processes=(),
+            supervisor_pid=1,
+            cloud="embedded",
+            endpoint="http://127.0.0.1:1",
+            scheduler="127.0.0.1:1",
+            scheduler_http="127.0.0.1:2",
+            processes=(),
         )
-    )  # fmt: skip
+    )
     with home.lock():  # as the supervisor of a running one does
         assert status_of("up") == 0
     said = f"already running in {home.path}; `orchgpu down` stops it\n"
@@ -276,10 +298,17 @@ def test_the_command_line_is_immediate() -> None:
 
 def record(**fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": "j1", "revision": 1, "owner": None, "attempt": 1, "step": Step.RUNNING,
-        "strikes": 0, "waiting_since_s": 5.0, "handle": "", "updated_s": 7.0,
+        "holder": "j1",
+        "revision": 1,
+        "owner": None,
+        "attempt": 1,
+        "step": Step.RUNNING,
+        "strikes": 0,
+        "waiting_since_s": 5.0,
+        "handle": "",
+        "updated_s": 7.0,
         "block": {"function": "f", "input": {"bucket": "b", "key": "k/x"}},
-    }  # fmt: skip
+    }
     return Record(**{**given, **fields})
 
 

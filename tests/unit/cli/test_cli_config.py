@@ -19,9 +19,16 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tupl
 @pytest.fixture(autouse=True)
 def _nobodys_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
-        "AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "ORCHGPU_HOME", "ORCHGPU_SCHEDULER", "AWS_REGION",
-        "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "NO_COLOR",
-    ):  # fmt: skip
+        "AWS_ENDPOINT_URL",
+        "LOCALSTACK_HOST",
+        "ORCHGPU_HOME",
+        "ORCHGPU_SCHEDULER",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
+        "NO_COLOR",
+    ):
         monkeypatch.setenv(name, "")  # --home sets it: what it was comes back at the end
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVERYSECRET")

@@ -101,9 +101,17 @@ def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) 
     assert reason in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [
-    ["validate", "-"], ["fmt", "-"], ["migrate", "-"], ["graph", "-"], ["validate", "--json", "-"],
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "-"],
+        ["fmt", "-"],
+        ["migrate", "-"],
+        ["graph", "-"],
+        ["validate", "--json", "-"],
+    ],
+    ids=" ".join,
+)
 def test_standard_input_is_a_file_too(arguments: list[str]) -> None:
     result = CliRunner().invoke(fdl, arguments, input=NEW)
     assert result.exit_code == (2 if "validate" in arguments else 0), result.output

@@ -16,47 +16,80 @@ from orchgpu.cli.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent
 
 INPUT = InputEvent(
-    bucket="in", key="q.fa", version_id="v", etag="e", size=1,
-    event_name="ObjectCreated:Put", event_time="1970-01-01T00:01:40.000Z",
-)  # fmt: skip
+    bucket="in",
+    key="q.fa",
+    version_id="v",
+    etag="e",
+    size=1,
+    event_name="ObjectCreated:Put",
+    event_time="1970-01-01T00:01:40.000Z",
+)
 STEPS = {
-    "RECEIVED": 100.5, "RESERVED": 100.6, "STAGED": 100.7, "RUNNING": 100.9, "LEASE_ENDED": 103.2,
-    "COMMITTED": 103.5, "ENDED": 104.0,
-}  # fmt: skip
+    "RECEIVED": 100.5,
+    "RESERVED": 100.6,
+    "STAGED": 100.7,
+    "RUNNING": 100.9,
+    "LEASE_ENDED": 103.2,
+    "COMMITTED": 103.5,
+    "ENDED": 104.0,
+}
 
 
 def record(**fields: Any) -> Record:
     given: dict[str, Any] = {
-        "holder": JobId("j1"), "revision": 9, "owner": None, "attempt": 2, "step": Step.ENDED,
-        "strikes": 0, "waiting_since_s": None, "handle": "", "outcome": "SUCCEEDED",
-        "block": {"function": "f", "input": dataclasses.asdict(INPUT)}, "times": STEPS,
-    }  # fmt: skip
+        "holder": JobId("j1"),
+        "revision": 9,
+        "owner": None,
+        "attempt": 2,
+        "step": Step.ENDED,
+        "strikes": 0,
+        "waiting_since_s": None,
+        "handle": "",
+        "outcome": "SUCCEEDED",
+        "block": {"function": "f", "input": dataclasses.asdict(INPUT)},
+        "times": STEPS,
+    }
     return Record(**{**given, **fields})
 
 
 def result(**fields: Any) -> Result:
     given: dict[str, Any] = {
-        "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 2, "nonce": "n",
-        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
-        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}], "log_tail": "",
+        "job_id": "j1",
+        "state": "SUCCEEDED",
+        "reason": "NONE",
+        "attempt": 2,
+        "nonce": "n",
+        "exit_code": 0,
+        "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
+        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}],
+        "log_tail": "",
         "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
-    }  # fmt: skip
+    }
     return Result(**{**given, **fields})
 
 
 def known(**fields: Any) -> Known:
     given: dict[str, Any] = {
-        "job": "j1", "function": None, "scheduled": Scheduled(record=record()),
-        "result": result(), "reports": {},
-    }  # fmt: skip
+        "job": "j1",
+        "function": None,
+        "scheduled": Scheduled(record=record()),
+        "result": result(),
+        "reports": {},
+    }
     return Known(**{**given, **fields})
 
 
 def failed_attempt(n: int) -> Report:
     return Report(
-        job_id="j1", attempt=n, nonce="n", reason="EXIT_NONZERO", exit_code=3, detail="exited 3",
-        log_tail="boom", times={"EStart": 100.1, "EEnd": 100.2},
-    )  # fmt: skip
+        job_id="j1",
+        attempt=n,
+        nonce="n",
+        reason="EXIT_NONZERO",
+        exit_code=3,
+        detail="exited 3",
+        log_tail="boom",
+        times={"EStart": 100.1, "EEnd": 100.2},
+    )
 
 
 def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:
@@ -120,9 +153,13 @@ def test_a_foreign_block_has_no_upload(block: dict[str, Any]) -> None:
 
 def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     why = Explanation(
-        devices_known=2, devices_fitting=0, counts={"MEMORY": 2}, position=1, largest_fit="",
+        devices_known=2,
+        devices_fitting=0,
+        counts={"MEMORY": 2},
+        position=1,
+        largest_fit="",
         sentence="position 1: 2 of 2 are lent",
-    )  # fmt: skip
+    )
     waiting = record(step=Step.WAITING, outcome=None, times={"RECEIVED": 1.0, "WAITING": 1.1})
     job = known(scheduled=Scheduled(record=waiting, waits=why), result=None)
     shown = json.loads(json.dumps(_as_json(job, moments(job))))

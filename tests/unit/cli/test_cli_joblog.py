@@ -46,9 +46,14 @@ def test_lines_of_one_moment_stay_in_the_order_in_which_they_were_written() -> N
 
 def test_what_a_program_wrote_is_told_for_people() -> None:
     raw = {
-        "time": "1970-01-01T00:01:40.500Z", "level": "warning", "logger": "x", "message": "m",
-        "event": "e", "job": "j1", "own_ms": 3,
-    }  # fmt: skip
+        "time": "1970-01-01T00:01:40.500Z",
+        "level": "warning",
+        "logger": "x",
+        "message": "m",
+        "event": "e",
+        "job": "j1",
+        "own_ms": 3,
+    }
     told = read_line("orchestrator", json.dumps(raw))
     assert told == Line(at_s=100.5, where="orchestrator", text="warning: m own_ms=3")
 
@@ -96,11 +101,16 @@ def events(*messages: str) -> list[dict[str, Any]]:
 
 def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None:
     written = events(
-        f"START RequestId: {OTHER} Version: $LATEST", "other", f"END RequestId: {OTHER}",
+        f"START RequestId: {OTHER} Version: $LATEST",
+        "other",
+        f"END RequestId: {OTHER}",
         f"REPORT RequestId: {OTHER}\tDuration: 1 ms",
-        f"START RequestId: {REQUEST} Version: $LATEST", "mine", f"END RequestId: {REQUEST}",
-        f"REPORT RequestId: {REQUEST}\tDuration: 1 ms", "between",
-    )  # fmt: skip
+        f"START RequestId: {REQUEST} Version: $LATEST",
+        "mine",
+        f"END RequestId: {REQUEST}",
+        f"REPORT RequestId: {REQUEST}\tDuration: 1 ms",
+        "between",
+    )
     assert [event["timestamp"] for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
 
 
@@ -170,10 +180,18 @@ def test_every_line_of_a_function_knows_its_job() -> None:
     events = sorted([*one, *other], key=lambda event: event["timestamp"])
     owners = Owners()
     assert named(owners, events) == [
-        ("init", None), ("START", JOBS[0]), ("START", JOBS[1]), ("[INFO", JOBS[0]),
-        ("[INFO", JOBS[1]), ("hello", JOBS[0]), ("hello", JOBS[1]), ("END R", JOBS[0]),
-        ("REPOR", JOBS[0]), ("START", None), ("probe", None),
-    ]  # fmt: skip
+        ("init", None),
+        ("START", JOBS[0]),
+        ("START", JOBS[1]),
+        ("[INFO", JOBS[0]),
+        ("[INFO", JOBS[1]),
+        ("hello", JOBS[0]),
+        ("hello", JOBS[1]),
+        ("END R", JOBS[0]),
+        ("REPOR", JOBS[0]),
+        ("START", None),
+        ("probe", None),
+    ]
     late = written("a", 13, "late")  # the next look begins after the invocation did
     assert named(owners, late) == [("late", JOBS[0])]
     assert named(owners, written("b", 90, "more")) == [("more", JOBS[1])]

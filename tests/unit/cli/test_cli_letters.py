@@ -19,13 +19,23 @@ from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
 
 FUNCTION = Function(
-    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
-    input_bucket="in", intermediate_bucket="mid",
-)  # fmt: skip
+    name="f",
+    revision="1",
+    queue_url="q",
+    dead_letter_url="d",
+    completion_url="c",
+    input_bucket="in",
+    intermediate_bucket="mid",
+)
 INPUT = InputEvent(
-    bucket="in", key="a b.fa", version_id="v", etag="e", size=1,
-    event_name="ObjectCreated:Put", event_time="2026-01-01T00:00:00Z",
-)  # fmt: skip
+    bucket="in",
+    key="a b.fa",
+    version_id="v",
+    etag="e",
+    size=1,
+    event_name="ObjectCreated:Put",
+    event_time="2026-01-01T00:00:00Z",
+)
 BODY = dead_letter_body(json.dumps(INPUT.as_s3_event()), "j1", "EXIT_NONZERO", "exited 3", 500.0)
 
 
@@ -43,10 +53,15 @@ def test_a_letter_says_whose_it_is_and_why() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "", "x", "[]", "null", '{"orchgpu": 3}', '{"orchgpu": {"job_id": 4, "dead_at": "x"}}',
+        "",
+        "x",
+        "[]",
+        "null",
+        '{"orchgpu": 3}',
+        '{"orchgpu": {"job_id": 4, "dead_at": "x"}}',
         dead_letter_body("no event", None, "BAD_EVENT", "not JSON", 1.0),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_event_is_shown_and_never_sent_back(body: str) -> None:
     assert letter(body).input is None
 
@@ -60,14 +75,30 @@ def test_only_a_letter_of_the_newest_failure_is_worth_sending() -> None:
 
 def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None = None) -> Known:
     record = Record(
-        holder=JobId("j1"), revision=1, owner=None, attempt=1, step=step, strikes=0,
-        waiting_since_s=None, handle="", outcome=state if step is Step.ENDED else None,
+        holder=JobId("j1"),
+        revision=1,
+        owner=None,
+        attempt=1,
+        step=step,
+        strikes=0,
+        waiting_since_s=None,
+        handle="",
+        outcome=state if step is Step.ENDED else None,
         block=block or {},
-    )  # fmt: skip
+    )
     result = Result(
-        job_id="j1", state=state, reason="KILLED", attempt=1, nonce="", exit_code=None, files=[],
-        times={}, log_tail="", detail="signal 9", ended_at_s=700.0,
-    )  # fmt: skip
+        job_id="j1",
+        state=state,
+        reason="KILLED",
+        attempt=1,
+        nonce="",
+        exit_code=None,
+        files=[],
+        times={},
+        log_tail="",
+        detail="signal 9",
+        ended_at_s=700.0,
+    )
     return Known(
         job="j1", function=FUNCTION, scheduled=Scheduled(record=record), result=result, reports={}
     )

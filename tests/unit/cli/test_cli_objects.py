@@ -40,10 +40,14 @@ def test_a_key_that_names_no_file_is_refused(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prefix", "key", "meant"),
     [
-        ("", "a", True), ("", "f/", False), ("a", "a", True), ("a", "ab", False),
-        ("a", "a/b", True), ("a/", "a/b", True),
+        ("", "a", True),
+        ("", "f/", False),
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("a", "a/b", True),
+        ("a/", "a/b", True),
     ],
-)  # fmt: skip
+)
 def test_a_name_means_itself_or_what_is_below(prefix: str, key: str, meant: bool) -> None:
     assert is_meant(At(bucket="b", prefix=prefix), key) is meant
 
@@ -55,9 +59,11 @@ def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_pat
     with huge.open("wb") as sparse:
         sparse.truncate(PUT_BYTES_MAX + 1)
     for file, why in (
-        (foreign, "is not UTF-8"), (huge, "5368709121 bytes"), (tmp_path / "nix", "no file"),
+        (foreign, "is not UTF-8"),
+        (huge, "5368709121 bytes"),
+        (tmp_path / "nix", "no file"),
         (tmp_path / ("x" * 300), "cannot read"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(AppError, match=why):
             check_file(file)
 

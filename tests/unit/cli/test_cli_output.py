@@ -24,9 +24,15 @@ ORCHGPU = [sys.executable, "-m", "orchgpu"]
 def ended(arguments: list[str], folder: Path, stdout: IO[bytes] | int) -> tuple[int, str]:
     """Status and standard error of a command that writes there."""
     done = subprocess.run(
-        [*ORCHGPU, *arguments], cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True,
-        timeout=120, check=False, env={**os.environ, "ORCHGPU_HOME": str(folder / "home")},
-    )  # fmt: skip
+        [*ORCHGPU, *arguments],
+        cwd=folder,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "ORCHGPU_HOME": str(folder / "home")},
+    )
     return done.returncode, done.stderr
 
 
@@ -57,9 +63,14 @@ def test_a_failure_whose_line_cannot_be_written_keeps_its_status(tmp_path: Path)
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [*ORCHGPU, "status"], cwd=tmp_path, stdout=writing, stderr=writing, timeout=120,
-        check=False, env={**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")},
-    )  # fmt: skip
+        [*ORCHGPU, "status"],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=writing,
+        timeout=120,
+        check=False,
+        env={**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")},
+    )
     os.close(writing)
     assert done.returncode == BROKEN_PIPE_STATUS
 
@@ -70,9 +81,14 @@ def test_what_was_closed_from_the_start_is_wanted_by_nobody(closed: str, tmp_pat
     for command, status in (("config show", 0), ("status", 8), ("nonsense", 2), ("--help", 0)):
         line = f"{sys.executable} -m orchgpu {command} {closed}"
         done = subprocess.run(
-            ["/bin/sh", "-c", line], capture_output=True, text=True, timeout=120, check=False,
-            env=environ, cwd=tmp_path,
-        )  # fmt: skip
+            ["/bin/sh", "-c", line],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=environ,
+            cwd=tmp_path,
+        )
         assert (done.returncode, "Traceback" in done.stderr) == (status, False)
 
 
@@ -84,9 +100,13 @@ def test_a_table_is_as_wide_as_a_real_terminal_allows(columns: int, tmp_path: Pa
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         with os.fdopen(theirs, "wb") as output:
             done = subprocess.run(
-                [*ORCHGPU, "config", "show"], cwd=tmp_path, stdout=output, timeout=120, check=False,
+                [*ORCHGPU, "config", "show"],
+                cwd=tmp_path,
+                stdout=output,
+                timeout=120,
+                check=False,
                 env={**environ, "ORCHGPU_HOME": str(tmp_path / ("home" * 40)), "NO_COLOR": "1"},
-            )  # fmt: skip
+            )
         shown = terminal.read(1 << 16).decode().splitlines()
     assert done.returncode == 0
     assert shown[0].startswith("SETTING")
@@ -104,9 +124,13 @@ def test_a_log_is_as_wide_as_a_real_terminal_allows(tmp_path: Path) -> None:
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         with os.fdopen(theirs, "wb") as output:
             done = subprocess.run(
-                [*ORCHGPU, "logs"], cwd=tmp_path, stdout=output, timeout=120, check=False,
+                [*ORCHGPU, "logs"],
+                cwd=tmp_path,
+                stdout=output,
+                timeout=120,
+                check=False,
                 env={**environ, "ORCHGPU_HOME": str(tmp_path / "home")},
-            )  # fmt: skip
+            )
         shown = terminal.read(1 << 16).decode().splitlines()
     assert done.returncode == 0
     assert shown[0].startswith("cloud | word word")
@@ -137,9 +161,11 @@ def test_following_a_log_ends_when_the_reader_goes_away_though_nothing_is_writte
     logs.mkdir(parents=True)
     (logs / "cloud.log").write_text("one\n")
     following = subprocess.Popen(
-        [*ORCHGPU, "logs", "-f"], cwd=tmp_path, stdout=subprocess.PIPE,
+        [*ORCHGPU, "logs", "-f"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
         env={**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")},
-    )  # fmt: skip
+    )
     try:
         assert following.stdout is not None
         assert following.stdout.readline() == b"cloud | one\n"

@@ -27,10 +27,16 @@ from orchgpu.cli.report import (
 from orchgpu.core.function import Function
 
 FUNCTION = Function(
-    name="f", revision="1", queue_url="q", dead_letter_url="d", completion_url="c",
-    input_bucket="in", input_prefix="a", input_suffixes=(".fa", ".fasta"),
+    name="f",
+    revision="1",
+    queue_url="q",
+    dead_letter_url="d",
+    completion_url="c",
+    input_bucket="in",
+    input_prefix="a",
+    input_suffixes=(".fa", ".fasta"),
     intermediate_bucket="mid",
-)  # fmt: skip
+)
 
 
 def followed(**fields: Any) -> Followed:
@@ -42,16 +48,28 @@ def followed(**fields: Any) -> Followed:
 
 def ended(**fields: Any) -> Followed:
     record = Record(
-        holder=JobId("j1"), revision=9, owner=None, attempt=1, step=Step.ENDED, strikes=0,
-        waiting_since_s=None, handle="",
+        holder=JobId("j1"),
+        revision=9,
+        owner=None,
+        attempt=1,
+        step=Step.ENDED,
+        strikes=0,
+        waiting_since_s=None,
+        handle="",
         times={"RECEIVED": 100.5, "COMMITTED": 103.5, "ENDED": 104.0},
-    )  # fmt: skip
+    )
     given: dict[str, Any] = {
-        "job_id": "j1", "state": "SUCCEEDED", "reason": "NONE", "attempt": 1, "nonce": "n",
-        "exit_code": 0, "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
-        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}], "log_tail": "",
+        "job_id": "j1",
+        "state": "SUCCEEDED",
+        "reason": "NONE",
+        "attempt": 1,
+        "nonce": "n",
+        "exit_code": 0,
+        "times": {"EStart": 101.0, "EEnd": 103.0, "committed": 103.4},
+        "files": [{"bucket": "out", "key": "q.tsv", "size": 3, "sha256": "ab"}],
+        "log_tail": "",
         "device": {"host": "gpu-a", "kind": "cpu", "model": "X"},
-    }  # fmt: skip
+    }
     result = Result(**{**given, **fields})
     return followed(record=record, result=result, state=result.state, reason=result.reason)
 
@@ -92,9 +110,12 @@ def test_the_json_of_a_job_without_a_result_is_whole_too() -> None:
 
 def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) -> None:
     job = ended(
-        state="FAILED", reason="EXIT_NONZERO", exit_code=7, log_tail="going\nboom",
+        state="FAILED",
+        reason="EXIT_NONZERO",
+        exit_code=7,
+        log_tail="going\nboom",
         detail="the script exited with 7\nj2  SUCCEEDED",
-    )  # fmt: skip
+    )
     say_outcome(job)
     say_timeline(job)
     shown = capsys.readouterr().out
@@ -117,8 +138,9 @@ def test_progress_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
     say_progress(followed(state="WAITING", reason="BUSY", sentence="2 of 2 are lent"))
     shown = capsys.readouterr()
     assert (shown.out, shown.err.split()) == (
-        "", ["q.fa", "WAITING", "BUSY", "2", "of", "2", "are", "lent"],
-    )  # fmt: skip
+        "",
+        ["q.fa", "WAITING", "BUSY", "2", "of", "2", "are", "lent"],
+    )
 
 
 @pytest.mark.parametrize("name", ["q.txt", "q", "fa"])
@@ -159,7 +181,7 @@ def test_several_jobs_end_in_a_summary(tmp_path: Path, capsys: pytest.CaptureFix
         "4 jobs: 2 SUCCEEDED, 1 FAILED, 1 not received yet; 2 outputs, 6 B; 4.0 s",
         "  q.fa                     FAILED KILLED  j1",
         "  q.fa                     not received yet  j1",
-    ]  # fmt: skip
+    ]
 
 
 def test_nothing_is_free_on_a_lost_host() -> None:
@@ -180,9 +202,13 @@ def device_row(
         id=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m", memory_mib=4096, health=health
     )
     view = DeviceView(
-        device=device, memory_free_mib=4096, compute_free_pct=100, leases=(), usage=None,
+        device=device,
+        memory_free_mib=4096,
+        compute_free_pct=100,
+        leases=(),
+        usage=None,
         drained=drained,
-    )  # fmt: skip
+    )
     host = HostView(
         host=HostId("a"), state=state, gateway="", incarnation="", silent_s=0.0, devices=(view,)
     )

@@ -23,11 +23,18 @@ from orchgpu.cli.times import shown_time, utc_option
 CLI = Path(screen.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
 TABLES: dict[str, Sequence[Column | str]] = {
-    "jobs": jobs.JOBS, "gpus": jobs.DEVICES, "job": job.MOMENTS, "status": local.PROCESSES,
-    "dlq ls": dlq.COUNTS, "dlq ls FUNCTION": dlq.LETTERS, "ls": objects.FUNCTIONS,
-    "ls PLACE": objects.OBJECTS, "history": revisions.REVISIONS, "config show": config.SETTINGS,
+    "jobs": jobs.JOBS,
+    "gpus": jobs.DEVICES,
+    "job": job.MOMENTS,
+    "status": local.PROCESSES,
+    "dlq ls": dlq.COUNTS,
+    "dlq ls FUNCTION": dlq.LETTERS,
+    "ls": objects.FUNCTIONS,
+    "ls PLACE": objects.OBJECTS,
+    "history": revisions.REVISIONS,
+    "config show": config.SETTINGS,
     "cost": cost.COSTS,
-}  # fmt: skip
+}
 
 
 class Terminal(io.StringIO):
@@ -140,10 +147,14 @@ def test_long_lines_break_between_words_on_a_terminal_only(
     assert folded(text) == text
     monkeypatch.setattr(sys, "stdout", Terminal())
     assert folded(text).splitlines() == [
-        "j1 waits: position 1", "    of 2",
-        "  in its way:", "      j-long-name:1", "      (4000 MiB)", "",
+        "j1 waits: position 1",
+        "    of 2",
+        "  in its way:",
+        "      j-long-name:1",
+        "      (4000 MiB)",
+        "",
         "日本 日本 日本 日",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_line_of_a_log_is_folded_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +177,9 @@ def test_items_are_packed_and_never_broken() -> None:
     items = ["RStart 0.000 s", "NStart 1.000 s", "日本 2.000 s"]
     assert packed_to(items, None, "  ") == "  RStart 0.000 s  NStart 1.000 s  日本 2.000 s"
     assert packed_to(items, 32, "  ").splitlines() == [
-        "  RStart 0.000 s  NStart 1.000 s", "  日本 2.000 s",
-    ]  # fmt: skip
+        "  RStart 0.000 s  NStart 1.000 s",
+        "  日本 2.000 s",
+    ]
     assert packed_to(items, 3, "").splitlines() == items
     assert packed_to([], 3, "  ") == ""
 
@@ -192,10 +204,20 @@ def test_a_text_is_cut_where_it_matters_least() -> None:
 # ---------------------------------------------------------------------- tables
 
 VALUES = (
-    "", "-", "x", "RUNNING", "HOST_UNREACHABLE", "2026-11-21 10:00:00", "x" * 300,
-    "inputs/" + "very-long-folder/" * 12 + "file.fasta", "日本語の入力" * 20, "e\u0301" * 90,
-    "j" + "0" * 25, "127.0.0.1:45055", "\x1b[31m" * 9,
-)  # fmt: skip
+    "",
+    "-",
+    "x",
+    "RUNNING",
+    "HOST_UNREACHABLE",
+    "2026-11-21 10:00:00",
+    "x" * 300,
+    "inputs/" + "very-long-folder/" * 12 + "file.fasta",
+    "日本語の入力" * 20,
+    "e\u0301" * 90,
+    "j" + "0" * 25,
+    "127.0.0.1:45055",
+    "\x1b[31m" * 9,
+)
 
 
 def rows_of(columns: Sequence[Column | str], seed: int) -> list[list[str]]:
@@ -231,9 +253,10 @@ def test_a_table_is_whole_at_a_pipe(
 
 def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
     columns = (
-        Column(name="A"), Column(name="B", gives=2, least=3, leaves=2),
+        Column(name="A"),
+        Column(name="B", gives=2, least=3, leaves=2),
         Column(name="C", gives=1, least=4, keep="end", leaves=1),
-    )  # fmt: skip
+    )
     row = ["aaaa", "bbbbbbbb", "cccccccc"]  # 24 with gaps
 
     def shown(width: int | None) -> list[str]:

@@ -27,29 +27,50 @@ from orchgpu.cli.waiting import in_the_way, reason_of_wait, told_pause, told_wai
 
 def verdict(device: str, reason: NoFit) -> DeviceVerdict:
     return DeviceVerdict(
-        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="x",
-        reason=reason, free_mib=0, free_pct=0,
-    )  # fmt: skip
+        host=HostId("gpu-a"),
+        device=DeviceId(device),
+        index=0,
+        kind=DeviceKind.CPU,
+        model="x",
+        reason=reason,
+        free_mib=0,
+        free_pct=0,
+    )
 
 
 def explanation(**fields: Any) -> Explanation:
     given: dict[str, Any] = {
-        "devices_known": 2, "devices_fitting": 0, "counts": {NoFit.MEMORY.value: 2}, "position": 1,
-        "largest_fit": "", "sentence": "number 1 in the queue",
+        "devices_known": 2,
+        "devices_fitting": 0,
+        "counts": {NoFit.MEMORY.value: 2},
+        "position": 1,
+        "largest_fit": "",
+        "sentence": "number 1 in the queue",
         "devices": (verdict("d1", NoFit.MEMORY), verdict("d2", NoFit.KIND)),
-    }  # fmt: skip
+    }
     return Explanation(**{**given, **fields})
 
 
 def lease(name: str, device: str) -> Lease:
     share = Share(
-        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="x",
-        memory_mib=512, compute_guarantee_pct=50, compute_limit_pct=100, exclusive=False,
-    )  # fmt: skip
+        host=HostId("gpu-a"),
+        device=DeviceId(device),
+        index=0,
+        kind=DeviceKind.CPU,
+        model="x",
+        memory_mib=512,
+        compute_guarantee_pct=50,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
     return Lease(
-        id=LeaseId(name), attempt=f"j-{name}:1", holder=JobId(f"j-{name}"), fence=1,
-        state=LeaseState.ACTIVE, shares=(share,),
-    )  # fmt: skip
+        id=LeaseId(name),
+        attempt=f"j-{name}:1",
+        holder=JobId(f"j-{name}"),
+        fence=1,
+        state=LeaseState.ACTIVE,
+        shares=(share,),
+    )
 
 
 LIVE = LeasesAnswer(
@@ -106,18 +127,26 @@ def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: R
     ("fields", "said"),
     [
         ({}, ""),
-        ({"times": {"RETRY_AT": 107.0}, "reason": "KILLED"},
-         "attempt 1 failed (KILLED); the next one is due in 7 s"),
+        (
+            {"times": {"RETRY_AT": 107.0}, "reason": "KILLED"},
+            "attempt 1 failed (KILLED); the next one is due in 7 s",
+        ),
         ({"owner": None}, "its message comes again"),
         ({"owner": None, "step": Step.RUNNING}, "its function goes on"),
         ({"step": Step.STAGED}, "has not opened its session"),
         ({"step": Step.ENDED, "owner": None}, ""),
     ],
-)  # fmt: skip
+)
 def test_every_other_pause_is_told(fields: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {
-        "holder": JobId("j1"), "revision": 1, "owner": "o", "attempt": 1, "step": Step.RECEIVED,
-        "strikes": 0, "waiting_since_s": None, "handle": "",
-    }  # fmt: skip
+        "holder": JobId("j1"),
+        "revision": 1,
+        "owner": "o",
+        "attempt": 1,
+        "step": Step.RECEIVED,
+        "strikes": 0,
+        "waiting_since_s": None,
+        "handle": "",
+    }
     told = told_pause(Record(**{**given, **fields}), 100.0)
     assert said in told if said else told == ""

@@ -13,10 +13,14 @@ from corekit.aio.admission import LOOPBACK, OWN_DESCRIPTORS, Admission, Admissio
 from corekit.aio.process import raise_descriptor_limit
 
 LIMITS = AdmissionLimits(
-    authenticated_max=4, reserved_max=1, unauthenticated_max=4, unauthenticated_per_source_max=2,
-    unauthenticated_bytes_max=100, unauthenticated_bytes_per_source_max=60,
+    authenticated_max=4,
+    reserved_max=1,
+    unauthenticated_max=4,
+    unauthenticated_per_source_max=2,
+    unauthenticated_bytes_max=100,
+    unauthenticated_bytes_per_source_max=60,
     authenticated_bytes_max=200,
-)  # fmt: skip
+)
 
 
 def test_a_source_evicts_its_own_oldest_connection() -> None:
@@ -132,11 +136,16 @@ def test_no_limit_is_ever_passed_and_every_count_is_right(
 @pytest.mark.parametrize(
     ("address", "source"),
     [
-        ("10.0.0.7", "10.0.0.7"), ("127.0.0.1", LOOPBACK), ("127.8.8.8", LOOPBACK),
-        ("::1", LOOPBACK), ("", LOOPBACK), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"), ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("10.0.0.7", "10.0.0.7"),
+        ("127.0.0.1", LOOPBACK),
+        ("127.8.8.8", LOOPBACK),
+        ("::1", LOOPBACK),
+        ("", LOOPBACK),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_one_source(address: str, source: str) -> None:
     assert source_of(address) == source
 

@@ -18,9 +18,19 @@ def header_that_is_foreign(headers: dict[str, str], method: str = "GET") -> str:
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:1", "a.b.localhost:80", "127.0.0.1:1", "127.9.9.9", "[::1]:1",
-     "192.0.2.7:1", "docker.internal:1", "bucket.docker.internal", "localhost."],
-)  # fmt: skip
+    [
+        "localhost",
+        "LOCALHOST:1",
+        "a.b.localhost:80",
+        "127.0.0.1:1",
+        "127.9.9.9",
+        "[::1]:1",
+        "192.0.2.7:1",
+        "docker.internal:1",
+        "bucket.docker.internal",
+        "localhost.",
+    ],
+)
 def test_names_of_this_machine(host: str) -> None:
     assert header_that_is_foreign({"Host": host}) == ""
     assert header_that_is_foreign({"Host": host, "Origin": f"http://{host}"}, "POST") == ""
@@ -28,9 +38,20 @@ def test_names_of_this_machine(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "localhost.evil.example", "evillocalhost", "192.0.2.8", "8.8.8.8:80",
-     "notdocker.internal", "[", "[::1", ":80", "@", "localhost@evil.example"],
-)  # fmt: skip
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "evillocalhost",
+        "192.0.2.8",
+        "8.8.8.8:80",
+        "notdocker.internal",
+        "[",
+        "[::1",
+        ":80",
+        "@",
+        "localhost@evil.example",
+    ],
+)
 def test_names_of_others(host: str) -> None:
     assert header_that_is_foreign({"Host": host}) == "Host"
     assert header_that_is_foreign({"Origin": f"https://{host}"}) == "Origin"

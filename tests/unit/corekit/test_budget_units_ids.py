@@ -86,8 +86,11 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 
 def test_bytes_for_people() -> None:
     assert [format_bytes(n) for n in (0, 1023, 3277, 3 * 2**30)] == [
-        "0 B", "1023 B", "3.2 KiB", "3.0 GiB",
-    ]  # fmt: skip
+        "0 B",
+        "1023 B",
+        "3.2 KiB",
+        "3.0 GiB",
+    ]
 
 
 def test_one_kind_of_id_never_changes_another() -> None:

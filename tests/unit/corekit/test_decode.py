@@ -50,19 +50,27 @@ class Outer:
         ({"name": 3}, "Outer.name: expected a string, got 3"),
         ({"nmae": "x"}, "Outer: unknown key 'nmae'; did you mean 'name'?"),
         ({"name": "x", "inners": {}}, "Outer.inners: expected a list, got {}"),
-        ({"name": "x", "inners": [{"size_mib": True}]},
-         "Outer.inners[0].size_mib: expected a whole number, got True"),
-        ({"name": "x", "inners": [{"size_mib": 1, "share": float("nan")}]},
-         "Outer.inners[0].share: expected a number, got nan"),
-        ({"name": "x", "colour": "rde"},
-         "Outer.colour: 'rde' is not one of red, blue; did you mean 'red'?"),
+        (
+            {"name": "x", "inners": [{"size_mib": True}]},
+            "Outer.inners[0].size_mib: expected a whole number, got True",
+        ),
+        (
+            {"name": "x", "inners": [{"size_mib": 1, "share": float("nan")}]},
+            "Outer.inners[0].share: expected a number, got nan",
+        ),
+        (
+            {"name": "x", "colour": "rde"},
+            "Outer.colour: 'rde' is not one of red, blue; did you mean 'red'?",
+        ),
         ({"name": "x", "flags": {"a": 1}}, "Outer.flags.a: expected true or false, got 1"),
         ({"name": "x", "opaque": float("inf")}, "Outer.opaque: a number must be finite"),
         ({"name": "nobody"}, "Outer: name must be somebody's"),
-        ({"name": "x", "inners": [{"size_mib": 1, "share": 10**400}]},
-         "Outer.inners[0].share: expected a number, got inf"),
+        (
+            {"name": "x", "inners": [{"size_mib": 1, "share": 10**400}]},
+            "Outer.inners[0].share: expected a number, got inf",
+        ),
     ],
-)  # fmt: skip
+)
 def test_says_what_where_and_the_likely_word(value: Any, message: str) -> None:
     with pytest.raises(AppError) as caught:
         decode(Outer, value)
@@ -113,23 +121,46 @@ def test_any_json_gives_a_value_or_a_typed_error(value: Any) -> None:
 
 # ---------------------------------------------------------------------- the two readers agree
 
-_ODD = st.sampled_from([
-    True, 0, -1, 1.0, 10**30, 10**400, 2**64, 1e999, float("nan"), "", "red", "nobody", [], {},
-    [1, [2]], {"a": {"b": [None]}}, {"size_mib": 1}, [{"size_mib": 1, "share": 1}],
-])  # fmt: skip
+_ODD = st.sampled_from(
+    [
+        True,
+        0,
+        -1,
+        1.0,
+        10**30,
+        10**400,
+        2**64,
+        1e999,
+        float("nan"),
+        "",
+        "red",
+        "nobody",
+        [],
+        {},
+        [1, [2]],
+        {"a": {"b": [None]}},
+        {"size_mib": 1},
+        [{"size_mib": 1, "share": 1}],
+    ]
+)
 _NEARLY = st.fixed_dictionaries(
     {},
     optional={
         "name": st.text(max_size=3) | _ODD,
-        "inners": _ODD | st.lists(st.fixed_dictionaries(
-            {"size_mib": st.integers() | _ODD}, optional={"share": st.floats() | _ODD},
-        ), max_size=2),
+        "inners": _ODD
+        | st.lists(
+            st.fixed_dictionaries(
+                {"size_mib": st.integers() | _ODD},
+                optional={"share": st.floats() | _ODD},
+            ),
+            max_size=2,
+        ),
         "colour": st.sampled_from(["red", "blue", None]) | _ODD,
         "flags": st.dictionaries(st.text(max_size=2), st.booleans() | _ODD, max_size=2) | _ODD,
         "opaque": _JSON | _ODD,
         "opaqe": st.none(),
     },
-)  # fmt: skip
+)
 
 
 def said(call: Callable[[], Any]) -> Any:
@@ -153,10 +184,17 @@ def test_the_fast_reader_accepts_what_the_walk_accepts_and_gives_the_same(value:
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"{", b"nothing", b'{"name": "x"} y', b'{"name": "a\tb"}', b'{"name": "\xff"}',
-        b'{"name": "x", "opaque": NaN}', b"[" * 100_000, b'{"name": "\xed\xa0\x80"}',
+        b"",
+        b"{",
+        b"nothing",
+        b'{"name": "x"} y',
+        b'{"name": "a\tb"}',
+        b'{"name": "\xff"}',
+        b'{"name": "x", "opaque": NaN}',
+        b"[" * 100_000,
+        b'{"name": "\xed\xa0\x80"}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_is_refused_by_both(text: bytes) -> None:
     with pytest.raises(AppError) as caught:
         decode_json(Outer, text)

@@ -15,8 +15,9 @@ from corekit.errors import AppError, ErrorCode
 def test_it_is_written_whole(tmp_path: Path) -> None:
     write_ready(tmp_path / "ready", {"socket": "127.0.0.1:1"})
     assert json.loads((tmp_path / "ready").read_text()) == {
-        "pid": os.getpid(), "socket": "127.0.0.1:1",
-    }  # fmt: skip
+        "pid": os.getpid(),
+        "socket": "127.0.0.1:1",
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["ready"]
     write_ready(None, {})
     write_ready(tmp_path / "secret", {"key": "x"}, private=True)

@@ -111,14 +111,38 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("      object: answers/tsv/{stem}.tsv\n", "", "functions.aws[0].job.completion: needs job.object: the one key whose change ends a job"),
-        ("completion: object", "completion: result", "functions.aws[0].job.object: is without effect unless you write completion: object"),
-        ("{stem}.tsv", "all.tsv", "functions.aws[0].job.object: every job would end with the same object: put one of {job}, {key}, {name}, {stem} into it"),
-        ("{stem}.tsv", "{file}.tsv", "functions.aws[0].job.object: {file} is none of {job}, {key}, {name}, {stem}"),
-        ("runtime: image", "init_script: a.sh", "functions.aws[0].job.completion: our runner runs init_script and commits a result: write completion: result"),
-        ("storage_providers:", "  - lambda: {name: next, init_script: b.sh, input: [{path: answers/tsv}]}\nstorage_providers:", "functions.aws[0].job.object: objects there start next; S3 tells of one only to one: change a key"),
+        (
+            "      object: answers/tsv/{stem}.tsv\n",
+            "",
+            "functions.aws[0].job.completion: needs job.object: the one key whose change ends a job",
+        ),
+        (
+            "completion: object",
+            "completion: result",
+            "functions.aws[0].job.object: is without effect unless you write completion: object",
+        ),
+        (
+            "{stem}.tsv",
+            "all.tsv",
+            "functions.aws[0].job.object: every job would end with the same object: put one of {job}, {key}, {name}, {stem} into it",
+        ),
+        (
+            "{stem}.tsv",
+            "{file}.tsv",
+            "functions.aws[0].job.object: {file} is none of {job}, {key}, {name}, {stem}",
+        ),
+        (
+            "runtime: image",
+            "init_script: a.sh",
+            "functions.aws[0].job.completion: our runner runs init_script and commits a result: write completion: result",
+        ),
+        (
+            "storage_providers:",
+            "  - lambda: {name: next, init_script: b.sh, input: [{path: answers/tsv}]}\nstorage_providers:",
+            "functions.aws[0].job.object: objects there start next; S3 tells of one only to one: change a key",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
     text = SUPERVISOR.replace(old, new, 1)
     assert text != SUPERVISOR

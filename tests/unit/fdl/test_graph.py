@@ -20,14 +20,16 @@ def test_an_output_that_an_input_takes_is_an_edge() -> None:
     found = graph("audio-video-workflow")
     assert found.edges == (
         Edge(
-            source="shape-av-split", target="shape-av-objects",
+            source="shape-av-split",
+            target="shape-av-objects",
             place=Place(path="shape-av/video", suffixes=("avi",)),
         ),
         Edge(
-            source="shape-av-split", target="shape-av-subtitles",
+            source="shape-av-split",
+            target="shape-av-subtitles",
             place=Place(path="shape-av/audio", suffixes=("wav",)),
         ),
-    )  # fmt: skip
+    )
     assert found.entries == ((Place(path="shape-av/start"), "shape-av-split"),)
     assert [name for name, _ in found.exits] == ["shape-av-subtitles", "shape-av-objects"]
     assert [step.device for step in found.steps] == ["", "", "1 × any device"]

@@ -103,25 +103,63 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
     ]
     assert faces["variables"] == {"MODEL": "small"}
     assert (words["handler"], words["folder"], words["script"]) == (
-        "words.hear", "script/words", "",
-    )  # fmt: skip
+        "words.hear",
+        "script/words",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("timeout: 200", "timeout: 600", "functions.aws[0].group: its steps may take 1000 s together; Lambda has 900"),
-        ("memory: 1024", "memory: 10240", "functions.aws[0].group: its steps need 11264 MB together; Lambda has 10240"),
-        ("guarantee: 30", "guarantee: 95", "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100"),
-        ("path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words", "path: other}]\n      output: [{path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: frames begins it too"),
-        ("path: films/in, suffix: [.avi]", "path: answers/words", "functions.aws[2].group: a group begins with one step, whose input no other step writes: nothing comes into it"),
-        ("name: words\n", "name: words\n      runtime: python3.11\n", "functions.aws[2].lambda.runtime: runtime differs from faces's: a group has one sandbox and one lease"),
-        ("priority: 3", "tenant: other", "functions.aws[1].gpu.tenant: tenant differs from faces's: a group has one sandbox and one lease"),
-        ("max_wait: 5m}", "max_wait: 5m}\n    job: {}", "functions.aws[0].job: jobs of the group come in at frames"),
+        (
+            "timeout: 200",
+            "timeout: 600",
+            "functions.aws[0].group: its steps may take 1000 s together; Lambda has 900",
+        ),
+        (
+            "memory: 1024",
+            "memory: 10240",
+            "functions.aws[0].group: its steps need 11264 MB together; Lambda has 10240",
+        ),
+        (
+            "guarantee: 30",
+            "guarantee: 95",
+            "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100",
+        ),
+        (
+            "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",
+            "path: other}]\n      output: [{path: answers/words",
+            "functions.aws[2].group: a group begins with one step, whose input no other step writes: frames begins it too",
+        ),
+        (
+            "path: films/in, suffix: [.avi]",
+            "path: answers/words",
+            "functions.aws[2].group: a group begins with one step, whose input no other step writes: nothing comes into it",
+        ),
+        (
+            "name: words\n",
+            "name: words\n      runtime: python3.11\n",
+            "functions.aws[2].lambda.runtime: runtime differs from faces's: a group has one sandbox and one lease",
+        ),
+        (
+            "priority: 3",
+            "tenant: other",
+            "functions.aws[1].gpu.tenant: tenant differs from faces's: a group has one sandbox and one lease",
+        ),
+        (
+            "max_wait: 5m}",
+            "max_wait: 5m}\n    job: {}",
+            "functions.aws[0].job: jobs of the group come in at frames",
+        ),
         ("name: index", "name: film", "functions.aws[0].group: a function is called 'film' too"),
-        ("    gpu: {memory: 2GiB,", "    gpu: {group: film, memory: 2GiB,", "functions.aws[0].gpu.group: write `group: NAME` beside `gpu:`"),
+        (
+            "    gpu: {memory: 2GiB,",
+            "    gpu: {group: film, memory: 2GiB,",
+            "functions.aws[0].gpu.group: write `group: NAME` beside `gpu:`",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_one_sandbox(old: str, new: str, said: str) -> None:
     assert TEXT.count(old) == 1
     try:

@@ -15,8 +15,15 @@ from fdl.resources import Place
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)
 AWS = Place(account="123456789012", region="us-east-1", local=False)
-BLOCKS = ("", "functions.aws[0]", "functions.aws[0].lambda", "functions.aws[0].lambda.container",
-          "functions.aws[0].gpu", "functions.aws[0].job", "functions.aws[0].iam")  # fmt: skip
+BLOCKS = (
+    "",
+    "functions.aws[0]",
+    "functions.aws[0].lambda",
+    "functions.aws[0].lambda.container",
+    "functions.aws[0].gpu",
+    "functions.aws[0].job",
+    "functions.aws[0].iam",
+)
 WORKING = {known.path for known in known_keys() if known.works}
 NAMES = sorted({known.path.rpartition(".")[2] for known in known_keys()})
 
@@ -49,28 +56,45 @@ KEYS = {
     "      runtime": ["image", "python3.12"],
     "      init_script": ["s.sh", "/etc/x"],
     "      architectures": ["[arm64]"],
-    "      container": ["{image: 'a/b:1-arm64'}", "{timeout_threshold: 20}", "{create_image: true}",
-                        "{environment: {Variables: {ORCHGPU_X: 1, A_TOKEN: b}}}"],
+    "      container": [
+        "{image: 'a/b:1-arm64'}",
+        "{timeout_threshold: 20}",
+        "{create_image: true}",
+        "{environment: {Variables: {ORCHGPU_X: 1, A_TOKEN: b}}}",
+    ],
     "      environment": ["{Variables: {AWS_X: 1}}"],
     "      input": ["[buc/in]", "[buc]", "[buc/in, oth/in]", "[{path: buc/in, suffix: '*.a'}]"],
     "      output": ["[buc/in]", "[buc/out]", "[f-intermediate]"],
     "      region": ["eu-west-1"],
     "      file_system": ["[{Arn: 'arn:x', LocalMountPath: /mnt/x}]"],
     "    iam": ["{region: us-east-1}", "{create: true}"],
-    "    gpu": ["", "{count: 4, middleware: cricket}", "{on_unavailable: requeue}",
-                "{lease_length: 5, deadline: 3, max_wait: 9}"],
-    "    job": ["", "{completion: object}", "{object: 'out/{nope}'}", "{queue: {retention: 60}}",
-                "{intermediate: buc/x}", "{queue: {name: a, dead_letter: a}}"],
+    "    gpu": [
+        "",
+        "{count: 4, middleware: cricket}",
+        "{on_unavailable: requeue}",
+        "{lease_length: 5, deadline: 3, max_wait: 9}",
+    ],
+    "    job": [
+        "",
+        "{completion: object}",
+        "{object: 'out/{nope}'}",
+        "{queue: {retention: 60}}",
+        "{intermediate: buc/x}",
+        "{queue: {name: a, dead_letter: a}}",
+    ],
     "    group": ["g"],
-}  # fmt: skip
+}
 
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in KEYS.items()}),
-             min_size=1, max_size=2),
+    st.lists(
+        st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in KEYS.items()}),
+        min_size=1,
+        max_size=2,
+    ),
     st.sampled_from([None, LOCAL, AWS]),
-)  # fmt: skip
+)
 def test_no_finding_is_about_a_key_that_was_not_written(
     functions: list[dict[str, str]], place: Place | None
 ) -> None:

@@ -46,31 +46,103 @@ def one(block: str, rest: str = "") -> str:
 IO = "input: [{path: inn/a}]\noutput: [{path: out}]"
 
 CASES = {
-    "loop": (one("input: [{path: buc/a}]\noutput: [{path: buc/a/b}]"), "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix"),
-    "batch": (one(IO, "batch: {enable_gpu: true}"), "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}"),
-    "mode": (one(IO + "\nexecution_mode: batch"), "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900"),
-    "api": (one(IO, "api_gateway: {name: x}"), "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function"),
-    "retired": (one(IO + "\nruntime: python3.7"), "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12"),
-    "threshold": (one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"), "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s"),
-    "minio": (one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"), "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path"),
-    "secret name": (one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"), "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store"),
-    "secret value": (one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"), "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store"),
-    "reserved": (one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"), "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved"),
-    "no image": (one(IO + "\nruntime: image"), "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image"),
-    "no input": (one("output: [{path: out}]"), "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function"),
-    "no output": (one("input: [{path: inn}]"), "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped"),
-    "gpu without input": (one("output: [{path: out}]", "gpu: {}"), "f:3:5: error: functions.aws[0]: a function with `gpu:` or `job:` has exactly one input, this one has 0: write `job: {input: BUCKET/PREFIX}`"),
-    "gpu with two": (one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"), "f:8:11: error: functions.aws[0].job.input: a function with `gpu:` or `job:` has exactly one input, this one has 2: write `job: {input: BUCKET/PREFIX}`"),
-    "own intermediate": (one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"), "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own: write `job: {intermediate: BUCKET}`"),
-    "retention": (one("output: [{path: out}]", "job: {input: inn, queue: {retention: 10m}}"), "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost"),
-    "lease": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {lease_length: 1m}"), "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take"),
-    "deadline first": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"), "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first"),
-    "requeue": (one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"), "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway"),
-    "other region": (one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"), "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region (eu-west-1): one deploy, one region"),
-    "image architecture": (one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"), "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64: write architectures: [x86_64]"),
-    "architecture of a zip": (one(IO + "\narchitectures: [arm64]"), "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does"),
-    "file system": (one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"), "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds"),
-}  # fmt: skip
+    "loop": (
+        one("input: [{path: buc/a}]\noutput: [{path: buc/a/b}]"),
+        "f:7:7: error: functions.aws[0].lambda.output: what it writes triggers f again; change a prefix",
+    ),
+    "batch": (
+        one(IO, "batch: {enable_gpu: true}"),
+        "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}",
+    ),
+    "mode": (
+        one(IO + "\nexecution_mode: batch"),
+        "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900",
+    ),
+    "api": (
+        one(IO, "api_gateway: {name: x}"),
+        "f:8:5: warning: functions.aws[0].api_gateway: left out: no API is created; objects in `input` start the function",
+    ),
+    "retired": (
+        one(IO + "\nruntime: python3.7"),
+        "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12",
+    ),
+    "threshold": (
+        one(IO + "\ntimeout: 10\ncontainer: {timeout_threshold: 10}"),
+        "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s",
+    ),
+    "minio": (
+        one("input: [{path: inn}]\noutput: [{path: out, storage_provider: minio.a}]"),
+        "f:7:28: warning: functions.aws[0].lambda.output[0].storage_provider: minio.a is not served; read as s3 at the same path",
+    ),
+    "secret name": (
+        one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"),
+        "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store",
+    ),
+    "secret value": (
+        one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"),
+        "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store",
+    ),
+    "reserved": (
+        one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"),
+        "f:8:33: error: functions.aws[0].lambda.environment.Variables.ORCHGPU_MODE: this name is reserved",
+    ),
+    "no image": (
+        one(IO + "\nruntime: image"),
+        "f:8:7: error: functions.aws[0].lambda.runtime: 'image' needs container.image",
+    ),
+    "no input": (
+        one("output: [{path: out}]"),
+        "f:3:5: warning: functions.aws[0].lambda: no input: nothing triggers this function",
+    ),
+    "no output": (
+        one("input: [{path: inn}]"),
+        "f:3:5: warning: functions.aws[0].lambda: no output: files the script writes are dropped",
+    ),
+    "gpu without input": (
+        one("output: [{path: out}]", "gpu: {}"),
+        "f:3:5: error: functions.aws[0]: a function with `gpu:` or `job:` has exactly one input, this one has 0: write `job: {input: BUCKET/PREFIX}`",
+    ),
+    "gpu with two": (
+        one("output: [{path: out}]", "gpu: {}\njob: {input: [{path: aaa}, {path: bbb}]}"),
+        "f:8:11: error: functions.aws[0].job.input: a function with `gpu:` or `job:` has exactly one input, this one has 2: write `job: {input: BUCKET/PREFIX}`",
+    ),
+    "own intermediate": (
+        one("output: [{path: mid}]", "job: {input: {path: inn}, intermediate: {path: mid}}"),
+        "f:7:31: error: functions.aws[0].job.intermediate: the bucket 'mid' is used by this function too; envelopes need their own: write `job: {intermediate: BUCKET}`",
+    ),
+    "retention": (
+        one("output: [{path: out}]", "job: {input: inn, queue: {retention: 10m}}"),
+        "f:7:31: error: functions.aws[0].job.queue.retention: shorter than 3 attempts may take (900 s): jobs are lost",
+    ),
+    "lease": (
+        one("output: [{path: out}]", "job: {input: inn}\ngpu: {lease_length: 1m}"),
+        "f:8:11: error: functions.aws[0].gpu.lease_length: shorter than lambda.timeout (300 s), which the run may take",
+    ),
+    "deadline first": (
+        one("output: [{path: out}]", "job: {input: inn}\ngpu: {deadline: 1m, max_wait: 2m}"),
+        "f:8:25: warning: functions.aws[0].gpu.max_wait: never reached: gpu.deadline comes first",
+    ),
+    "requeue": (
+        one("output: [{path: out}]", "job: {input: inn}\ngpu: {on_unavailable: requeue}"),
+        "f:8:11: error: functions.aws[0].gpu.on_unavailable: needs gpu.max_wait: without it a job waits for its device anyway",
+    ),
+    "other region": (
+        one(IO + "\nregion: eu-west-1", "iam: {region: us-east-1}"),
+        "f:9:11: error: functions.aws[0].iam.region: differs from lambda.region (eu-west-1): one deploy, one region",
+    ),
+    "image architecture": (
+        one(IO + "\nruntime: image\narchitectures: [arm64]\ncontainer: {image: 'a/blast:1-amd64'}"),
+        "f:9:7: warning: functions.aws[0].lambda.architectures: the image is called amd64, the function is arm64: write architectures: [x86_64]",
+    ),
+    "architecture of a zip": (
+        one(IO + "\narchitectures: [arm64]"),
+        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does",
+    ),
+    "file system": (
+        one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"),
+        "f:8:7: error: functions.aws[0].lambda.file_system: a file system needs vpc.SubnetIds",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -153,13 +225,37 @@ def test_a_workflow_without_a_cycle_is_fine() -> None:
 
 
 FILES = {
-    "missing": (FileFacts(exists=False), "error", "'run.sh' does not exist (paths start at this file's folder)"),
-    "folder": (FileFacts(kind="a folder"), "error", "'run.sh' is a folder, not a regular file (paths start at this file's folder)"),
-    "windows shebang": (FileFacts(first_line=b"#!/bin/sh\r\n", crlf=True), "error", "'run.sh' has Windows line ends: its shebang names no program"),
-    "windows": (FileFacts(first_line=b"#!/bin/sh\n", crlf=True), "warning", "'run.sh' has Windows line ends"),
-    "no shebang": (FileFacts(first_line=b"echo\n"), "warning", "'run.sh' has no shebang; /bin/sh will run it"),
-    "mode": (FileFacts(first_line=b"#!/bin/sh\n", executable=False), "note", "'run.sh' is not executable; the package makes it so"),
-}  # fmt: skip
+    "missing": (
+        FileFacts(exists=False),
+        "error",
+        "'run.sh' does not exist (paths start at this file's folder)",
+    ),
+    "folder": (
+        FileFacts(kind="a folder"),
+        "error",
+        "'run.sh' is a folder, not a regular file (paths start at this file's folder)",
+    ),
+    "windows shebang": (
+        FileFacts(first_line=b"#!/bin/sh\r\n", crlf=True),
+        "error",
+        "'run.sh' has Windows line ends: its shebang names no program",
+    ),
+    "windows": (
+        FileFacts(first_line=b"#!/bin/sh\n", crlf=True),
+        "warning",
+        "'run.sh' has Windows line ends",
+    ),
+    "no shebang": (
+        FileFacts(first_line=b"echo\n"),
+        "warning",
+        "'run.sh' has no shebang; /bin/sh will run it",
+    ),
+    "mode": (
+        FileFacts(first_line=b"#!/bin/sh\n", executable=False),
+        "note",
+        "'run.sh' is not executable; the package makes it so",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", FILES)

@@ -63,7 +63,7 @@ FILTERS = {
     "output: [{path: out, prefix: 'res*'}]": "write 'res'",
     "output: [{path: out, suffix: 'a*b'}]": "leave it out",
     "output: [{path: out, suffix: '*'}]": "leave it out",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("place", FILTERS)

@@ -75,30 +75,96 @@ def test_a_service_of_oscar_may_stand_without_its_cluster() -> None:
 AWS = "functions:\n  aws:\n  - lambda: {name: f, init_script: s}\n"
 OSCAR = "functions:\n  oscar:\n  - near:\n      name: f\n      script: s\n"
 REFUSED = {
-    "an inner key": ("functions:\n  f:\n    image: a/b\n    memmory: 1\n", "f.yaml:4:5: error: functions.f: unknown key 'memmory'; did you mean 'memory'?"),
-    "a value inside": ("functions:\n  f:\n    image: a/b\n    time: long\n", "f.yaml:4:11: error: functions.f.time: expected a whole number, got 'long'"),
-    "a bucket inside": ("functions:\n  f:\n    init_script: s\n    s3: {input_bucket: A_B, output_bucket: abc}\n", "f.yaml:4:24: error: functions.f.s3.input_bucket: 'A_B' is not a bucket name"),
-    "a key of s3": ("functions:\n  f:\n    init_script: s\n    s3: {input_buckett: abc}\n", "f.yaml:4:10: error: functions.f.s3: unknown key 'input_buckett'; did you mean 'input_bucket'?"),
-    "a list for a bucket": ("functions:\n  f:\n    init_script: s\n    s3: {input_bucket: [abc]}\n", "f.yaml:4:24: error: functions.f.s3.input_bucket: expected the name of a bucket or folder"),
-    "two places for input": ("functions:\n  f:\n    init_script: s\n    input: [abc]\n    s3: {input_bucket: abc}\n", "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` both say where: keep `input`"),
-    "two images": ("functions:\n  f:\n    image: a/b\n    container: {image: c/d}\n", "f.yaml:3:12: error: functions.f.image: container.image says the same; keep that one"),
-    "an item of a list": ("functions:\n- name: f\n  memmory: 1\n", "f.yaml:3:3: error: functions[0]: unknown key 'memmory'; did you mean 'memory'?"),
-    "a place of a list": ("functions:\n- name: f\n  input: [{path: A_B}]\n", "f.yaml:3:18: error: functions[0].input[0].path: 'A_B' is not a bucket name"),
-    "a place of a service": (OSCAR + "      input: [{path: A_B}]\n", "f.yaml:6:22: error: functions.oscar[0].near.input[0].path: 'A_B' is not a bucket name"),
-    "variables too high": (AWS.replace("init_script: s", "environment: {TEST1: 45}"), "f.yaml:3:37: error: functions.aws[0].lambda.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`, or in `container` for the script's own variables"),
-    "variables of a service": (OSCAR + "      environment: {TEST1: 45}\n", "f.yaml:6:21: error: functions.oscar[0].near.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`"),
-    "a variable in brackets": (OSCAR + "      environment: {Variables: {KEY: [my_key]}}\n", "f.yaml:6:38: error: functions.oscar[0].near.environment.Variables.KEY: expected a string, got a list; a text that begins with [ or { needs quotes"),
-    "an image of ECR": (AWS.replace("init_script: s", "container: {ecr_image: x}"), "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`"),
-    "an image of ECR, too high": (AWS.replace("init_script: s", "ecr_image: x"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'ecr_image'; in 'lambda.container': write `image: <the image in ECR>`"),
-    "a web service": (OSCAR + "      expose: {api_port: 80}\n", "f.yaml:6:7: error: functions.oscar[0].near.expose: a service that answers HTTP requests is not a function that objects start"),
-    "a disk": (OSCAR + "      workspace: {size: 1Gi}\n", "f.yaml:6:7: error: functions.oscar[0].near.workspace: no disk of a cluster is mounted here"),
-    "a key of Lambda's in a service": (OSCAR + "      timeout: 3\n", "f.yaml:6:7: error: functions.oscar[0].near: unknown key 'timeout'; write the function under `functions.aws` for it"),
-    "a key of OSCAR's in Lambda": (AWS.replace("init_script: s", "federation: {}"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, no other cluster takes jobs over"),
-    "a token": (AWS.replace("init_script: s", "propagate_token: true"), "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries nobody's token"),
-    "a stack of OpenFaaS": ("provider: {name: faas}\nfunctions:\n  f: {lang: dockerfile, handler: ./f, image: a/b}\n", "f.yaml:1:11: error: provider: this is a file of another tool"),
+    "an inner key": (
+        "functions:\n  f:\n    image: a/b\n    memmory: 1\n",
+        "f.yaml:4:5: error: functions.f: unknown key 'memmory'; did you mean 'memory'?",
+    ),
+    "a value inside": (
+        "functions:\n  f:\n    image: a/b\n    time: long\n",
+        "f.yaml:4:11: error: functions.f.time: expected a whole number, got 'long'",
+    ),
+    "a bucket inside": (
+        "functions:\n  f:\n    init_script: s\n    s3: {input_bucket: A_B, output_bucket: abc}\n",
+        "f.yaml:4:24: error: functions.f.s3.input_bucket: 'A_B' is not a bucket name",
+    ),
+    "a key of s3": (
+        "functions:\n  f:\n    init_script: s\n    s3: {input_buckett: abc}\n",
+        "f.yaml:4:10: error: functions.f.s3: unknown key 'input_buckett'; did you mean 'input_bucket'?",
+    ),
+    "a list for a bucket": (
+        "functions:\n  f:\n    init_script: s\n    s3: {input_bucket: [abc]}\n",
+        "f.yaml:4:24: error: functions.f.s3.input_bucket: expected the name of a bucket or folder",
+    ),
+    "two places for input": (
+        "functions:\n  f:\n    init_script: s\n    input: [abc]\n    s3: {input_bucket: abc}\n",
+        "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` both say where: keep `input`",
+    ),
+    "two images": (
+        "functions:\n  f:\n    image: a/b\n    container: {image: c/d}\n",
+        "f.yaml:3:12: error: functions.f.image: container.image says the same; keep that one",
+    ),
+    "an item of a list": (
+        "functions:\n- name: f\n  memmory: 1\n",
+        "f.yaml:3:3: error: functions[0]: unknown key 'memmory'; did you mean 'memory'?",
+    ),
+    "a place of a list": (
+        "functions:\n- name: f\n  input: [{path: A_B}]\n",
+        "f.yaml:3:18: error: functions[0].input[0].path: 'A_B' is not a bucket name",
+    ),
+    "a place of a service": (
+        OSCAR + "      input: [{path: A_B}]\n",
+        "f.yaml:6:22: error: functions.oscar[0].near.input[0].path: 'A_B' is not a bucket name",
+    ),
+    "variables too high": (
+        AWS.replace("init_script: s", "environment: {TEST1: 45}"),
+        "f.yaml:3:37: error: functions.aws[0].lambda.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`, or in `container` for the script's own variables",
+    ),
+    "variables of a service": (
+        OSCAR + "      environment: {TEST1: 45}\n",
+        "f.yaml:6:21: error: functions.oscar[0].near.environment: unknown key 'TEST1'; write `environment: {Variables: {TEST1: …}}`",
+    ),
+    "a variable in brackets": (
+        OSCAR + "      environment: {Variables: {KEY: [my_key]}}\n",
+        "f.yaml:6:38: error: functions.oscar[0].near.environment.Variables.KEY: expected a string, got a list; a text that begins with [ or { needs quotes",
+    ),
+    "an image of ECR": (
+        AWS.replace("init_script: s", "container: {ecr_image: x}"),
+        "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`",
+    ),
+    "an image of ECR, too high": (
+        AWS.replace("init_script: s", "ecr_image: x"),
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'ecr_image'; in 'lambda.container': write `image: <the image in ECR>`",
+    ),
+    "a web service": (
+        OSCAR + "      expose: {api_port: 80}\n",
+        "f.yaml:6:7: error: functions.oscar[0].near.expose: a service that answers HTTP requests is not a function that objects start",
+    ),
+    "a disk": (
+        OSCAR + "      workspace: {size: 1Gi}\n",
+        "f.yaml:6:7: error: functions.oscar[0].near.workspace: no disk of a cluster is mounted here",
+    ),
+    "a key of Lambda's in a service": (
+        OSCAR + "      timeout: 3\n",
+        "f.yaml:6:7: error: functions.oscar[0].near: unknown key 'timeout'; write the function under `functions.aws` for it",
+    ),
+    "a key of OSCAR's in Lambda": (
+        AWS.replace("init_script: s", "federation: {}"),
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, no other cluster takes jobs over",
+    ),
+    "a token": (
+        AWS.replace("init_script: s", "propagate_token: true"),
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries nobody's token",
+    ),
+    "a stack of OpenFaaS": (
+        "provider: {name: faas}\nfunctions:\n  f: {lang: dockerfile, handler: ./f, image: a/b}\n",
+        "f.yaml:1:11: error: provider: this is a file of another tool",
+    ),
     "a key of the file": ("clusterz: {}\n" + AWS, "f.yaml:1:1: error: unknown key 'clusterz'"),
-    "a key that goes nowhere": (AWS + "    storage_providers: {}\n", "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role"),
-}  # fmt: skip
+    "a key that goes nowhere": (
+        AWS + "    storage_providers: {}\n",
+        "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -139,14 +205,21 @@ _S3 = st.dictionaries(
 _FLAT = st.fixed_dictionaries(
     {"init_script": st.just("s.sh")},
     optional={
-        "image": _VALUE, "image_file": _VALUE, "time": _VALUE, "memory": _VALUE, "s3": _S3,
+        "image": _VALUE,
+        "image_file": _VALUE,
+        "time": _VALUE,
+        "memory": _VALUE,
+        "s3": _S3,
         "environment": st.sampled_from(["{A: 1}", "{Variables: {A: 1}}", "[A]", "{A: [b]}"]),
-        "api_gateway": st.sampled_from(["{name: a}", "{nothing: a}"]), "log_level": _VALUE,
+        "api_gateway": st.sampled_from(["{name: a}", "{nothing: a}"]),
+        "log_level": _VALUE,
         "execution_mode": st.sampled_from(["batch", "lambda-batch", "other"]),
         "batch": st.sampled_from(["{memory: 12288, enable_gpu: true}", "{vcpus: 4}", "{x: 1}"]),
-        "timeout_threshold": _VALUE, "data_binary": _VALUE, "lambda_role": _VALUE,
+        "timeout_threshold": _VALUE,
+        "data_binary": _VALUE,
+        "lambda_role": _VALUE,
     },
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300)

@@ -1,18 +1,10 @@
 """Parsing: what is understood, and every kind of bad input with its exact place and words."""
 # ruff: noqa: E501  (one line per message, as people see it)
 
-import json
-from contextlib import suppress
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
 from fdl.compose import BYTES_MAX, DEPTH_MAX
-from fdl.drawing import svg
-from fdl.graph import graph_of
-from fdl.lint import lint
 from fdl.model import Path, Storage
 from fdl.nodes import Location
 from fdl.parse import parse
@@ -119,58 +111,184 @@ BAD = {
         ONE + "      memmory: 4096\n",
         "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'memmory'; did you mean 'memory'?\n  5 |       memmory: 4096\n    |       ^",
     ),
-    "unknown block": (ONE + "    gpus: 1\n", "f.yaml:5:5: error: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?"),
-    "a block's key in another": (ONE + "    job: {max_wait: 5}\n", "f.yaml:5:11: error: functions.aws[0].job: unknown key 'max_wait'; it belongs in 'gpu'"),
-    "a block within another": (ONE + "      gpu: {}\n", "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs beside 'lambda'"),
-    "no block around it": ("functions: {aws: [{name: f}]}", "f.yaml:1:20: error: functions.aws[0]: unknown key 'name'; it belongs in 'lambda' or in 'job.queue'"),
-    "the file's key": (ONE + "    storage_providers: {}\n", "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role"),
-    "the beginning of a key": (ONE + "    gpu: {lease: 960}\n", "f.yaml:5:11: error: functions.aws[0].gpu: unknown key 'lease'; did you mean 'lease_length'?"),
-    "two spellings of one key": (OSCAR % "variables: {A: b}, Variables: {}", "f.yaml:1:79: error: functions.oscar[0].c.environment.Variables: is written twice; keep one spelling"),
-    "oscar's secrets": (OSCAR % "secrets: {A: b}", "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by the cluster, and there is no cluster here: let the function's role read a store of secrets, as AWS Secrets Manager"),
-    "unknown top": ("function: {}\n", "f.yaml:1:1: error: unknown key 'function'; did you mean 'functions'?"),
+    "unknown block": (
+        ONE + "    gpus: 1\n",
+        "f.yaml:5:5: error: functions.aws[0]: unknown key 'gpus'; did you mean 'gpu'?",
+    ),
+    "a block's key in another": (
+        ONE + "    job: {max_wait: 5}\n",
+        "f.yaml:5:11: error: functions.aws[0].job: unknown key 'max_wait'; it belongs in 'gpu'",
+    ),
+    "a block within another": (
+        ONE + "      gpu: {}\n",
+        "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs beside 'lambda'",
+    ),
+    "no block around it": (
+        "functions: {aws: [{name: f}]}",
+        "f.yaml:1:20: error: functions.aws[0]: unknown key 'name'; it belongs in 'lambda' or in 'job.queue'",
+    ),
+    "the file's key": (
+        ONE + "    storage_providers: {}\n",
+        "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+    ),
+    "the beginning of a key": (
+        ONE + "    gpu: {lease: 960}\n",
+        "f.yaml:5:11: error: functions.aws[0].gpu: unknown key 'lease'; did you mean 'lease_length'?",
+    ),
+    "two spellings of one key": (
+        OSCAR % "variables: {A: b}, Variables: {}",
+        "f.yaml:1:79: error: functions.oscar[0].c.environment.Variables: is written twice; keep one spelling",
+    ),
+    "oscar's secrets": (
+        OSCAR % "secrets: {A: b}",
+        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by the cluster, and there is no cluster here: let the function's role read a store of secrets, as AWS Secrets Manager",
+    ),
+    "unknown top": (
+        "function: {}\n",
+        "f.yaml:1:1: error: unknown key 'function'; did you mean 'functions'?",
+    ),
     "no functions": ("scar: {}\n", "f.yaml:1:1: error: missing key 'functions'"),
-    "no name": ("functions: {aws: [{lambda: {memory: 512}}]}", "f.yaml:1:28: error: functions.aws[0].lambda: missing key 'name'"),
-    "no lambda": ("functions: {aws: [{gpu: {}}]}", "f.yaml:1:19: error: functions.aws[0]: missing key 'lambda'"),
-    "memory too large": (ONE + "      memory: 999999\n", "f.yaml:5:15: error: functions.aws[0].lambda.memory: 999999 must lie in 128…10240 MB"),
-    "memory quoted": (ONE + "      memory: '512'\n", "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number; remove the quotes"),
-    "memory float": (ONE + "      memory: 5e2\n", "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got '5e2'"),
-    "memory list": (ONE + "      memory: [1]\n", "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got a list"),
-    "timeout": (ONE + "      timeout: 901\n", "f.yaml:5:16: error: functions.aws[0].lambda.timeout: 901 must lie in 1…900 s"),
-    "bad name": ("functions: {aws: [{lambda: {name: a b}}]}", "f.yaml:1:35: error: functions.aws[0].lambda.name: 'a b' is not a function name (letters, digits, - and _, up to 64)"),
-    "bad runtime": (ONE + "      runtime: ruby3.3\n", "f.yaml:5:16: error: functions.aws[0].lambda.runtime: 'ruby3.3' is not python3.x or image"),
-    "bad bucket": (ONE + "      input: [{path: My_Bucket/x}]\n", "f.yaml:5:22: error: functions.aws[0].lambda.input[0].path: 'My_Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit; write 'my-bucket'"),
-    "dotted prefix": (ONE + "      input: [{path: abc/../x}]\n", "f.yaml:5:22: error: functions.aws[0].lambda.input[0].path: the prefix '../x' has an empty or dotted part"),
-    "input no list": (ONE + "      input: {path: abc}\n", "f.yaml:5:14: error: functions.aws[0].lambda.input: expected a list, got a mapping"),
-    "provider": (ONE + "      input: [{path: abc, storage_provider: gcs}]\n", "f.yaml:5:45: error: functions.aws[0].lambda.input[0].storage_provider: 'gcs' is not a storage provider: s3, minio or onedata, or one with `.id`; copy objects that lie elsewhere to S3 and write s3"),
-    "variable name": (ONE + "      environment: {Variables: {1A: x}}\n", "f.yaml:5:33: error: functions.aws[0].lambda.environment.Variables: '1A' is not the name of a variable (letters, digits and _, not starting with a digit)"),
-    "role": (ONE + "    iam: {role: me}\n", "f.yaml:5:17: error: functions.aws[0].iam.role: 'me' is not the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)"),
-    "gpu count": (ONE + "    gpu: {count: 0}\n", "f.yaml:5:18: error: functions.aws[0].gpu.count: 0 must lie in 1…64"),
-    "gpu memory": (ONE + "    gpu: {memory: 4 GiGa}\n", "f.yaml:5:19: error: functions.aws[0].gpu.memory: '4 GiGa' is not a memory size; write MiB, or a unit as in 4GiB"),
-    "gpu kind": (ONE + "    gpu: {kinds: [cdua]}\n", "f.yaml:5:19: error: functions.aws[0].gpu.kinds[0]: 'cdua' is not one of cuda, opencl, cpu, vpu; did you mean 'cuda'?"),
-    "gpu contradiction": (ONE + "    gpu: {compute: {guarantee: 80, limit: 50}}\n", "f.yaml:5:10: error: functions.aws[0].gpu: the guarantee of compute must not exceed the limit of compute"),
-    "gpu twice": (ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n", "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one"),
-    "gpu percent": (ONE + "    gpu: {compute: 120%}\n", "f.yaml:5:20: error: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100"),
-    "gpu wait": (ONE + "    gpu: {max_wait: soon}\n", "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m"),
-    "middleware": (ONE + "    gpu: {middleware: rcdua}\n", "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda, lupine, cricket, gvirtus, pocl, vaccel; did you mean 'rcuda'?"),
-    "flag": (ONE + "      preheat: maybe\n", "f.yaml:5:16: error: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'"),
-    "fifo queue": (ONE + "    job: {queue: a.fifo}\n", "f.yaml:5:18: error: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)"),
+    "no name": (
+        "functions: {aws: [{lambda: {memory: 512}}]}",
+        "f.yaml:1:28: error: functions.aws[0].lambda: missing key 'name'",
+    ),
+    "no lambda": (
+        "functions: {aws: [{gpu: {}}]}",
+        "f.yaml:1:19: error: functions.aws[0]: missing key 'lambda'",
+    ),
+    "memory too large": (
+        ONE + "      memory: 999999\n",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: 999999 must lie in 128…10240 MB",
+    ),
+    "memory quoted": (
+        ONE + "      memory: '512'\n",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number; remove the quotes",
+    ),
+    "memory float": (
+        ONE + "      memory: 5e2\n",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got '5e2'",
+    ),
+    "memory list": (
+        ONE + "      memory: [1]\n",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got a list",
+    ),
+    "timeout": (
+        ONE + "      timeout: 901\n",
+        "f.yaml:5:16: error: functions.aws[0].lambda.timeout: 901 must lie in 1…900 s",
+    ),
+    "bad name": (
+        "functions: {aws: [{lambda: {name: a b}}]}",
+        "f.yaml:1:35: error: functions.aws[0].lambda.name: 'a b' is not a function name (letters, digits, - and _, up to 64)",
+    ),
+    "bad runtime": (
+        ONE + "      runtime: ruby3.3\n",
+        "f.yaml:5:16: error: functions.aws[0].lambda.runtime: 'ruby3.3' is not python3.x or image",
+    ),
+    "bad bucket": (
+        ONE + "      input: [{path: My_Bucket/x}]\n",
+        "f.yaml:5:22: error: functions.aws[0].lambda.input[0].path: 'My_Bucket' is not a bucket name: 3 to 63 characters of a-z, 0-9, - and ., starting and ending with a letter or digit; write 'my-bucket'",
+    ),
+    "dotted prefix": (
+        ONE + "      input: [{path: abc/../x}]\n",
+        "f.yaml:5:22: error: functions.aws[0].lambda.input[0].path: the prefix '../x' has an empty or dotted part",
+    ),
+    "input no list": (
+        ONE + "      input: {path: abc}\n",
+        "f.yaml:5:14: error: functions.aws[0].lambda.input: expected a list, got a mapping",
+    ),
+    "provider": (
+        ONE + "      input: [{path: abc, storage_provider: gcs}]\n",
+        "f.yaml:5:45: error: functions.aws[0].lambda.input[0].storage_provider: 'gcs' is not a storage provider: s3, minio or onedata, or one with `.id`; copy objects that lie elsewhere to S3 and write s3",
+    ),
+    "variable name": (
+        ONE + "      environment: {Variables: {1A: x}}\n",
+        "f.yaml:5:33: error: functions.aws[0].lambda.environment.Variables: '1A' is not the name of a variable (letters, digits and _, not starting with a digit)",
+    ),
+    "role": (
+        ONE + "    iam: {role: me}\n",
+        "f.yaml:5:17: error: functions.aws[0].iam.role: 'me' is not the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
+    ),
+    "gpu count": (
+        ONE + "    gpu: {count: 0}\n",
+        "f.yaml:5:18: error: functions.aws[0].gpu.count: 0 must lie in 1…64",
+    ),
+    "gpu memory": (
+        ONE + "    gpu: {memory: 4 GiGa}\n",
+        "f.yaml:5:19: error: functions.aws[0].gpu.memory: '4 GiGa' is not a memory size; write MiB, or a unit as in 4GiB",
+    ),
+    "gpu kind": (
+        ONE + "    gpu: {kinds: [cdua]}\n",
+        "f.yaml:5:19: error: functions.aws[0].gpu.kinds[0]: 'cdua' is not one of cuda, opencl, cpu, vpu; did you mean 'cuda'?",
+    ),
+    "gpu contradiction": (
+        ONE + "    gpu: {compute: {guarantee: 80, limit: 50}}\n",
+        "f.yaml:5:10: error: functions.aws[0].gpu: the guarantee of compute must not exceed the limit of compute",
+    ),
+    "gpu twice": (
+        ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n",
+        "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one",
+    ),
+    "gpu percent": (
+        ONE + "    gpu: {compute: 120%}\n",
+        "f.yaml:5:20: error: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100",
+    ),
+    "gpu wait": (
+        ONE + "    gpu: {max_wait: soon}\n",
+        "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m",
+    ),
+    "middleware": (
+        ONE + "    gpu: {middleware: rcdua}\n",
+        "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda, lupine, cricket, gvirtus, pocl, vaccel; did you mean 'rcuda'?",
+    ),
+    "flag": (
+        ONE + "      preheat: maybe\n",
+        "f.yaml:5:16: error: functions.aws[0].lambda.preheat: expected true or false, got 'maybe'",
+    ),
+    "fifo queue": (
+        ONE + "    job: {queue: a.fifo}\n",
+        "f.yaml:5:18: error: functions.aws[0].job.queue: 'a.fifo' is not the name of a standard SQS queue (letters, digits, - and _, up to 80)",
+    ),
     # YAML itself
-    "twice": (ONE + "      memory: 512\n      memory: 600\n", "f.yaml:6:7: error: 'memory' is written twice, first on line 5; keep one"),
-    "alias": ("a: &x 1\nb: *x\n", "f.yaml:1:4: error: the anchor &x is not allowed here: quote the value"),
+    "twice": (
+        ONE + "      memory: 512\n      memory: 600\n",
+        "f.yaml:6:7: error: 'memory' is written twice, first on line 5; keep one",
+    ),
+    "alias": (
+        "a: &x 1\nb: *x\n",
+        "f.yaml:1:4: error: the anchor &x is not allowed here: quote the value",
+    ),
     "lone alias": ("a: *x\n", "f.yaml:1:4: error: the alias *x: write the value out, or quote it"),
-    "tag": ("a: !!python/object:os.system {}\n", "f.yaml:1:4: error: the tag tag:yaml.org,2002:python/object:os.system is not allowed here: leave it out, or quote the value"),
+    "tag": (
+        "a: !!python/object:os.system {}\n",
+        "f.yaml:1:4: error: the tag tag:yaml.org,2002:python/object:os.system is not allowed here: leave it out, or quote the value",
+    ),
     "merge": ("<<: {a: 1}\n", "f.yaml:1:1: error: << merges mappings: write the keys out"),
     "key": ("? [a]\n: 1\n", "f.yaml:1:3: error: a key must be a plain word"),
-    "unclosed": ("a: [1\n", "f.yaml:1:4: error: this is not YAML: the '[' that opens here is never closed"),
-    "tab": ("a:\n\tb: 1\n", "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead"),
-    "control": ("a: \x07\n", "f.yaml:1:4: error: this is not YAML: the character U+0007 is not allowed; leave it out"),
-    "escape": ('a: "\\UFFFFFFFF"\n', "f.yaml:1:7: error: this is not YAML: an escape or a directive near here has a number that is too large"),
+    "unclosed": (
+        "a: [1\n",
+        "f.yaml:1:4: error: this is not YAML: the '[' that opens here is never closed",
+    ),
+    "tab": (
+        "a:\n\tb: 1\n",
+        "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead",
+    ),
+    "control": (
+        "a: \x07\n",
+        "f.yaml:1:4: error: this is not YAML: the character U+0007 is not allowed; leave it out",
+    ),
+    "escape": (
+        'a: "\\UFFFFFFFF"\n',
+        "f.yaml:1:7: error: this is not YAML: an escape or a directive near here has a number that is too large",
+    ),
     "empty": ("", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "null": ("~\n", "f.yaml:1:1: error: missing key 'functions'"),
     "word": ("hello\n", "f.yaml:1:1: error: expected a mapping, got 'hello'"),
-    "second": ("a: 1\n---\nb: 1\n", "f.yaml:2:1: error: a second document begins here; one file holds one"),
+    "second": (
+        "a: 1\n---\nb: 1\n",
+        "f.yaml:2:1: error: a second document begins here; one file holds one",
+    ),
     "deep": ("[" * 40 + "]" * 40, f"f.yaml:1:25: error: nested deeper than {DEPTH_MAX} levels"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -218,57 +336,3 @@ def test_long_lines_are_cut_around_the_place() -> None:
     with pytest.raises(AppError) as caught:
         parse("functions: {aws: [" + " " * 5000 + "{lambada: 1}]}")
     assert max(len(line) for line in caught.value.message.splitlines()) < 120
-
-
-WORDS = st.sampled_from(
-    ["oscar", "batch", "storages", "storage_providers", "minio.a", "image", "log_level", "debug", "output", "files", "run_script",
-     "execution_mode", "lambda-batch", "enable_gpu", "environment", "runtime", "python3.7", "timeout_threshold\"", "functions", "aws", "lambda", "name", "gpu", "job", "memory", "input", "path", "count", "compute",
-     "- ", ": ", "{", "}", "[", "]", ",", "\n", "\n  ", "\n    ", "&a", "*a", "!!str", "|", ">", "'", '"',
-     "%YAML 9.9", "---", "...", "?", "0x1", "1e99", "~", "yes", "\t", "\u2028", "é", "\\x", "<<", "-", "#"]
-)  # fmt: skip
-
-
-#: A file of keys that are rewritten, with anything as their values.
-OLD_KEYS = st.dictionaries(
-    st.sampled_from(["name", "image", "container", "input", "output", "log_level", "runtime", "run_script", "init_script",
-                     "execution_mode", "timeout", 'memory"', "lambda", "batch", "gpu", "api_gateway", "type", "x-a"]),
-    st.recursive(
-        st.sampled_from([None, 1, "s3", "minio.a", "debug", "python3.7", "batch", "abc/d", True]),
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=2),
-            st.dictionaries(st.sampled_from(["name", "path", "files", "sufix", "storage_provider", "Variables", "memory", "enable_gpu", "a"]), inner, max_size=3),
-        ),
-        max_leaves=4,
-    ),
-    max_size=6,
-)  # fmt: skip
-OLD_FILES = st.fixed_dictionaries(
-    {"functions": st.one_of(
-        OLD_KEYS, st.lists(OLD_KEYS, max_size=2), st.fixed_dictionaries({"aws": st.lists(OLD_KEYS, max_size=2)}),
-        st.fixed_dictionaries({"oscar": st.lists(st.dictionaries(st.just("c"), OLD_KEYS), max_size=2)}),
-        st.dictionaries(st.sampled_from(["f", "aws", "oscar"]), st.one_of(OLD_KEYS, st.lists(OLD_KEYS, max_size=1)), max_size=2),
-        st.fixed_dictionaries({"aws": st.lists(st.fixed_dictionaries({"lambda": OLD_KEYS}, optional={"batch": OLD_KEYS}), max_size=2)}),
-    )},
-    optional={"storages": st.lists(OLD_KEYS, max_size=2), "storage_providers": st.dictionaries(st.sampled_from(["s3", "minio"]), st.one_of(OLD_KEYS, st.lists(OLD_KEYS, max_size=2)))},
-)  # fmt: skip
-
-
-def look_at(data: bytes | str) -> None:
-    """All that is done with a file without a cloud."""
-    document = parse(data)
-    lint(document)
-    assert svg(graph_of(document))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.text(max_size=200), st.lists(WORDS).map("".join)))
-def test_nothing_but_app_errors_is_raised(data: bytes | str) -> None:
-    with suppress(AppError):
-        look_at(data)
-
-
-@settings(max_examples=60, deadline=None)
-@given(OLD_FILES)
-def test_older_shapes_of_any_kind_are_read_or_refused(value: object) -> None:
-    with suppress(AppError):
-        look_at(json.dumps(value))

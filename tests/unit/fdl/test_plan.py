@@ -26,7 +26,7 @@ from fdl.resources import (
     Record,
     Resource,
     key_of,
-)  # fmt: skip
+)
 from orchgpu.core.function import Function
 
 PLACE = Place(account="000000000000", region="us-east-1", local=True)
@@ -52,8 +52,14 @@ functions:
       input: [{storage_provider: s3, path: texts/in}]
       output: [{storage_provider: s3, path: texts/out}]
 """
-WORDS = (BLAST + PLAIN.split("aws:\n")[1], BLAST, PLAIN, BLAST.replace("queries/in", "queries/other"),
-         BLAST.replace("name: blast", "name: search").replace("queries/in", "queries/search"), BLAST.replace(", .fa]", "]").replace("answers", "results"))  # fmt: skip
+WORDS = (
+    BLAST + PLAIN.split("aws:\n")[1],
+    BLAST,
+    PLAIN,
+    BLAST.replace("queries/in", "queries/other"),
+    BLAST.replace("name: blast", "name: search").replace("queries/in", "queries/search"),
+    BLAST.replace(", .fa]", "]").replace("answers", "results"),
+)
 
 
 @functools.cache

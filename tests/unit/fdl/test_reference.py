@@ -16,11 +16,16 @@ LOCAL = Place(account="000000000000", region="us-east-1", local=True)
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
 #: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
 VALUES = {
-    "alpine": "true", "max_payload_size": "1",
-    "max_s3_payload_size": "1", "asynchronous": "true", "invocation_type": "Event",
-    "log_type": "Tail", "delete_image": "false", "log_retention_policy_in_days": "30",
+    "alpine": "true",
+    "max_payload_size": "1",
+    "max_s3_payload_size": "1",
+    "asynchronous": "true",
+    "invocation_type": "Event",
+    "log_type": "Tail",
+    "delete_image": "false",
+    "log_retention_policy_in_days": "30",
     "advisory": "true",
-}  # fmt: skip
+}
 
 
 def test_the_page_shows_the_table() -> None:

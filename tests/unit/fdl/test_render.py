@@ -121,12 +121,13 @@ NODES: st.SearchStrategy[Node] = st.recursive(
     lambda inner: st.one_of(
         st.builds(
             lambda items, flow: Sequence(items=tuple(items), at=HERE, flow=flow),
-            st.lists(inner, max_size=3), st.booleans(),
+            st.lists(inner, max_size=3),
+            st.booleans(),
         ),
         st.builds(_mapping, st.dictionaries(KEYS, inner, max_size=3), st.booleans()),
     ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,8 +14,12 @@ from fdl.schema import Reading
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs")
 ROOT = Path(__file__).resolve().parents[3]
-GOOD = sorted([*(Path(__file__).parent / "shapes").glob("*.yaml"),
-               *(ROOT / "fdl" / "examples").glob("*/fdl.yaml")])  # fmt: skip
+GOOD = sorted(
+    [
+        *(Path(__file__).parent / "shapes").glob("*.yaml"),
+        *(ROOT / "fdl" / "examples").glob("*/fdl.yaml"),
+    ]
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +38,18 @@ def test_good_files_pass(validator: Any, path: Path) -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        "lambda: {name: f, memmory: 1}", "lambda: {name: f, memory: 99999}", "lambda: {name: a b}",
-        "lambda: {name: f}, gpu: {count: 0}", "lambda: {name: f}, gpu: {kinds: [gpu]}",
-        "lambda: {name: f}, job: {completion: files}", "lambda: {name: f}, gpus: {}", "gpu: {}",
-        "lambda: {name: f, output: [{suffix: [.a]}]}", "lambda: {name: f}, job: {attempts: many}",
+        "lambda: {name: f, memmory: 1}",
+        "lambda: {name: f, memory: 99999}",
+        "lambda: {name: a b}",
+        "lambda: {name: f}, gpu: {count: 0}",
+        "lambda: {name: f}, gpu: {kinds: [gpu]}",
+        "lambda: {name: f}, job: {completion: files}",
+        "lambda: {name: f}, gpus: {}",
+        "gpu: {}",
+        "lambda: {name: f, output: [{suffix: [.a]}]}",
+        "lambda: {name: f}, job: {attempts: many}",
     ],
-)  # fmt: skip
+)
 def test_bad_files_do_not(validator: Any, block: str) -> None:
     assert not validator.is_valid(yaml.safe_load(f"functions: {{aws: [{{{block}}}]}}"))
 
@@ -47,11 +57,15 @@ def test_bad_files_do_not(validator: Any, block: str) -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        "gpu: , job: ", "gpu: {compute: 25%}", "gpu: {memory: 4GiB, max_wait: 10m}",
-        "gpu: {min_driver: 550}", "job: {input: a-bucket/in, queue: q}", "x-mine: {any: [thing]}",
+        "gpu: , job: ",
+        "gpu: {compute: 25%}",
+        "gpu: {memory: 4GiB, max_wait: 10m}",
+        "gpu: {min_driver: 550}",
+        "job: {input: a-bucket/in, queue: q}",
+        "x-mine: {any: [thing]}",
         "iam: {role: ''}",
     ],
-)  # fmt: skip
+)
 def test_short_forms_pass(validator: Any, block: str) -> None:
     assert validator.is_valid(
         yaml.safe_load(f"functions: {{aws: [{{lambda: {{name: f}}, {block}}}]}}")

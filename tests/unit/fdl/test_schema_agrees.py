@@ -22,15 +22,81 @@ from fdl.schema import Block, ListOf, MapOf
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs")
 VALUES = (
-    "", "~", "null", '""', "0", "1", "3", "30", "128", "900", "0400", "-1", "+5", "1.5", "4.5",
-    "true", "yes", "No", "'yes'", "text", "two words", "'5'", "a-bucket", "a-bucket/in", "[]", "{}",
-    "[a-bucket]", "[1]", "[~]", "{a: b}", "{KEY: value}", "4GiB", "' 4 GiB '", "10m", "25%",
-    "' 25 % '", "12.4", "550", "v1", "arn:aws:iam::123456789012:role/x", "arn:x", "s3", "minio.a",
-    "cuda", "[cuda, cpu]", "x86_64", "[arm64]", "result", "pack", "shared", "builtin", "batch",
-    "INFO", "Event", "None", "us-east-1", "python3.12", "image", "run.sh", "-x", "m.f", "/mnt/x",
-    "2020-01-01", "1e3", ".inf", "0x10", "[[a]]", "[{path: a-bucket}]", "{path: a-bucket}",
-    "{Variables: {A: 1}}", "{Variables: }", "{name: q}", "{bucket: a-bucket}", "{x-mine: 1}",
-)  # fmt: skip
+    "",
+    "~",
+    "null",
+    '""',
+    "0",
+    "1",
+    "3",
+    "30",
+    "128",
+    "900",
+    "0400",
+    "-1",
+    "+5",
+    "1.5",
+    "4.5",
+    "true",
+    "yes",
+    "No",
+    "'yes'",
+    "text",
+    "two words",
+    "'5'",
+    "a-bucket",
+    "a-bucket/in",
+    "[]",
+    "{}",
+    "[a-bucket]",
+    "[1]",
+    "[~]",
+    "{a: b}",
+    "{KEY: value}",
+    "4GiB",
+    "' 4 GiB '",
+    "10m",
+    "25%",
+    "' 25 % '",
+    "12.4",
+    "550",
+    "v1",
+    "arn:aws:iam::123456789012:role/x",
+    "arn:x",
+    "s3",
+    "minio.a",
+    "cuda",
+    "[cuda, cpu]",
+    "x86_64",
+    "[arm64]",
+    "result",
+    "pack",
+    "shared",
+    "builtin",
+    "batch",
+    "INFO",
+    "Event",
+    "None",
+    "us-east-1",
+    "python3.12",
+    "image",
+    "run.sh",
+    "-x",
+    "m.f",
+    "/mnt/x",
+    "2020-01-01",
+    "1e3",
+    ".inf",
+    "0x10",
+    "[[a]]",
+    "[{path: a-bucket}]",
+    "{path: a-bucket}",
+    "{Variables: {A: 1}}",
+    "{Variables: }",
+    "{name: q}",
+    "{bucket: a-bucket}",
+    "{x-mine: 1}",
+)
 #: A value of each key that its block cannot be without.
 NEEDED = {"name": "f", "path": "a-bucket", "Arn": "arn:x", "LocalMountPath": "/mnt/x"}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -64,9 +130,10 @@ def _needed(known: Known, siblings: list[Known]) -> list[str]:
     return [
         f"{name}: {NEEDED[name]}"
         for other in siblings
-        if other.key.required and (name := other.path.rpartition(".")[2]) in NEEDED
+        if other.key.required
+        and (name := other.path.rpartition(".")[2]) in NEEDED
         and other.path != known.path
-    ]  # fmt: skip
+    ]
 
 
 def _files() -> Iterator[tuple[Known, str, str]]:

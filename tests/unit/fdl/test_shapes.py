@@ -80,8 +80,9 @@ def test_a_service_of_oscar_becomes_a_function() -> None:
     assert (service.function.memory_mib, service.function.init_script) == (2048, "script.sh")
     assert service.image == "example/blurry-faces"
     assert [str(o.path) for o in service.function.output] == [
-        "shape-anonymise/output", "shape-mask/intermediate",
-    ]  # fmt: skip
+        "shape-anonymise/output",
+        "shape-mask/intermediate",
+    ]
     assert detector.user_input[0].path == service.function.output[1].path
 
 

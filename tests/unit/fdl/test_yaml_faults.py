@@ -58,7 +58,7 @@ FAULTS = {
     "two commas": ("a: [1,,2]\n", "1:7", "nothing stands before this comma"),
     "control character": ("a: b\nc: x\x07y\n", "2:5", "the character U+0007 is not allowed"),
     "long key": ("x" * 1100 + ": 1\n", "1:1101", "a key has at most 1024 characters"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FAULTS)
@@ -77,7 +77,7 @@ BYTES = {
     "after wide text": ("ü: ".encode() + b"\xff\n", "f.yaml:1:4: error: byte 0xff"),
     "cut off": ("a: ü".encode()[:-1], "f.yaml:1:4: error: byte 0xc3"),
     "UTF-16": ("a: 1".encode("utf-16"), "f.yaml:1:1: error: the file is in UTF-16; save it"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BYTES)
@@ -105,12 +105,50 @@ JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|fl
 
 
 @settings(max_examples=400)
-@given(st.lists(
-    st.tuples(st.integers(0, len(GOOD)), st.integers(0, 2), st.sampled_from(
-        ["", "\t", "'", '"', "[", "]", "{", "}", ":", ": ", "\n", "- ", "*", "&", "!", "%", "|",
-         ">", "@", "`", "?", ",", "#", "---\n", "...\n", "\\", "  ", "\x00", "\x85", "\u202e"])),
-    min_size=1, max_size=4,
-))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(GOOD)),
+            st.integers(0, 2),
+            st.sampled_from(
+                [
+                    "",
+                    "\t",
+                    "'",
+                    '"',
+                    "[",
+                    "]",
+                    "{",
+                    "}",
+                    ":",
+                    ": ",
+                    "\n",
+                    "- ",
+                    "*",
+                    "&",
+                    "!",
+                    "%",
+                    "|",
+                    ">",
+                    "@",
+                    "`",
+                    "?",
+                    ",",
+                    "#",
+                    "---\n",
+                    "...\n",
+                    "\\",
+                    "  ",
+                    "\x00",
+                    "\x85",
+                    "\u202e",
+                ]
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_whatever_is_broken_nobody_sees_the_parsers_words(
     edits: list[tuple[int, int, str]],
 ) -> None:

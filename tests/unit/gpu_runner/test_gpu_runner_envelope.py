@@ -22,10 +22,22 @@ from lambda_functions.gpu_runner.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 
 JOB = Job(
-    job_id="j1", attempt=1, fence=1, function="f", input_bucket="b", input_key="k",
-    input_version=None, input_etag="", input_size=3, input_inline=True, event={}, outputs=[],
-    intermediate_bucket="m", staged_at_s=0.0, connect_by_s=1.0,
-)  # fmt: skip
+    job_id="j1",
+    attempt=1,
+    fence=1,
+    function="f",
+    input_bucket="b",
+    input_key="k",
+    input_version=None,
+    input_etag="",
+    input_size=3,
+    input_inline=True,
+    event={},
+    outputs=[],
+    intermediate_bucket="m",
+    staged_at_s=0.0,
+    connect_by_s=1.0,
+)
 GOOD = {
     "job.json": JOB.to_json(),
     "env.json": b'{"middleware": "builtin", "connection": {"lease": "l"}, "variables": {"A": "1"}}',
@@ -74,10 +86,22 @@ def test_a_good_one(tmp_path: Path, method: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "../evil", "/etc/passwd", "input/../../evil", "input/a/b", "input/..", "input/.", "input/",
-        "input\\x", "input/a\\b", "job.json/", "JOB.JSON", "Job.json", "x", "./job.json",
+        "../evil",
+        "/etc/passwd",
+        "input/../../evil",
+        "input/a/b",
+        "input/..",
+        "input/.",
+        "input/",
+        "input\\x",
+        "input/a\\b",
+        "job.json/",
+        "JOB.JSON",
+        "Job.json",
+        "x",
+        "./job.json",
     ],
-)  # fmt: skip
+)
 def test_names_that_an_envelope_does_not_have(name: str) -> None:
     entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
         (n, d) for n, d in GOOD.items() if n != "input/k"

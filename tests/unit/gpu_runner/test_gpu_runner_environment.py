@@ -19,10 +19,18 @@ from lambda_functions.gpu_runner.workspace import Workspace
 from remote_gpu.wire.variables import ALLOWED
 
 SECRETS = {
-    "AWS_ACCESS_KEY_ID": "s", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "s",
-    "AWS_LAMBDA_RUNTIME_API": "s", "AWS_ENDPOINT_URL": "s", "_HANDLER": "s", "LD_PRELOAD": "s",
-    "BASH_ENV": "s", "PYTHONSTARTUP": "s", "ORCHGPU_VARIABLES": "s", "_X_AMZN_TRACE_ID": "s",
-}  # fmt: skip
+    "AWS_ACCESS_KEY_ID": "s",
+    "AWS_SECRET_ACCESS_KEY": "s",
+    "AWS_SESSION_TOKEN": "s",
+    "AWS_LAMBDA_RUNTIME_API": "s",
+    "AWS_ENDPOINT_URL": "s",
+    "_HANDLER": "s",
+    "LD_PRELOAD": "s",
+    "BASH_ENV": "s",
+    "PYTHONSTARTUP": "s",
+    "ORCHGPU_VARIABLES": "s",
+    "_X_AMZN_TRACE_ID": "s",
+}
 
 
 @pytest.fixture
@@ -89,10 +97,12 @@ def test_values_that_are_no_strings(value: object) -> None:
 
 GOOD = {
     "rcuda": {
-        "RCUDA_DEVICE_COUNT": "1", "RCUDA_DEVICE_0": "127.0.0.1@{0}:0", "RCUDAPROTO": "TCP",
+        "RCUDA_DEVICE_COUNT": "1",
+        "RCUDA_DEVICE_0": "127.0.0.1@{0}:0",
+        "RCUDAPROTO": "TCP",
     },
     "builtin": {},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("middleware", GOOD)
@@ -130,11 +140,14 @@ def test_an_unknown_middleware() -> None:
 def test_settings_as_deploy_writes_them() -> None:
     found = read_settings(
         {
-            "ORCHGPU_MODE": "plain", "ORCHGPU_SCRIPT": "script/run.sh",
-            "ORCHGPU_TIMEOUT_THRESHOLD_S": "10", "ORCHGPU_OUTPUTS": '[{"bucket": "b"}]',
-            "ORCHGPU_VARIABLES": '{"A": "1"}', "LAMBDA_TASK_ROOT": "/var/task",
+            "ORCHGPU_MODE": "plain",
+            "ORCHGPU_SCRIPT": "script/run.sh",
+            "ORCHGPU_TIMEOUT_THRESHOLD_S": "10",
+            "ORCHGPU_OUTPUTS": '[{"bucket": "b"}]',
+            "ORCHGPU_VARIABLES": '{"A": "1"}',
+            "LAMBDA_TASK_ROOT": "/var/task",
         }
-    )  # fmt: skip
+    )
     assert found.mode == "plain"
     assert found.script == Path("/var/task/script/run.sh")
     assert found.threshold_s == 10
@@ -150,10 +163,13 @@ def test_settings_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("ORCHGPU_MODE", "fast"), ("ORCHGPU_TIMEOUT_THRESHOLD_S", "ten"),
-        ("ORCHGPU_OUTPUTS", "{}"), ("ORCHGPU_OUTPUTS", "["), ("ORCHGPU_VARIABLES", "[]"),
+        ("ORCHGPU_MODE", "fast"),
+        ("ORCHGPU_TIMEOUT_THRESHOLD_S", "ten"),
+        ("ORCHGPU_OUTPUTS", "{}"),
+        ("ORCHGPU_OUTPUTS", "["),
+        ("ORCHGPU_VARIABLES", "[]"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_are_wrong_are_named(name: str, value: str) -> None:
     with pytest.raises(RunnerError, match=name):
         read_settings({name: value})
@@ -162,7 +178,7 @@ def test_settings_that_are_wrong_are_named(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("remaining_s", "threshold_s", "kept_s"),
     [(900, 0, 90), (900, 100, 100), (30, 0, 5), (30, 10, 10), (10, 0, 5), (3, 10, 1.5)],
-)  # fmt: skip
+)
 def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept_s: float) -> None:
     time = Time.left(remaining_s, threshold_s)
     assert time.end_s - time.script_s == pytest.approx(kept_s)

@@ -54,9 +54,12 @@ print(json.dumps(found | {{"tried": json.loads(os.read(read, 4096))}}))
 
 def outcome(word: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, word], stdout=subprocess.PIPE, check=True, timeout=60,
+        [sys.executable, "-c", PROGRAM, word],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
         env={**os.environ, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"},
-    )  # fmt: skip
+    )
     return dict(json.loads(done.stdout))
 
 
@@ -81,13 +84,19 @@ def test_the_block_that_the_process_was_started_with_holds_no_credentials() -> N
         "sys.stdout.flush(); sys.stdout.buffer.write(after)"
     )
     environment = {
-        "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": SECRET * 3, "OTHER": "kept",
-        "AWS_ACCESS_KEY_ID": "", "NOT_AWS_SECRET_ACCESS_KEY": "kept too",
-    }  # fmt: skip
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": SECRET * 3,
+        "OTHER": "kept",
+        "AWS_ACCESS_KEY_ID": "",
+        "NOT_AWS_SECRET_ACCESS_KEY": "kept too",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, env=environment,
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        check=True,
+        env=environment,
         timeout=60,
-    )  # fmt: skip
+    )
     assert done.stdout.startswith(b"True")
     assert SECRET.encode() not in done.stdout
     assert b"OTHER=kept\0" in done.stdout
@@ -105,11 +114,18 @@ def test_the_client_made_before_still_has_them(name: str) -> None:
         "print(found.secret_key, found.token)"
     )
     environment = {
-        "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "no", "AWS_SESSION_TOKEN": "no",
-        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", name: SECRET,
-    }  # fmt: skip
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "no",
+        "AWS_SESSION_TOKEN": "no",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        name: SECRET,
+    }
     done = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, env=environment,
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        check=True,
+        env=environment,
         timeout=60,
-    )  # fmt: skip
+    )
     assert SECRET in done.stdout.decode()

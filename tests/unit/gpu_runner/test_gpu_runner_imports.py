@@ -21,13 +21,19 @@ print(json.dumps(sorted(sys.modules)))
 
 def loaded() -> list[str]:
     environment = {
-        "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "PATH": os.environ["PATH"],
-    }  # fmt: skip
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "PATH": os.environ["PATH"],
+    }
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", CODE],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     found: list[str] = json.loads(done.stdout)
     return found

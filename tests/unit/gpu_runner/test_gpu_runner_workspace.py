@@ -95,10 +95,17 @@ def test_a_sandbox_that_owns_its_tmp_is_emptied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("a/b.txt", "b.txt"), ("x", "x"), ("a/", "input"), ("..", "input"), ("a/.", "input"),
-        ("sp ace", "sp ace"), ("a/ü.x", "ü.x"), ("a\0b", "ab"), ("a\\b", "a\\b"),
+        ("a/b.txt", "b.txt"),
+        ("x", "x"),
+        ("a/", "input"),
+        ("..", "input"),
+        ("a/.", "input"),
+        ("sp ace", "sp ace"),
+        ("a/ü.x", "ü.x"),
+        ("a\0b", "ab"),
+        ("a\\b", "a\\b"),
     ],
-)  # fmt: skip
+)
 def test_the_name_of_the_input(key: str, name: str) -> None:
     assert input_name(key) == name
 

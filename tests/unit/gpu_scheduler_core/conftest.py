@@ -108,9 +108,12 @@ class World:
     def host(self, name: str, *devices: Device, **fields: Any) -> Any:
         """Say hello; the host then reports while time advances."""
         said = {
-            "incarnation": "one", "gateway": f"{name}:1", "epoch_seen": 0, "installed": (),
+            "incarnation": "one",
+            "gateway": f"{name}:1",
+            "epoch_seen": 0,
+            "installed": (),
             **fields,
-        }  # fmt: skip
+        }
         self.handle(on.HostHello, host=HostId(name), reply_to="h", devices=devices, **said)
         if isinstance(self.answer(), do.HostWelcome):
             self.hosts[name] = devices
@@ -125,28 +128,45 @@ class World:
 
     def reserve(self, attempt: str = "a", request: Request | None = None, **fields: Any) -> Any:
         said = {
-            "session": "s1", "wait": True, "hold": Hold.SESSION, "lease_s": None, **fields,
-        }  # fmt: skip
+            "session": "s1",
+            "wait": True,
+            "hold": Hold.SESSION,
+            "lease_s": None,
+            **fields,
+        }
         self.ask(on.ReserveAsked, attempt=attempt, request=request or Request(), **said)
         return self.answer()
 
     def attempt(
-        self, holder: str = "job", n: int = 1, revision: int = 0, request: Request | None = None,
+        self,
+        holder: str = "job",
+        n: int = 1,
+        revision: int = 0,
+        request: Request | None = None,
         **fields: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         said = {"session": "s1", "wait": True, "handle": "h1", "block": {}, **fields}
         self.ask(
-            on.AttemptAsked, holder=JobId(holder), n=n, revision=revision,
-            request=request or Request(), **said,
-        )  # fmt: skip
+            on.AttemptAsked,
+            holder=JobId(holder),
+            n=n,
+            revision=revision,
+            request=request or Request(),
+            **said,
+        )
         return self.answer()
 
     def told(self, host: str, lease: Lease, change: str, **fields: Any) -> list[do.Action]:
         """What the gateway of `host` says about a lease's session."""
         return self.handle(
-            on.LeaseSessionTold, host=HostId(host), reply_to="h", lease=lease.id,
-            change=on.SessionChange(change), nonce="n", **fields,
-        )  # fmt: skip
+            on.LeaseSessionTold,
+            host=HostId(host),
+            reply_to="h",
+            lease=lease.id,
+            change=on.SessionChange(change),
+            nonce="n",
+            **fields,
+        )
 
     def release(self, lease: Lease, session: str = "s1") -> list[do.Action]:
         return self.ask(on.ReleaseAsked, session, lease=lease.id, reason=EndReason.RELEASED)
@@ -157,9 +177,12 @@ class World:
 
     def staged(self, lease: Lease, session: str = "s1") -> Any:
         self.ask(
-            on.StagedTold, session, holder=lease.holder, lease=lease.id,
+            on.StagedTold,
+            session,
+            holder=lease.holder,
+            lease=lease.id,
             connect_by_s=self.budget.connect_by_s,
-        )  # fmt: skip
+        )
         return self.answer()
 
     # ------------------------------------------------------------------ what came of it
@@ -201,13 +224,19 @@ class World:
 
 
 def device(
-    id_: str, memory_mib: int = 1000, kind: DeviceKind = DeviceKind.CUDA, index: int = 0,
+    id_: str,
+    memory_mib: int = 1000,
+    kind: DeviceKind = DeviceKind.CUDA,
+    index: int = 0,
     **fields: Any,
-) -> Device:  # fmt: skip
+) -> Device:
     return Device(
-        id=DeviceId(id_), index=index, kind=kind, memory_mib=memory_mib,
+        id=DeviceId(id_),
+        index=index,
+        kind=kind,
+        memory_mib=memory_mib,
         **{"model": "M", **fields},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(name="device")

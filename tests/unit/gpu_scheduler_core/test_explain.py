@@ -119,10 +119,14 @@ def test_by_holder(mixed):
         ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such is all", "2 × cuda/cpu with 4000"),
         ({"min_driver": "560"}, "DRIVER", "driver 550.54.15 is the newest", "1 × cuda with 8000"),
         ({"min_runtime": "12.10", "kinds": (DeviceKind.CUDA,)}, "RUNTIME", "12.9 is", "1 × cuda"),
-        ({"count": 3, "placement": Placement.SAME_HOST, "kinds": (DeviceKind.CUDA,)},
-         "SAME_HOST", "2 is the most on one host", "2 × cuda with 2000"),
+        (
+            {"count": 3, "placement": Placement.SAME_HOST, "kinds": (DeviceKind.CUDA,)},
+            "SAME_HOST",
+            "2 is the most on one host",
+            "2 × cuda with 2000",
+        ),
     ],
-)  # fmt: skip
+)
 def test_impossible_says_what_is_short(world, device, fields, what, words, largest):
     """And every largest fit that it names is granted, for nothing is lent."""
     versions = {"driver": "550.54.15", "runtime": "12.9"}
@@ -147,8 +151,10 @@ def test_explain_lists_devices_the_useful_ones_first(mixed):
     mixed.reserve("b", want)
     told = explain(mixed, attempt="b").explanation
     assert [(d.device, d.reason) for d in told.devices] == [
-        ("a", "EXCLUSIVE_TAKEN"), ("b", None), ("c", "KIND"),
-    ]  # fmt: skip
+        ("a", "EXCLUSIVE_TAKEN"),
+        ("b", None),
+        ("c", "KIND"),
+    ]
     assert told.devices_left_out == 0
     assert told.largest_fit == "2 × cuda with 2000 MiB, 100 %"
     passing = mixed.reserve("c", want).explanation  # stays short
@@ -191,8 +197,9 @@ def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
     one.reserve("b", whole)
     told = explain(one, attempt="b").explanation
     assert (told.expected_s, told.expected_why) == (
-        None, "1 of 1 devices that could serve it are lent for no stated length",
-    )  # fmt: skip
+        None,
+        "1 of 1 devices that could serve it are lent for no stated length",
+    )
     one.ask(on.DrainAsked, host="h1", drained=True)
     assert explain(one, attempt="b").explanation.expected_why == (
         "none of the devices that could serve it are up, healthy and not kept for others"
@@ -249,10 +256,15 @@ def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
 def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
     record = mixed.attempt("job").record
     mixed.ask(
-        on.AttemptFailed, holder="job", revision=record.revision, reason="EXIT_NONZERO",
-        detail="", retry_at_s=None,
-    )  # fmt: skip
+        on.AttemptFailed,
+        holder="job",
+        revision=record.revision,
+        reason="EXIT_NONZERO",
+        detail="",
+        retry_at_s=None,
+    )
     answer = explain(mixed, holder="job")
     assert (answer.code, "job asks for nothing now: it is RECEIVED" in answer.message) == (
-        code.NOT_FOUND, True,
-    )  # fmt: skip
+        code.NOT_FOUND,
+        True,
+    )

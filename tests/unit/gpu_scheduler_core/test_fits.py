@@ -66,8 +66,10 @@ def test_an_exclusive_share_is_the_whole_device():
     request = Request(sharing=Sharing.EXCLUSIVE, memory_mib=10, compute_limit_pct=30)
     share = share_of(request, DEVICE, "h")
     assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (
-        1000, 100, 100,
-    )  # fmt: skip
+        1000,
+        100,
+        100,
+    )
 
 
 def test_a_shared_share_is_what_was_asked():

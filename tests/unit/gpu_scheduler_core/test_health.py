@@ -42,8 +42,9 @@ def test_a_bad_device_recovers_by_staying_clean(patient, device):
     assert patient.reserve("b").explanation.counts == {"BAD": 1}
     patient.report("h1", device("d1"))
     assert (shown(patient).health, shown(patient).symptoms) == (
-        Health.SUSPECT, (Symptom.RECOVERING,),
-    )  # fmt: skip
+        Health.SUSPECT,
+        (Symptom.RECOVERING,),
+    )
     assert "Xid 79" in shown(patient).detail
     patient.advance(patient.budget.device_clean_s - 0.5)
     assert patient.leases == []

@@ -72,12 +72,15 @@ def disk_full(world: Any) -> None:
         (lost, HeldBack.OUT_OF_SERVICE, "out of service: h (LOST)"),
         (unhealthy(Health.SUSPECT), HeldBack.OUT_OF_SERVICE, "h/0 (SUSPECT: it hangs)"),
         (unhealthy(Health.BAD), HeldBack.OUT_OF_SERVICE, "h/0 (BAD: it hangs)"),
-        (quota_used, HeldBack.QUOTA,
-         "has used up its quota of 1 devices (it holds 1 devices, 1000 MiB, 100 %)"),
+        (
+            quota_used,
+            HeldBack.QUOTA,
+            "has used up its quota of 1 devices (it holds 1 devices, 1000 MiB, 100 %)",
+        ),
         (leases_full, HeldBack.LEASES_MAX, "all 1 leases that may live"),
         (disk_full, HeldBack.JOURNAL_FULL, "no room for new grants"),
     ],
-)  # fmt: skip
+)
 def test_a_request_is_told_what_holds_it_back(
     world: Any, device: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
 ) -> None:

@@ -138,8 +138,9 @@ def test_a_reconnected_host_gets_its_full_state(one):
     reserved = one.attempt("second").granted.lease
     welcome = one.host("h1", *one.hosts["h1"], installed=(running.id,))
     assert [(i.lease, i.state) for i in welcome.installs] == [
-        (running.id, LeaseState.ACTIVE), (reserved.id, LeaseState.RESERVED),
-    ]  # fmt: skip
+        (running.id, LeaseState.ACTIVE),
+        (reserved.id, LeaseState.RESERVED),
+    ]
     assert [i.connect_by_s for i in welcome.installs] == [None, None]
     welcome = one.host("h1", *one.hosts["h1"], installed=(reserved.id,))
     assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen

@@ -49,13 +49,16 @@ requests = st.builds(
 
 devices = st.builds(
     Device,
-    id=st.just(DeviceId("set later")), index=st.just(0), kind=st.sampled_from(DeviceKind),
-    model=st.sampled_from("AB"), memory_mib=st.sampled_from(MIB),
+    id=st.just(DeviceId("set later")),
+    index=st.just(0),
+    kind=st.sampled_from(DeviceKind),
+    model=st.sampled_from("AB"),
+    memory_mib=st.sampled_from(MIB),
     driver=st.sampled_from(["", "550.54.9", "550.54.14"]),
     runtime=st.sampled_from(["12.2", "12.10"]),
     health=st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD]),
     resident=st.sampled_from([(), ("k",)]),
-)  # fmt: skip
+)
 
 lent = st.tuples(st.integers(0, 30), requests)
 days = st.lists(
@@ -251,9 +254,15 @@ def test_the_largest_fit_is_granted_when_nothing_is_lent(
 
 def test_declared_devices_turn_up_on_no_host_without_a_gateway() -> None:
     one = Device(
-        id=DeviceId("set later"), index=0, kind=DeviceKind.CUDA, model="A", memory_mib=800,
-        driver="550.54.9", runtime="12.2", health=Health.OK,
-    )  # fmt: skip
+        id=DeviceId("set later"),
+        index=0,
+        kind=DeviceKind.CUDA,
+        model="A",
+        memory_mib=800,
+        driver="550.54.9",
+        runtime="12.2",
+        health=Health.OK,
+    )
     inventory = Known([[], [], [one]], []).inventory  # h2 is watched by a monitor alone
     inventory.declared = (replace(one, id=DeviceId("new/0")),)
     together = Request(count=2, placement=Placement.SAME_HOST, advisory=True)
@@ -300,11 +309,14 @@ def crowd(*promised: tuple[int, int]) -> Inventory:
         host = HostId(f"h{number // 2}")
         named = [
             Device(
-                id=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA, model="A",
+                id=DeviceId(f"{host}/{index}"),
+                index=index,
+                kind=DeviceKind.CUDA,
+                model="A",
                 memory_mib=1000,
             )
             for index in range(2)
-        ]  # fmt: skip
+        ]
         inventory.register(host, "one", "g", named)
         inventory.set_state(inventory.hosts[host], HostState.UP)
     for number, (entry, (mib, pct)) in enumerate(
@@ -322,8 +334,11 @@ promises = st.lists(
 
 @settings(max_examples=100)
 @given(
-    promises, st.integers(0, 300), st.sampled_from([0, 0, 12, 25]), st.sampled_from(Placement),
-)  # fmt: skip
+    promises,
+    st.integers(0, 300),
+    st.sampled_from([0, 0, 12, 25]),
+    st.sampled_from(Placement),
+)
 def test_in_a_crowd_the_best_fit_is_found(
     promised: list[tuple[int, int]], mib: int, pct: int, placement: Placement
 ) -> None:

@@ -71,8 +71,10 @@ def test_session_life(one, whole):
         [push] = one.pushes(do.LeasePush, "s1")
         states.append((push.state, push.reason))
     assert states == [
-        (LeaseState.ACTIVE, None), (LeaseState.ENDING, None), (LeaseState.ENDED, EndReason.DONE),
-    ]  # fmt: skip
+        (LeaseState.ACTIVE, None),
+        (LeaseState.ENDING, None),
+        (LeaseState.ENDED, EndReason.DONE),
+    ]
     assert push.device == "h1/0 cuda M"
     assert one.record().step is Step.RUNNING
     assert one.record().reason == "DONE"

@@ -139,9 +139,14 @@ def test_no_more_jobs_go_on_than_may(new_world, device, name, limit):
         world.attempt(f"j{n}", request=of("t1"), session="a/s")
     assert is_refused(world.attempt("j2", request=of("t1"), session="a/s"), limit)
     world.ask(
-        on.AttemptFailed, "a/s", holder=JobId("j0"), revision=1, reason="R", detail="",
+        on.AttemptFailed,
+        "a/s",
+        holder=JobId("j0"),
+        revision=1,
+        reason="R",
+        detail="",
         retry_at_s=None,
-    )  # fmt: skip
+    )
     again = world.attempt("j0", n=2, revision=2, request=of("t1"), session="a/s")
     assert again.outcome is do.Outcome.WAITING, "what has a record goes on"
 

@@ -134,8 +134,9 @@ def test_same_host_waits_and_says_so(cluster):
     gang = Request(count=3, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
     first = cluster.reserve("2", gang)
     assert first.outcome is do.Outcome.GRANTED
-    second = cluster.reserve("3", Request(count=2, placement=Placement.SAME_HOST,
-                                          sharing=Sharing.EXCLUSIVE))  # fmt: skip
+    second = cluster.reserve(
+        "3", Request(count=2, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
+    )
     assert second.outcome is do.Outcome.GRANTED
     third = cluster.reserve("4", gang)
     assert third.outcome is do.Outcome.WAITING
@@ -210,8 +211,14 @@ def test_small_requests_fill_odd_corners_and_leave_halves_alone(world, device):
     """A plain best fit would take the tightest, and break up the half that is left of a."""
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=500, compute_guarantee_pct=50)  # a: a half is free
-    place(world, "2", memory_mib=370, compute_guarantee_pct=37, models=("M",),
-          placement=Placement.SPREAD)  # fmt: skip
+    place(
+        world,
+        "2",
+        memory_mib=370,
+        compute_guarantee_pct=37,
+        models=("M",),
+        placement=Placement.SPREAD,
+    )
     odd = world.machine.state.inventory.shape_of("b")
     assert (odd.free_mib, odd.free_pct) == (630, 63)  # b: five eighths
     assert place(world, "3", memory_mib=125, compute_guarantee_pct=12) == ["b"]
@@ -226,9 +233,11 @@ def test_a_small_device_is_broken_up_before_a_large_one(world, device):
 
 def test_preferences_outweigh_warmth(world, device):
     world.host(
-        "h", device("a", model="A100"), device("b", index=1, model="T4", resident=("k",)),
+        "h",
+        device("a", model="A100"),
+        device("b", index=1, model="T4", resident=("k",)),
         device("c", index=2, model="A100", resident=("k",)),
-    )  # fmt: skip
+    )
     wanted = {"models": ("A100", "T4"), "warm_key": "k", "memory_mib": 600}
     assert place(world, "1", **wanted) == ["c"]
     assert place(world, "2", **wanted) == ["a"]
@@ -254,11 +263,14 @@ def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world, devic
 @pytest.mark.parametrize(
     ("wanted", "granted"),
     [
-        ({"min_driver": "550.54"}, True), ({"min_driver": "550.54.16"}, False),
-        ({"min_driver": "1000"}, False), ({"min_runtime": "12.4"}, True),
-        ({"min_runtime": "12.10"}, False), ({"min_runtime": "9.9"}, True),
+        ({"min_driver": "550.54"}, True),
+        ({"min_driver": "550.54.16"}, False),
+        ({"min_driver": "1000"}, False),
+        ({"min_runtime": "12.4"}, True),
+        ({"min_runtime": "12.10"}, False),
+        ({"min_runtime": "9.9"}, True),
     ],
-)  # fmt: skip
+)
 def test_versions_are_compared_as_numbers(world, device, wanted, granted):
     world.host("h", device("a", driver="550.54.15", runtime="12.4"), device("b", index=1))
     answer = world.reserve("1", Request(**wanted))

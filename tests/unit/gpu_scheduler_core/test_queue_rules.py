@@ -158,9 +158,11 @@ def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_wor
 
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(1, "larger than tenant t may hold: 1200 MiB"),
-     (2, "too few devices for it have at most 600 MiB, an even part of what tenant t may hold")],
-)  # fmt: skip
+    [
+        (1, "larger than tenant t may hold: 1200 MiB"),
+        (2, "too few devices for it have at most 600 MiB, an even part of what tenant t may hold"),
+    ],
+)
 def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device, count, said):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))

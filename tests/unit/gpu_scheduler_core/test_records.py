@@ -22,9 +22,14 @@ def finish(world, session="s1", outcome="SUCCEEDED", holder="job", **fields):
 
 def fail(world, revision, session="s1", reason="EXIT_NONZERO"):
     world.ask(
-        on.AttemptFailed, session, holder="job", revision=revision, reason=reason, detail="d",
+        on.AttemptFailed,
+        session,
+        holder="job",
+        revision=revision,
+        reason=reason,
+        detail="d",
         retry_at_s=5.0,
-    )  # fmt: skip
+    )
     return world.answer()
 
 
@@ -47,8 +52,11 @@ def test_a_first_attempt_is_record_and_request_in_one_entry(one):
     assert len(one.journal) == before + 1
     record = answer.record
     assert (record.revision, record.owner, record.attempt, record.step) == (
-        1, "s1", 1, Step.RESERVED,
-    )  # fmt: skip
+        1,
+        "s1",
+        1,
+        Step.RESERVED,
+    )
     assert record.block == {"input": "x"}
     assert record.lease == answer.granted.lease.id
     assert answer.granted.lease.attempt == "job:1"
@@ -248,8 +256,9 @@ def test_a_waiting_job_is_parked_and_keeps_its_place(one, whole):
     die(one)
     one.ask(on.QueueAsked, "s2")
     assert [(q.attempt, q.position) for q in one.answer().queue] == [
-        ("young:1", 1), ("old:1", None),
-    ]  # fmt: skip
+        ("young:1", 1),
+        ("old:1", None),
+    ]
     assert adopt(one, holder="old").record.step is Step.WAITING
     one.release(filler)
     assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["old:1"]
@@ -271,9 +280,7 @@ def test_a_grant_to_an_owner_that_died_comes_back_parked(one, whole):
     one.release(filler, "s9")
     assert one.record().step is Step.RESERVED
     die(one)
-    assert (one.record().step, one.record().owner, one.record().lease) == (
-        Step.WAITING, None, None,
-    )  # fmt: skip
+    assert (one.record().step, one.record().owner, one.record().lease) == (Step.WAITING, None, None)
     assert one.leases == []
     got = adopt(one)
     assert (got.record.strikes, got.record.step) == (0, Step.WAITING)  # nobody packed
@@ -464,30 +471,6 @@ def test_the_end_says_when_the_result_was_seen(one):
     one.advance(1.0)
     times = finish(one, committed_ago_s=0.25).times
     assert times["ENDED"] - times["COMMITTED"] == 0.25
-
-
-def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
-    gone = {
-        "holder": "gone", "outcome": "INPUT_GONE", "reason": "INPUT_DELETED", "detail": "",
-        "block": {"function": "f"}, "received_ago_s": 2.0, "committed_ago_s": 0.5,
-    }  # fmt: skip
-    one.ask(on.FinishAsked, "s1", **gone)
-    record = one.answer().record
-    assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
-    assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
-    assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
-    one.ask(on.FinishAsked, "s2", **gone)
-    assert one.answer().record == record
-    one.advance(one.budget.record_forget_s)
-    assert "gone" not in one.machine.state.records
-
-
-def test_a_record_of_the_end_keeps_no_more_than_a_note(one):
-    one.ask(
-        on.FinishAsked, "s1", holder="gone", outcome="INPUT_GONE", reason="INPUT_DELETED",
-        detail="", block={"x": "y" * 5000},
-    )  # fmt: skip
-    assert "gone" not in one.machine.state.records
 
 
 def test_a_redriven_job_is_received_anew(one):

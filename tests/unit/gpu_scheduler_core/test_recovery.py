@@ -123,10 +123,15 @@ def test_after_a_stop_the_silent_are_still_found(one):
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"{}", b"[1]", b'[["Nonsense", {}]]', b'[["HostForgotten", {}]]',
-        b'[["HostForgotten", {"host": "h", "more": 1}]]', b'[["HostForgotten"]]',
+        b"",
+        b"{}",
+        b"[1]",
+        b'[["Nonsense", {}]]',
+        b'[["HostForgotten", {}]]',
+        b'[["HostForgotten", {"host": "h", "more": 1}]]',
+        b'[["HostForgotten"]]',
     ],
-)  # fmt: skip
+)
 def test_a_foreign_journal_line_is_refused(line):
     with pytest.raises(AppError, match=r"journal entry|HostForgotten"):
         decode_entry(line)

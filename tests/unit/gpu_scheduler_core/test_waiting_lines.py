@@ -42,19 +42,26 @@ def test_heads_of_several_tenants_may_want_the_same():
 def waiting(attempt, memory_mib=0, *, priority=0, tenant="t", since_s=0.0, session="s", **fields):
     request = Request(memory_mib=memory_mib, priority=priority, tenant=tenant)
     return Waiting(
-        attempt=attempt, holder=None, request=request, waiting_since_s=since_s,
-        session=None if session is None else SessionId(session), **fields,
-    )  # fmt: skip
+        attempt=attempt,
+        holder=None,
+        request=request,
+        waiting_since_s=since_s,
+        session=None if session is None else SessionId(session),
+        **fields,
+    )
 
 
 steps = st.lists(
     st.tuples(
         st.sampled_from(["put", "put", "put", "drop", "park", "aside", "back", "bench", "unbench"]),
-        st.integers(0, 7), st.sampled_from([0, 100, 100, 200]), st.sampled_from([0, 0, 3]),
-        st.sampled_from("ab"), st.integers(0, 300),
+        st.integers(0, 7),
+        st.sampled_from([0, 100, 100, 200]),
+        st.sampled_from([0, 0, 3]),
+        st.sampled_from("ab"),
+        st.integers(0, 300),
     ),
     max_size=40,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,10 +76,14 @@ def test_the_queue_agrees_with_a_sorted_list(steps, aging_s):
                 session = None if what == "park" else f"s{number % 2}"
                 queue.put(
                     waiting(
-                        attempt, memory_mib, priority=priority, tenant=tenant, session=session,
+                        attempt,
+                        memory_mib,
+                        priority=priority,
+                        tenant=tenant,
+                        session=session,
                         since_s=float(since_s),
                     )
-                )  # fmt: skip
+                )
             case "drop":
                 queue.drop(attempt)
             case "aside" if known is not None and not queue.is_parked(attempt):
@@ -124,9 +135,17 @@ def test_nothing_is_left_of_an_empty_queue():
     for number in range(4):
         queue.drop(f"a{number}")
     left = [
-        queue.entries, queue.of_session, queue.set_aside, queue.lines, queue.of_tenant, queue.woken,
-        queue.benched_tenants(), queue.in_order(), queue.passed, queue.benched_before(2),
-    ]  # fmt: skip
+        queue.entries,
+        queue.of_session,
+        queue.set_aside,
+        queue.lines,
+        queue.of_tenant,
+        queue.woken,
+        queue.benched_tenants(),
+        queue.in_order(),
+        queue.passed,
+        queue.benched_before(2),
+    ]
     assert not any(left)
 
 

@@ -16,12 +16,21 @@ from gpu_scheduler.protocol.host import DEVICES_MAX, HostHello, Report
 from gpu_scheduler.versions import is_version, parse_version
 
 DEVICE: dict[str, Any] = {
-    "id": "GPU-1", "index": 0, "kind": "cuda", "model": "A100", "memory_mib": 1000,
-}  # fmt: skip
+    "id": "GPU-1",
+    "index": 0,
+    "kind": "cuda",
+    "model": "A100",
+    "memory_mib": 1000,
+}
 HELLO: dict[str, Any] = {
-    "host": "a", "incarnation": "1", "gateway": None, "devices": [DEVICE], "epoch_seen": 0,
-    "installed": [], "version": 1,
-}  # fmt: skip
+    "host": "a",
+    "incarnation": "1",
+    "gateway": None,
+    "devices": [DEVICE],
+    "epoch_seen": 0,
+    "installed": [],
+    "version": 1,
+}
 USAGE: dict[str, Any] = {"device": "GPU-1", "memory_used_mib": 1, "utilisation_pct": 2}
 
 
@@ -102,11 +111,15 @@ def test_wrong_devices_say_what_is_wrong(change, words):
 @pytest.mark.parametrize(
     "change",
     [
-        {"memory_used_mib": -1}, {"utilisation_pct": -5}, {"processes": -1},
-        {"utilisation_pct": math.nan}, {"utilisation_pct": math.inf}, {"device": None},
+        {"memory_used_mib": -1},
+        {"utilisation_pct": -5},
+        {"processes": -1},
+        {"utilisation_pct": math.nan},
+        {"utilisation_pct": math.inf},
+        {"device": None},
         {"temperature": 60},
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_is_refused(change):
     assert "usage[0]" in refused(Report, {"usage": [{**USAGE, **change}]})
 
@@ -134,10 +147,17 @@ def test_a_device_that_is_not_well_says_why():
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        ("550.54.15", (550, 54, 15)), ("12.0", (12,)), ("0012.4", (12, 4)), ("3.0 PoCL 5.0", (3,)),
-        ("", ()), ("unknown", ()), ("12.4-beta", (12, 4)), ("12..4", (12,)), ("-1", ()),
+        ("550.54.15", (550, 54, 15)),
+        ("12.0", (12,)),
+        ("0012.4", (12, 4)),
+        ("3.0 PoCL 5.0", (3,)),
+        ("", ()),
+        ("unknown", ()),
+        ("12.4-beta", (12, 4)),
+        ("12..4", (12,)),
+        ("-1", ()),
     ],
-)  # fmt: skip
+)
 def test_versions_are_numbers(text, version):
     assert parse_version(text) == version
 

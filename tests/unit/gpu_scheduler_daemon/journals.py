@@ -31,18 +31,34 @@ def history() -> list[Entry]:
     events: list[on.Event] = [
         on.EpochBegan(**NOW),
         on.HostHello(
-            host=HostId("h"), incarnation="i", gateway="h:1", epoch_seen=0, installed=(),
+            host=HostId("h"),
+            incarnation="i",
+            gateway="h:1",
+            epoch_seen=0,
+            installed=(),
             devices=tuple(Device(id=DeviceId(f"h/{i}"), index=i, **device) for i in range(2)),
-            reply_to="1.1", **NOW,
+            reply_to="1.1",
+            **NOW,
         ),
         on.ReserveAsked(
-            attempt="a", request=Request(memory_mib=900), wait=False, hold=Hold.SESSION,
-            lease_s=None, **ASKED,
+            attempt="a",
+            request=Request(memory_mib=900),
+            wait=False,
+            hold=Hold.SESSION,
+            lease_s=None,
+            **ASKED,
         ),
         on.AttemptAsked(
-            holder=JobId("job-1"), n=1, revision=0, handle="", block={}, wait=False,
-            request=Request(memory_mib=900), received_ago_s=0.0, **ASKED,
+            holder=JobId("job-1"),
+            n=1,
+            revision=0,
+            handle="",
+            block={},
+            wait=False,
+            request=Request(memory_mib=900),
+            received_ago_s=0.0,
+            **ASKED,
         ),
-    ]  # fmt: skip
+    ]
     machine = SchedulerMachine(Budget(), IdSource("seed"))
     return [entry for event in events for entry in machine.handle(event).changes]

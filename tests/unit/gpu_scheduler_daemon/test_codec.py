@@ -15,7 +15,7 @@ from corekit.decode import decode, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol import ops, requester
 from gpu_scheduler.protocol.codec import (
     LINE_BYTES_MAX,
     BrokenFrame,
@@ -83,9 +83,9 @@ def test_any_object_is_a_request_or_invalid(value: dict[str, Any]) -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.sampled_from(sorted(requester.OPS)), st.dictionaries(st.text(max_size=9), _JSON))
+@given(st.sampled_from(sorted(ops.OPS)), st.dictionaries(st.text(max_size=9), _JSON))
 def test_any_fields_are_an_op_or_invalid(op: str, fields: dict[str, Any]) -> None:
-    cls: type[Any] = requester.OPS[op]
+    cls: type[Any] = ops.OPS[op]
     value = outcome_of(lambda: decode(cls, fields, op))
     line = request_line(7, op, fields)
     frame = read_request(line)

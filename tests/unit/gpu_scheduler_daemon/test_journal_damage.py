@@ -108,8 +108,11 @@ def test_no_line_is_missing_doubled_or_swapped_in_silence(folder: Path) -> None:
 def test_no_truncation_is_taken_for_an_entry_that_was_never_answered(folder: Path) -> None:
     whole, data = read(folder), (folder / NAME).read_bytes()
     assert [cut for cut in range(len(data)) if not survives(folder, data[:cut], whole)] == []
-    zeroed = [cut for cut in range(len(data))
-              if not survives(folder, data[:cut] + bytes(len(data) - cut), whole)]  # fmt: skip
+    zeroed = [
+        cut
+        for cut in range(len(data))
+        if not survives(folder, data[:cut] + bytes(len(data) - cut), whole)
+    ]
     assert zeroed == []
     (folder / NAME).unlink()
     with pytest.raises(AppError, match="it is empty, but 4 lines were synced"):

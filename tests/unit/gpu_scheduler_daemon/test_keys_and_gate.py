@@ -13,7 +13,7 @@ from corekit.ids import JobId, LeaseId
 from gpu_scheduler.daemon.gate import Gate, JobOwner
 from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol import ops, requester
 
 
 def added(path: Path, name: str, role: Role, **bound: str) -> str:
@@ -103,12 +103,15 @@ def test_bounds_go_with_their_role(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "cannot read"), ("[]", "expected an object"), ("{", "cannot read"),
-        ('{"ssgmd_keys": 9, "keys": []}', "version 9"), ("[" * 99999, "cannot read"),
+        ("", "cannot read"),
+        ("[]", "expected an object"),
+        ("{", "cannot read"),
+        ('{"ssgmd_keys": 9, "keys": []}', "version 9"),
+        ("[" * 99999, "cannot read"),
         ('{"ssgmd_keys": 1, "keys": [{"name": "a", "role": "king", "sha256": "x"}]}', "role"),
         ('{"ssgmd_keys": 1, "keys": [{"name": "a", "role": "host", "sha256": "x"}]}', "sha256"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
@@ -171,16 +174,24 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
     gate.reread_if_changed()
     caller = gate.caller(key)
     looks = set()
-    for op in requester.OPS:
+    for op in ops.OPS:
         try:
             gate.may(caller, op, None)
         except AppError:
             continue
         looks.add(op)
     assert looks == {
-        "beat", "watch", "record", "records", "orphans", "explain", "inventory", "leases",
-        "queue", "parameters",
-    }  # fmt: skip
+        "beat",
+        "watch",
+        "record",
+        "records",
+        "orphans",
+        "explain",
+        "inventory",
+        "leases",
+        "queue",
+        "parameters",
+    }
 
 
 def test_a_host_key_speaks_for_its_host(path: Path) -> None:
@@ -217,7 +228,7 @@ def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
     gate.may(gate.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
 
 
-def acts(job: str) -> dict[str, requester.Op]:
+def acts(job: str) -> dict[str, ops.Op]:
     holder = JobId(job)
     return {
         "finish": requester.Finish(holder=holder, outcome="FAILED", reason="R"),
@@ -228,7 +239,7 @@ def acts(job: str) -> dict[str, requester.Op]:
     }
 
 
-def takes(job: str, tenant: str) -> dict[str, requester.Op]:
+def takes(job: str, tenant: str) -> dict[str, ops.Op]:
     request = Request(tenant=tenant)
     return {
         "attempt": requester.Attempt(holder=JobId(job), n=1, revision=1, request=request),
@@ -236,12 +247,12 @@ def takes(job: str, tenant: str) -> dict[str, requester.Op]:
     }
 
 
-def may_all(gate: Gate, key: str, ops: dict[str, requester.Op]) -> None:
+def may_all(gate: Gate, key: str, ops: dict[str, ops.Op]) -> None:
     for name, op in ops.items():
         gate.may(gate.caller(key), name, op)
 
 
-def may_none(gate: Gate, key: str, ops: dict[str, requester.Op], text: str) -> None:
+def may_none(gate: Gate, key: str, ops: dict[str, ops.Op], text: str) -> None:
     for name, op in ops.items():
         with denied(text):
             gate.may(gate.caller(key), name, op)

@@ -47,17 +47,33 @@ def told(state: Path, host_state: HostState) -> str:
         view(1, DeviceKind.CPU, health=Health.BAD, symptoms=(Symptom.ECC,)),
     )
     host = do.HostView(
-        host=HostId("h"), state=host_state, gateway="h:1", incarnation="i", silent_s=0.0,
+        host=HostId("h"),
+        state=host_state,
+        gateway="h:1",
+        incarnation="i",
+        silent_s=0.0,
         devices=devices,
-    )  # fmt: skip
+    )
     share = Share(
-        host=HostId("h"), device=DeviceId("GPU-0"), index=0, kind=DeviceKind.CUDA, model="A",
-        memory_mib=600, compute_guarantee_pct=30, compute_limit_pct=80, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DeviceId("GPU-0"),
+        index=0,
+        kind=DeviceKind.CUDA,
+        model="A",
+        memory_mib=600,
+        compute_guarantee_pct=30,
+        compute_limit_pct=80,
+        exclusive=False,
+    )
     lease = Lease(
-        id=LeaseId("l"), attempt="a", holder=None, fence=3, state=LeaseState.ACTIVE,
-        shares=(share,), tenant="lab",
-    )  # fmt: skip
+        id=LeaseId("l"),
+        attempt="a",
+        holder=None,
+        fence=3,
+        state=LeaseState.ACTIVE,
+        shares=(share,),
+        tenant="lab",
+    )
     journal, _ = Journal.open(state)
     standing = Standing(hosts=(host,), leases=(lease,), waiting=0)
     metrics = Metrics()

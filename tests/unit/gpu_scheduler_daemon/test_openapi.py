@@ -13,7 +13,8 @@ from corekit.ids import JobId
 from gpu_scheduler.model import LENGTH_S_MAX, Request
 from gpu_scheduler.protocol.bounds import BOUNDS
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, openapi
-from gpu_scheduler.protocol.requester import OPS, Attempt, Explain
+from gpu_scheduler.protocol.ops import OPS
+from gpu_scheduler.protocol.requester import Attempt, Explain
 
 DOCUMENT = openapi("1.0.0")
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -48,10 +49,22 @@ def test_a_request_matches_its_description() -> None:
 
 #: What an op cannot do without, where its bounds are tried.
 NEEDED: dict[str, Any] = {
-    "holder": "h", "n": 1, "revision": 1, "request": {}, "attempt": "a", "lease": "l", "to": "t",
-    "handle": "x", "compute_limit_pct": 50, "connect_by_s": 1, "reason": "CAP", "outcome": "o",
-    "name": "n", "value": 1, "host": "h",
-}  # fmt: skip
+    "holder": "h",
+    "n": 1,
+    "revision": 1,
+    "request": {},
+    "attempt": "a",
+    "lease": "l",
+    "to": "t",
+    "handle": "x",
+    "compute_limit_pct": 50,
+    "connect_by_s": 1,
+    "reason": "CAP",
+    "outcome": "o",
+    "name": "n",
+    "value": 1,
+    "host": "h",
+}
 
 
 def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:

@@ -203,10 +203,13 @@ def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> 
 
 
 def test_a_parameter_of_a_newer_version_is_kept_and_no_lease_ends(tmp_path: Path) -> None:
-    newer = Entry(parts=(
-        ParameterSet(name="policy", value="lottery"), ParameterSet(name="colour", value="blue"),
-        ParameterSet(name="bypass_max", value=3),
-    ))  # fmt: skip
+    newer = Entry(
+        parts=(
+            ParameterSet(name="policy", value="lottery"),
+            ParameterSet(name="colour", value="blue"),
+            ParameterSet(name="bypass_max", value=3),
+        )
+    )
     path = written(tmp_path, [*history(), newer])
     before = path.read_bytes()
     checked = repair(tmp_path)

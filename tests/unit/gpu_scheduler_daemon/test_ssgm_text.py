@@ -12,16 +12,27 @@ from gpu_scheduler.protocol.ssgm_text import SsgmError, granted, refused
 
 def share(host: str, index: int) -> Share:
     return Share(
-        host=HostId(host), device=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA,
-        model="K80", memory_mib=1, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=True,
-    )  # fmt: skip
+        host=HostId(host),
+        device=DeviceId(f"{host}/{index}"),
+        index=index,
+        kind=DeviceKind.CUDA,
+        model="K80",
+        memory_mib=1,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=True,
+    )
 
 
 def lease(*shares: Share, gateways: dict[str, str]) -> GrantedLease:
     body = Lease(
-        id=LeaseId("lease-7"), attempt="a", holder=None, fence=3, state=LeaseState.ACTIVE,
+        id=LeaseId("lease-7"),
+        attempt="a",
+        holder=None,
+        fence=3,
+        state=LeaseState.ACTIVE,
         shares=shares,
-    )  # fmt: skip
+    )
     return GrantedLease(lease=body, epoch=1, gateways=gateways, secrets={})
 
 

@@ -20,10 +20,13 @@ from gpu_scheduler.monitor.health import Ailments, Fault, HeldMemory, judge_devi
         (Ailments(remap_pending=True, remaps_rows=True), Health.SUSPECT, (Symptom.ECC,)),
         (Ailments(uncorrected=2), Health.BAD, (Symptom.ECC,)),
         (Ailments(uncorrected=2, remaps_rows=True), Health.OK, ()),
-        (Ailments(xids=(63, 79), remap_pending=True, remaps_rows=True), Health.BAD,
-         (Symptom.XID, Symptom.ECC)),
+        (
+            Ailments(xids=(63, 79), remap_pending=True, remaps_rows=True),
+            Health.BAD,
+            (Symptom.XID, Symptom.ECC),
+        ),
     ],
-)  # fmt: skip
+)
 def test_judgement(ailments: Ailments, health: Health, symptoms: tuple[Symptom, ...]) -> None:
     found, why, words = judge_device(ailments)
     assert (found, why) == (health, symptoms)

@@ -26,11 +26,21 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stand-in needs a C
 
 SOURCE = Path(__file__).with_name("nvidia_ml.c")
 TWO_BOARDS = {
-    "boards": 2, "driver": "550.54.15", "cuda": 12040,
-    "0.uuid": "GPU-a", "0.name": "NVIDIA L4", "0.total_mib": 23034, "0.reserved_mib": 434,
-    "0.used_mib": 3, "0.busy_pct": 7, "0.celsius": 41, "0.milliwatts": 72999,
-    "1.uuid": "GPU-b", "1.name": "NVIDIA A100", "1.total_mib": 40960,
-}  # fmt: skip
+    "boards": 2,
+    "driver": "550.54.15",
+    "cuda": 12040,
+    "0.uuid": "GPU-a",
+    "0.name": "NVIDIA L4",
+    "0.total_mib": 23034,
+    "0.reserved_mib": 434,
+    "0.used_mib": 3,
+    "0.busy_pct": 7,
+    "0.celsius": 41,
+    "0.milliwatts": 72999,
+    "1.uuid": "GPU-b",
+    "1.name": "NVIDIA A100",
+    "1.total_mib": 40960,
+}
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +116,13 @@ async def test_processes_of_every_kind_are_counted_once(
 @pytest.mark.asyncio
 async def test_slices_stand_for_their_board(probe: ChildProbe, driver: Driver) -> None:
     for number, (mib, name) in enumerate([(9728, "1g.10gb"), (19968, "2g.20gb")]):
-        driver.tell(**{f"{number}.uuid": f"MIG-{number}", f"{number}.name": f"A100 MIG {name}",
-                       f"{number}.total_mib": mib})  # fmt: skip
+        driver.tell(
+            **{
+                f"{number}.uuid": f"MIG-{number}",
+                f"{number}.name": f"A100 MIG {name}",
+                f"{number}.total_mib": mib,
+            }
+        )
     driver.tell(mig=2, remap_pending=1)
     devices = await probe.devices()
     assert [(d.id, d.index) for d in devices] == [("MIG-0", 2), ("MIG-1", 3), ("GPU-b", 1)]
@@ -115,8 +130,10 @@ async def test_slices_stand_for_their_board(probe: ChildProbe, driver: Driver) -
     assert [d.health for d in devices] == [Health.SUSPECT, Health.SUSPECT, Health.OK]
     assert "MIG slice of GPU-a" in devices[0].detail
     assert {one.device: one.power_w for one in await probe.usage()} == {
-        "MIG-0": None, "MIG-1": None, "GPU-b": 0,
-    }  # fmt: skip
+        "MIG-0": None,
+        "MIG-1": None,
+        "GPU-b": 0,
+    }
 
 
 @pytest.mark.asyncio
@@ -138,8 +155,9 @@ async def test_xids_are_told_and_those_of_programs_are_not(
     for _ in range(2):  # for a while, so that no report misses it
         devices = named(await probe.devices())
         assert (devices["GPU-a"].health, devices["GPU-a"].symptoms) == (
-            Health.BAD, (Symptom.XID,),
-        )  # fmt: skip
+            Health.BAD,
+            (Symptom.XID,),
+        )
         assert "Xid 79" in devices["GPU-a"].detail
         assert devices["GPU-b"].health is Health.OK
 

@@ -28,9 +28,17 @@ from gpu_scheduler.protocol.host import (
 
 def install(fence: int) -> Install:
     return Install(
-        lease=LeaseId(f"lease-{fence}"), fence=fence, secret="", state=LeaseState.ACTIVE,
-        shares=(), tenant="t", hold=Hold.SESSION, door=Door.GATEWAY, cap_s=None, connect_by_s=None,
-    )  # fmt: skip
+        lease=LeaseId(f"lease-{fence}"),
+        fence=fence,
+        secret="",
+        state=LeaseState.ACTIVE,
+        shares=(),
+        tenant="t",
+        hold=Hold.SESSION,
+        door=Door.GATEWAY,
+        cap_s=None,
+        connect_by_s=None,
+    )
 
 
 @given(st.lists(st.text(min_size=1, max_size=20)), st.integers(1, 60))
@@ -58,9 +66,15 @@ def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
 
 def test_a_hello_is_whole_with_its_last_page_and_bounded() -> None:
     hello = HostHello(
-        host="h", incarnation="i", gateway=None, devices=(), epoch_seen=0,
-        installed=(LeaseId("a"),), version=1, more=True,
-    )  # fmt: skip
+        host="h",
+        incarnation="i",
+        gateway=None,
+        devices=(),
+        epoch_seen=0,
+        installed=(LeaseId("a"),),
+        version=1,
+        more=True,
+    )
     pages = HelloPages()
     pages.begin(hello, "1.0")
     assert pages.whole() is None
@@ -96,9 +110,15 @@ def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
 
 def test_answers_are_cut_to_what_fits_and_say_so() -> None:
     record = Record(
-        holder="j", revision=1, owner=None, attempt=0, step=Step.RECEIVED, strikes=0,
-        waiting_since_s=None, handle="h" * 100,
-    )  # fmt: skip
+        holder="j",
+        revision=1,
+        owner=None,
+        attempt=0,
+        step=Step.RECEIVED,
+        strikes=0,
+        waiting_since_s=None,
+        handle="h" * 100,
+    )
     whole = do.RecordsAnswer(records=(record,) * 8)
     size = len(encode_json(whole))
     assert cut_to(whole, size) == encode_json(whole)

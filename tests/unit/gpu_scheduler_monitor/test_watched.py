@@ -13,14 +13,28 @@ from gpu_scheduler.protocol.host import Install
 
 def install(number: int, cap_s: float | None = None) -> Install:
     share = Share(
-        host=HostId("h"), device=DeviceId(f"d{number}"), index=0, kind=DeviceKind.CUDA, model="m",
-        memory_mib=1, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DeviceId(f"d{number}"),
+        index=0,
+        kind=DeviceKind.CUDA,
+        model="m",
+        memory_mib=1,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
     return Install(
-        lease=LeaseId(f"l{number}"), fence=number, secret="ab" * 32, state=LeaseState.RESERVED,
-        shares=(share,), tenant="t", hold=Hold.DEADLINE if cap_s else Hold.SESSION,
-        door=Door.PORT, cap_s=cap_s, connect_by_s=None,
-    )  # fmt: skip
+        lease=LeaseId(f"l{number}"),
+        fence=number,
+        secret="ab" * 32,
+        state=LeaseState.RESERVED,
+        shares=(share,),
+        tenant="t",
+        hold=Hold.DEADLINE if cap_s else Hold.SESSION,
+        door=Door.PORT,
+        cap_s=cap_s,
+        connect_by_s=None,
+    )
 
 
 def test_a_lease_with_a_length_is_over_without_the_scheduler() -> None:

@@ -30,14 +30,22 @@ COMMANDS: dict[str, click.Command] = {
 }
 #: Read by the programs themselves, not through an option.
 AMBIENT = {
-    SCALE_VARIABLE, KEY_VARIABLE, CA_VARIABLE, "AWS_DEFAULT_REGION",
+    SCALE_VARIABLE,
+    KEY_VARIABLE,
+    CA_VARIABLE,
+    "AWS_DEFAULT_REGION",
     *(setting.variable for setting in SETTINGS),
-}  # fmt: skip
+}
 #: Each of these can take a host's GPUs away, or stop a compiler inside a worker.
 HIDES_DEVICES = {
-    "PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute",
-    "ProcSubset", "PrivateUsers",
-}  # fmt: skip
+    "PrivateDevices",
+    "DevicePolicy",
+    "DeviceAllow",
+    "ProtectClock",
+    "MemoryDenyWriteExecute",
+    "ProcSubset",
+    "PrivateUsers",
+}
 
 units = pytest.mark.parametrize("name", COMMANDS)
 

@@ -83,14 +83,21 @@ def test_only_who_speaks_to_the_cloud_is_told_where_it_is(tmp_path: Path) -> Non
 
 def test_nobodys_account_reaches_the_programs(tmp_path: Path) -> None:
     outer = {
-        "AWS_PROFILE": "production", "AWS_ACCESS_KEY_ID": "AKIA", "LOCALSTACK_HOST": "x:1",
-        "https_proxy": "http://proxy:3128", "PATH": "/bin", "ORCHGPU_TIME_SCALE": "0.05",
-    }  # fmt: skip
+        "AWS_PROFILE": "production",
+        "AWS_ACCESS_KEY_ID": "AKIA",
+        "LOCALSTACK_HOST": "x:1",
+        "https_proxy": "http://proxy:3128",
+        "PATH": "/bin",
+        "ORCHGPU_TIME_SCALE": "0.05",
+    }
     kept = base_environment(outer, Home(tmp_path), Path("/usr/lib/site-packages"))
     assert kept == {
-        "PATH": "/bin", "ORCHGPU_TIME_SCALE": "0.05", "TMPDIR": str(tmp_path / "tmp"),
-        "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
-    }  # fmt: skip
+        "PATH": "/bin",
+        "ORCHGPU_TIME_SCALE": "0.05",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
 
 
 def test_outside_an_installation_programs_find_our_packages(tmp_path: Path) -> None:

@@ -169,8 +169,12 @@ def test_deleted_keys_are_not_listed_and_versions_are_paged() -> None:
 KEYS = st.lists(st.text(alphabet="ab/é", min_size=1, max_size=5), unique=True, max_size=30)
 
 
-@given(keys=KEYS, prefix=st.sampled_from(["", "a", "a/"]), limit=st.integers(1, 5),
-       delimiter=st.sampled_from(["", "/"]))  # fmt: skip
+@given(
+    keys=KEYS,
+    prefix=st.sampled_from(["", "a", "a/"]),
+    limit=st.integers(1, 5),
+    delimiter=st.sampled_from(["", "/"]),
+)
 def test_pages_together_are_the_whole_listing(
     keys: list[str], prefix: str, limit: int, delimiter: str
 ) -> None:

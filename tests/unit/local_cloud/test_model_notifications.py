@@ -128,11 +128,15 @@ def test_a_function_gets_its_events_by_its_invocation_queue() -> None:
     world = World()
     woken: list[str] = []
     world.cloud.on_invocation = lambda function: woken.append(function.name)
-    world.function.statements.append({
-        "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
-        "Action": "lambda:InvokeFunction", "Resource": world.function.arn,
-        "Condition": {"ArnLike": {"AWS:SourceArn": "arn:aws:s3:::buck*"}},
-    })  # fmt: skip
+    world.function.statements.append(
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "s3.amazonaws.com"},
+            "Action": "lambda:InvokeFunction",
+            "Resource": world.function.arn,
+            "Condition": {"ArnLike": {"AWS:SourceArn": "arn:aws:s3:::buck*"}},
+        }
+    )
     world.configure(Rule(id="f", arn=world.function.arn, events=CREATED))
     world.put("k")
     starting, _ = world.function.invocations.start_due(2.0)

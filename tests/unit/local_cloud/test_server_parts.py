@@ -249,13 +249,18 @@ def test_a_wrong_type_is_named(body: Any, named: str) -> None:
 # --- policies
 
 ACCESS = Access(
-    service="s3.amazonaws.com", action="sqs:SendMessage", resource="arn:aws:sqs:r:1:q",
-    source_arn="arn:aws:s3:::bucket", source_account="1",
-)  # fmt: skip
+    service="s3.amazonaws.com",
+    action="sqs:SendMessage",
+    resource="arn:aws:sqs:r:1:q",
+    source_arn="arn:aws:s3:::bucket",
+    source_account="1",
+)
 STATEMENT: dict[str, Any] = {
-    "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
-    "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:r:1:q",
-}  # fmt: skip
+    "Effect": "Allow",
+    "Principal": {"Service": "s3.amazonaws.com"},
+    "Action": "sqs:SendMessage",
+    "Resource": "arn:aws:sqs:r:1:q",
+}
 
 
 @pytest.mark.parametrize(

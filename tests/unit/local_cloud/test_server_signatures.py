@@ -117,8 +117,9 @@ def test_paths_are_normalized_where_it_is_not_s3(path: str) -> None:
 
 SUB_RESOURCES = st.dictionaries(
     st.sampled_from(["acl", "uploads", "versionId", "response-content-type", "prefix", "other"]),
-    st.text(max_size=6), max_size=4,
-)  # fmt: skip
+    st.text(max_size=6),
+    max_size=4,
+)
 
 
 @given(key=keys, query=SUB_RESOURCES, meta=metadata)
@@ -152,10 +153,14 @@ def signer(seed: str) -> v4.ChunkSigner:
 
 
 def wire(chunks: Any, trailer: bytes = b"") -> bytes:
-    return b"".join(
-        b"%x;chunk-signature=%b\r\n%b%b" % (len(c), s.encode(), c, b"\r\n" if c else b"")
-        for c, s in chunks
-    ) + trailer + b"\r\n"  # fmt: skip
+    return (
+        b"".join(
+            b"%x;chunk-signature=%b\r\n%b%b" % (len(c), s.encode(), c, b"\r\n" if c else b"")
+            for c, s in chunks
+        )
+        + trailer
+        + b"\r\n"
+    )
 
 
 def decoded(body: bytes, seed: str) -> bytes:

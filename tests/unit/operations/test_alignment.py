@@ -38,9 +38,12 @@ def encoded(sequence: str) -> scoring.Codes:
 
 def as_found(placed: Placement) -> Found:
     return Found(
-        placed.score, placed.query_start, placed.query_end,
-        placed.subject_start, placed.subject_end,
-    )  # fmt: skip
+        placed.score,
+        placed.query_start,
+        placed.query_end,
+        placed.subject_start,
+        placed.subject_end,
+    )
 
 
 def score_by_parasail(query: bytes, subject: bytes) -> int:

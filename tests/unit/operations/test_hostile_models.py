@@ -171,8 +171,10 @@ def test_a_models_memory_is_back_after_it_and_none_is_enomem(tmp_path: Path) -> 
     done = subprocess.run(
         [sys.executable, str(script), *map(str, files)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 

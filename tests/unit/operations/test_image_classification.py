@@ -14,8 +14,12 @@ from remote_gpu.worker.recognition.engine import model_paths
 
 IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
 CLASSIFIER = {
-    "width": 192, "height": 48, "mean": [0.5] * 3, "deviation": [0.5] * 3, "scores": "probabilities"
-}  # fmt: skip
+    "width": 192,
+    "height": 48,
+    "mean": [0.5] * 3,
+    "deviation": [0.5] * 3,
+    "scores": "probabilities",
+}
 
 
 def png(image: Image.Image) -> bytes:
@@ -63,11 +67,13 @@ def test_a_model_of_ones_own(device, line) -> None:
             "image_classification", given, model=model, **CLASSIFIER | {"scores": "logits"}
         )
         for args, why in (
-            (CLASSIFIER | {"width": 0}, "any width"), (CLASSIFIER | {"mean": [1]}, "three numbers"),
-            (CLASSIFIER | {"labels": ["one"]}, "2 classes"), (CLASSIFIER | {"labels": 5}, "labels"),
+            (CLASSIFIER | {"width": 0}, "any width"),
+            (CLASSIFIER | {"mean": [1]}, "three numbers"),
+            (CLASSIFIER | {"labels": ["one"]}, "2 classes"),
+            (CLASSIFIER | {"labels": 5}, "labels"),
             (CLASSIFIER | {"deviation": [0, 1, 1]}, "three numbers"),
             (CLASSIFIER | {"scores": "both"}, "one of"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(OpFailed, match=why):
                 operations.run("image_classification", given, model=model, **args)
     assert mine.values["classes"][0]["label"] == "0"

@@ -81,11 +81,13 @@ def test_a_query_without_any_hit_gives_a_header_alone(tmp_path: Path) -> None:
         (b">q\nM\n", {"top": 0}, OpCode.EINVAL, "'top' must be a whole number of 1…1000"),
         (b">q\nM\n", {"tops": 1}, OpCode.EINVAL, "unknown argument 'tops'"),
         (
-            b"".join(b">%d\nM\n" % i for i in range(1001)), {}, OpCode.E2BIG,
+            b"".join(b">%d\nM\n" % i for i in range(1001)),
+            {},
+            OpCode.E2BIG,
             "1001 queries, at most 1000",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_calls_say_what_to_mend(
     context: Context, fasta: bytes, args: dict[str, Any], code: OpCode, message: str
 ) -> None:

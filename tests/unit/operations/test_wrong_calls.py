@@ -26,12 +26,17 @@ def runner() -> Runner:
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(-2, 2)
+    | st.text(max_size=5)
     | st.integers(2**62, 2**70),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=5,
-)  # fmt: skip
+)
 
 
 @st.composite

@@ -41,9 +41,13 @@ FUNCTION = Function(
 VERSION = "v1"
 JOB = job_id("in", "seqs/a b.fasta", VERSION, "search")
 EXPLANATION = Explanation(
-    devices_known=1, devices_fitting=0, counts={"MEMORY": 1}, position=1, largest_fit="1 × cpu",
+    devices_known=1,
+    devices_fitting=0,
+    counts={"MEMORY": 1},
+    position=1,
+    largest_fit="1 × cpu",
     sentence="waits for memory",
-)  # fmt: skip
+)
 
 A = TypeVar("A", bound=do.Action)
 
@@ -53,9 +57,12 @@ def s3_record(key: str = "seqs/a+b.fasta", version: str | None = VERSION, **entr
     if version is not None:
         item["versionId"] = version
     return {
-        "eventVersion": "2.1", "eventSource": "aws:s3", "eventTime": "2026-01-01T00:00:00.000Z",
-        "eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "in"}, "object": item},
-    }  # fmt: skip
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "s3": {"bucket": {"name": "in"}, "object": item},
+    }
 
 
 def body(*records: Any, **extra: Any) -> str:
@@ -70,14 +77,24 @@ def message(text: str | None = None, message_id: str = "m1", handle: str = "h1")
 
 def granted(n: int = 1, fence: int = 7) -> GrantedLease:
     share = Share(
-        host=HostId("gpu-a"), device=DeviceId("gpu-a/cpu0"), index=0, kind=DeviceKind.CPU,
-        model="EPYC", memory_mib=512, compute_guarantee_pct=0, compute_limit_pct=100,
+        host=HostId("gpu-a"),
+        device=DeviceId("gpu-a/cpu0"),
+        index=0,
+        kind=DeviceKind.CPU,
+        model="EPYC",
+        memory_mib=512,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
         exclusive=False,
-    )  # fmt: skip
+    )
     lease = Lease(
-        id=LeaseId(f"lease-{n}"), attempt=f"{JOB}:{n}", holder=JobId(JOB), fence=fence,
-        state=LeaseState.RESERVED, shares=(share,),
-    )  # fmt: skip
+        id=LeaseId(f"lease-{n}"),
+        attempt=f"{JOB}:{n}",
+        holder=JobId(JOB),
+        fence=fence,
+        state=LeaseState.RESERVED,
+        shares=(share,),
+    )
     return GrantedLease(
         lease=lease, epoch=1, gateways={"gpu-a": "127.0.0.1:1"}, secrets={"gpu-a": "00"}
     )
@@ -85,25 +102,47 @@ def granted(n: int = 1, fence: int = 7) -> GrantedLease:
 
 def record(step: Step = Step.RESERVED, **changes: Any) -> Record:
     values: dict[str, Any] = {
-        "holder": JobId(JOB), "revision": 3, "owner": ME, "attempt": 1, "step": step, "strikes": 1,
-        "waiting_since_s": None, "handle": "h-record", **changes,
-    }  # fmt: skip
+        "holder": JobId(JOB),
+        "revision": 3,
+        "owner": ME,
+        "attempt": 1,
+        "step": step,
+        "strikes": 1,
+        "waiting_since_s": None,
+        "handle": "h-record",
+        **changes,
+    }
     return Record(**values)
 
 
 def result(state: str = "SUCCEEDED", **changes: Any) -> Result:
     values: dict[str, Any] = {
-        "job_id": JOB, "state": state, "reason": "NONE", "attempt": 1, "nonce": "n", "exit_code": 0,
-        "files": [], "times": {}, "log_tail": "", "ended_at_s": 500.0, **changes,
-    }  # fmt: skip
+        "job_id": JOB,
+        "state": state,
+        "reason": "NONE",
+        "attempt": 1,
+        "nonce": "n",
+        "exit_code": 0,
+        "files": [],
+        "times": {},
+        "log_tail": "",
+        "ended_at_s": 500.0,
+        **changes,
+    }
     return Result(**values)
 
 
 def report(reason: str = "EXIT_NONZERO", attempt: int = 1) -> Report:
     return Report(
-        job_id=JOB, attempt=attempt, nonce="n", reason=reason, exit_code=3, detail="exit code 3",
-        log_tail="last words", times={},
-    )  # fmt: skip
+        job_id=JOB,
+        attempt=attempt,
+        nonce="n",
+        reason=reason,
+        exit_code=3,
+        detail="exit code 3",
+        log_tail="last words",
+        times={},
+    )
 
 
 class Bench:

@@ -62,16 +62,29 @@ def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:
         async with Nursery("test") as nursery:
             bench = Bench(nursery, Parameters(waiting_max=3))
             devices = tuple(
-                Device(id=DeviceId(f"d{n}"), index=n, kind=DeviceKind.CPU, model="M",
-                       memory_mib=1024, health=Health.SUSPECT, symptoms=(Symptom.PROBE,))
+                Device(
+                    id=DeviceId(f"d{n}"),
+                    index=n,
+                    kind=DeviceKind.CPU,
+                    model="M",
+                    memory_mib=1024,
+                    health=Health.SUSPECT,
+                    symptoms=(Symptom.PROBE,),
+                )
                 for n in range(50)
-            )  # fmt: skip
+            )
             bench.scheduler.tell(
                 sched.HostHello(
-                    **bench.scheduler.now(), reply_to="host", host=HostId("h"), incarnation="1",
-                    gateway="h:1", devices=devices, epoch_seen=0, installed=(),
+                    **bench.scheduler.now(),
+                    reply_to="host",
+                    host=HostId("h"),
+                    incarnation="1",
+                    gateway="h:1",
+                    devices=devices,
+                    epoch_seen=0,
+                    installed=(),
                 )
-            )  # fmt: skip
+            )
             await bench.replica.start()
             await asyncio.sleep(3.0)
             await bench.upload(120)
@@ -84,10 +97,13 @@ def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:
             assert all(job.phase in NOT_STARTED for job in bench.machine.jobs.values())
             bench.scheduler.tell(
                 sched.SetAsked(
-                    **bench.scheduler.now(), reply_to="op", session=SessionId("op"),
-                    name="waiting_max", value="none",
+                    **bench.scheduler.now(),
+                    reply_to="op",
+                    session=SessionId("op"),
+                    name="waiting_max",
+                    value="none",
                 )
-            )  # fmt: skip
+            )
             await asyncio.sleep(Budget().retry_s_max)
             assert bench.count("jobs") == (20, 100)
 

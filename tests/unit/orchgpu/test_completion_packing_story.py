@@ -33,33 +33,44 @@ from orchgpu.story import Story, without_aws
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
 
 INPUT = InputEvent(
-    bucket="in", key="seqs/a b.fasta", version_id="v1", etag="e1", size=3,
-    event_name="ObjectCreated:Put", event_time="t",
-)  # fmt: skip
+    bucket="in",
+    key="seqs/a b.fasta",
+    version_id="v1",
+    etag="e1",
+    size=3,
+    event_name="ObjectCreated:Put",
+    event_time="t",
+)
 
 
 def _failure(kind: str, message: str, condition: str = "RetriesExhausted") -> str:
     key = staging_key("search", JOB, 2, 9)
-    return json.dumps({
-        "version": "1.0",
-        "requestContext": {"condition": condition, "approximateInvokeCount": 1},
-        "requestPayload": {"Records": [{"s3": {"object": {"key": key}}}]},
-        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
-        "responsePayload": {"errorType": kind, "errorMessage": message},
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "version": "1.0",
+            "requestContext": {"condition": condition, "approximateInvokeCount": 1},
+            "requestPayload": {"Records": [{"s3": {"object": {"key": key}}}]},
+            "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+            "responsePayload": {"errorType": kind, "errorMessage": message},
+        }
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (_failure("Sandbox.Timedout", "Task timed out after 3.00 seconds"),
-         Reason.FUNCTION_TIMEOUT),
-        (_failure("Runtime.ExitError", "RequestId: x Error: Runtime exited"),
-         Reason.FUNCTION_CRASHED),
+        (
+            _failure("Sandbox.Timedout", "Task timed out after 3.00 seconds"),
+            Reason.FUNCTION_TIMEOUT,
+        ),
+        (
+            _failure("Runtime.ExitError", "RequestId: x Error: Runtime exited"),
+            Reason.FUNCTION_CRASHED,
+        ),
         (_failure("Runtime.ImportModuleError", "no module"), Reason.FUNCTION_ERROR),
         (_failure("", "", "EventAgeExceeded"), Reason.NOT_STARTED),
     ],
-)  # fmt: skip
+)
 def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Reason) -> None:
     (notice,) = read_completion(body)
     assert isinstance(notice, InvocationFailed)
@@ -67,11 +78,15 @@ def test_lambdas_failure_records_name_the_attempt_and_why(body: str, reason: Rea
 
 
 def test_result_events_name_their_job() -> None:
-    body = json.dumps({"Records": [
-        {"s3": {"object": {"key": result_key(JOB)}}},
-        {"s3": {"object": {"key": "results/other%2Fdeep.json"}}},
-        {"s3": {}},
-    ]})  # fmt: skip
+    body = json.dumps(
+        {
+            "Records": [
+                {"s3": {"object": {"key": result_key(JOB)}}},
+                {"s3": {"object": {"key": "results/other%2Fdeep.json"}}},
+                {"s3": {}},
+            ]
+        }
+    )
     assert read_completion(body) == [ResultWasWritten(job=JOB)]
 
 
@@ -103,10 +118,15 @@ def test_keys_are_parsed_back() -> None:
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("a/b c.fasta", "b c.fasta"), ("..", "input"), ("a/..", "input"), ("x/ü.png", "ü.png"),
-        ("a\nb", "a_b"), ("C:\\x", "C__x"), ("d/" + "n" * 300 + ".gz", "n" * 197 + ".gz"),
+        ("a/b c.fasta", "b c.fasta"),
+        ("..", "input"),
+        ("a/..", "input"),
+        ("x/ü.png", "ü.png"),
+        ("a\nb", "a_b"),
+        ("C:\\x", "C__x"),
+        ("d/" + "n" * 300 + ".gz", "n" * 197 + ".gz"),
     ],
-)  # fmt: skip
+)
 def test_local_names_are_safe_and_keep_the_ending(key: str, name: str) -> None:
     assert local_name(key) == name
 
@@ -171,9 +191,11 @@ TIMES = st.floats(0, 100)
 @example({1: 2.0}, {1: 1.0}, None, [])  # its end was noticed before its start was answered
 @example({1: 1.0, 2: 50.0}, {1: 40.0, 2: 60.0}, 60.0, [])  # a second attempt
 def test_own_time_is_a_part_of_the_time_in_hand(
-    staged_s: dict[int, float], ended_s: dict[int, float], noticed_s: float | None,
+    staged_s: dict[int, float],
+    ended_s: dict[int, float],
+    noticed_s: float | None,
     calls: list[tuple[float, float]],
-) -> None:  # fmt: skip
+) -> None:
     story = Story(received_s=0.0, staged_s=staged_s, ended_s=ended_s, noticed_s=noticed_s)
     story.away = calls
     assert -1e-9 <= story.own_s(101.0) <= 101.0 + 1e-9

@@ -3,7 +3,6 @@
 A key goes the whole way in one process: S3's encoding of it in an event, the envelope, the name of
 the file that the script gets. `tests/e2e/test_events_and_keys.py` sends some through real ones.
 """
-# ruff: noqa: E501  (one line per case, as people see it)
 
 import io
 import json
@@ -60,14 +59,29 @@ EVENTS: dict[str, tuple[str, str]] = {
     "records are no list": ('{"Records": {}}', "BAD_EVENT: the message has no list of Records"),
     "no records": ('{"Records": []}', "ignored: an event without records"),
     "two records": (json.dumps({"Records": [RECORD, RECORD]}), "2 messages"),
-    "records of two buckets": (json.dumps({"Records": [RECORD, {"s3": {"bucket": {"name": "x"}}}]}), "2 messages"),
-    "a record that is null": ('{"Records": [null]}', "BAD_EVENT: the record is not an S3 event record"),
+    "records of two buckets": (
+        json.dumps({"Records": [RECORD, {"s3": {"bucket": {"name": "x"}}}]}),
+        "2 messages",
+    ),
+    "a record that is null": (
+        '{"Records": [null]}',
+        "BAD_EVENT: the record is not an S3 event record",
+    ),
     "an empty record": ('{"Records": [{}]}', "BAD_EVENT: the record is not an S3 event record"),
     "no event name": (one(eventName=None), "BAD_EVENT: the record has no eventName"),
     "s3 is no object": (one(s3="in/key"), "BAD_EVENT: the record is not an S3 event record"),
-    "no bucket": (one(s3={"object": RECORD["s3"]["object"]}), "BAD_EVENT: the record names no bucket or no object"),
-    "no object": (one(s3={"bucket": {"name": "in"}}), "BAD_EVENT: the record names no bucket or no object"),
-    "a foreign bucket": (one(s3={"bucket": {"name": "other"}, "object": {"key": "k"}}), "BAD_EVENT: bucket 'other' is not the input of search"),
+    "no bucket": (
+        one(s3={"object": RECORD["s3"]["object"]}),
+        "BAD_EVENT: the record names no bucket or no object",
+    ),
+    "no object": (
+        one(s3={"bucket": {"name": "in"}}),
+        "BAD_EVENT: the record names no bucket or no object",
+    ),
+    "a foreign bucket": (
+        one(s3={"bucket": {"name": "other"}, "object": {"key": "k"}}),
+        "BAD_EVENT: bucket 'other' is not the input of search",
+    ),
     "no key": (of(key=None), "BAD_KEY: the record has no object key"),
     "an empty key": (of(key=""), "BAD_KEY: the record has no object key"),
     "a key that is a number": (of(key=5), "BAD_KEY: the record has no object key"),
@@ -75,28 +89,79 @@ EVENTS: dict[str, tuple[str, str]] = {
     "a key that is no UTF-8": (of(key="%FF"), "BAD_KEY: the object key is not UTF-8"),
     "a key of 1,025 bytes": (of(key="x" * 1025), "BAD_KEY: the object key is no key S3 could hold"),
     "a folder marker": (of(key="in/"), "ignored: a folder marker"),
-    "an object removed": (one(eventName="ObjectRemoved:Delete"), "ignored: ObjectRemoved:Delete creates no object"),
-    "an object restored": (one(eventName="s3:ObjectRestore:Completed"), "ignored: s3:ObjectRestore:Completed creates no object"),
-    "an unknown version of events": (one(eventVersion="9.9"), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "another service's event": (one(eventSource="aws:dynamodb"), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "a sequencer that is none": (of(sequencer={"a": 1}), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "a size that is a text": (of(size="10"), "input seqs/a b.fasta: 0 bytes, etag 'e1', version v1"),
+    "an object removed": (
+        one(eventName="ObjectRemoved:Delete"),
+        "ignored: ObjectRemoved:Delete creates no object",
+    ),
+    "an object restored": (
+        one(eventName="s3:ObjectRestore:Completed"),
+        "ignored: s3:ObjectRestore:Completed creates no object",
+    ),
+    "an unknown version of events": (
+        one(eventVersion="9.9"),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+    "another service's event": (
+        one(eventSource="aws:dynamodb"),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+    "a sequencer that is none": (
+        of(sequencer={"a": 1}),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+    "a size that is a text": (
+        of(size="10"),
+        "input seqs/a b.fasta: 0 bytes, etag 'e1', version v1",
+    ),
     "a negative size": (of(size=-1), "input seqs/a b.fasta: 0 bytes, etag 'e1', version v1"),
     "no etag": (of(eTag=None), "input seqs/a b.fasta: 10 bytes, etag '', version v1"),
     "no version": (of(versionId=None), "input seqs/a b.fasta: 10 bytes, etag 'e1', version None"),
-    "version null": (of(versionId="null"), "input seqs/a b.fasta: 10 bytes, etag 'e1', version None"),
-    "a version beyond S3's length": (of(versionId="v" * 1025), "BAD_EVENT: the version id is longer than S3's are"),
-    "a time in the future": (one(eventTime="2999-01-01T00:00:00.000Z"), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "a time that is a number": (one(eventTime=5), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "replayed from the dead letters": (json.dumps({"Records": [RECORD], "orchgpu": {"dead_at": 5.0}}), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1, dead at 5"),
-    "buried at a time that is none": (json.dumps({"Records": [RECORD], "orchgpu": {"dead_at": "x"}}), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
+    "version null": (
+        of(versionId="null"),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version None",
+    ),
+    "a version beyond S3's length": (
+        of(versionId="v" * 1025),
+        "BAD_EVENT: the version id is longer than S3's are",
+    ),
+    "a time in the future": (
+        one(eventTime="2999-01-01T00:00:00.000Z"),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+    "a time that is a number": (
+        one(eventTime=5),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+    "replayed from the dead letters": (
+        json.dumps({"Records": [RECORD], "orchgpu": {"dead_at": 5.0}}),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1, dead at 5",
+    ),
+    "buried at a time that is none": (
+        json.dumps({"Records": [RECORD], "orchgpu": {"dead_at": "x"}}),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
     "wrapped by SNS": (json.dumps(SNS), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-    "SNS around junk": (json.dumps({"Type": "Notification", "Message": "hello"}), "BAD_EVENT: the message is not JSON of Unicode text"),
-    "wrapped by EventBridge": (json.dumps(EVENT_BRIDGE), "input a b+c.fa: 5 bytes, etag 'e', version v9"),
-    "EventBridge of a removal": (json.dumps({**EVENT_BRIDGE, "detail-type": "Object Deleted"}), "ignored: Other creates no object"),
-    "EventBridge without a detail": (json.dumps({**EVENT_BRIDGE, "detail": None}), "BAD_EVENT: the message has no list of Records"),
-    "fields nobody knows": (one(glacierEventData={}, more=[1]), "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1"),
-}  # fmt: skip
+    "SNS around junk": (
+        json.dumps({"Type": "Notification", "Message": "hello"}),
+        "BAD_EVENT: the message is not JSON of Unicode text",
+    ),
+    "wrapped by EventBridge": (
+        json.dumps(EVENT_BRIDGE),
+        "input a b+c.fa: 5 bytes, etag 'e', version v9",
+    ),
+    "EventBridge of a removal": (
+        json.dumps({**EVENT_BRIDGE, "detail-type": "Object Deleted"}),
+        "ignored: Other creates no object",
+    ),
+    "EventBridge without a detail": (
+        json.dumps({**EVENT_BRIDGE, "detail": None}),
+        "BAD_EVENT: the message has no list of Records",
+    ),
+    "fields nobody knows": (
+        one(glacierEventData={}, more=[1]),
+        "input seqs/a b.fasta: 10 bytes, etag 'e1', version v1",
+    ),
+}
 
 
 def verdict(text: str) -> str:
@@ -157,7 +222,7 @@ KEYS: dict[str, str] = {
     "back\\slash": "back\\slash",
     "C:\\x": "C:\\x",
     "quote'd": "quote'd",
-    "double\"quote": "double\"quote",
+    'double"quote': 'double"quote',
     "$(reboot)": "$(reboot)",
     "`id`;rm -rf *": "`id`;rm -rf *",
     "-rf": "-rf",
@@ -167,7 +232,7 @@ KEYS: dict[str, str] = {
     "x" * 255 + "/" + "y" * 255: "y" * 200,
     "#frag?query=1": "#frag?query=1",
     "a\x7fb": "a\x7fb",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key)[:30])

@@ -57,9 +57,7 @@ class Bucket:
 def revision(number: int = 1, sha256: str = "0" * 64) -> Revision:
     (function,) = parse(TEXT).functions.aws
     wanted = desired(function, PLACE, Code(sha256=sha256, size=1), Budget())
-    return revision_of(
-        wanted, number=number, at_s=5.0, note="", plan=Plan(), package=sha256
-    )  # fmt: skip
+    return revision_of(wanted, number=number, at_s=5.0, note="", plan=Plan(), package=sha256)
 
 
 def test_a_revision_comes_back_as_it_was() -> None:

@@ -20,9 +20,12 @@ from orchgpu.ports import StoredObject
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, record, s3_record
 
 FOREIGN = replace(
-    FUNCTION, object_bucket="out", object_key="hits/{stem}.tsv", input_prefix="seqs",
+    FUNCTION,
+    object_bucket="out",
+    object_key="hits/{stem}.tsv",
+    input_prefix="seqs",
     request=Request(lease_s=600.0),
-)  # fmt: skip
+)
 TARGET = Target(bucket="out", key="hits/a b.tsv")
 
 
@@ -126,9 +129,14 @@ class Objects:
         return await self.get(bucket, key)
 
     async def put(
-        self, bucket: str, key: str, body: bytes, *, if_absent: bool = False,
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
         if_match: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if if_absent and (bucket, key) in self.bodies:
             raise AppError(ErrorCode.CONFLICT, key)
         self.bodies[bucket, key] = body
@@ -136,9 +144,13 @@ class Objects:
 
 def performer(objects: Objects) -> Performer:
     return Performer(
-        queue=None, store=objects, scheduler=None, clock=SystemClock(), budget=Budget(),  # type: ignore[arg-type]
+        queue=None,
+        store=objects,
+        scheduler=None,
+        clock=SystemClock(),
+        budget=Budget(),  # type: ignore[arg-type]
         render=lambda _name, _granted: {"connection": {}},
-    )  # fmt: skip
+    )
 
 
 def perform(objects: Objects, action: do.Action) -> on.Event:

@@ -13,9 +13,15 @@ from orchgpu.core.job import Phase
 from tests.unit.orchgpu.jobs import EXPLANATION, FUNCTION, JOB, NOW, Bench, record, report
 
 WANTS = Request(
-    count=2, kinds=(DeviceKind.CUDA,), models=("A100",), memory_mib=512, min_driver="550",
-    sharing=Sharing.EXCLUSIVE, max_wait_s=60.0, priority=7,
-)  # fmt: skip
+    count=2,
+    kinds=(DeviceKind.CUDA,),
+    models=("A100",),
+    memory_mib=512,
+    min_driver="550",
+    sharing=Sharing.EXCLUSIVE,
+    max_wait_s=60.0,
+    priority=7,
+)
 
 
 def bench_for(**changes: Any) -> Bench:

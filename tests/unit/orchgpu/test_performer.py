@@ -36,9 +36,13 @@ def performer(error: BaseException) -> Performer:
     nothing: Any = None
     store: Any = Choking(error)
     return Performer(
-        queue=nothing, store=store, scheduler=nothing, render=nothing, clock=SystemClock(),
+        queue=nothing,
+        store=store,
+        scheduler=nothing,
+        render=nothing,
+        clock=SystemClock(),
         budget=Budget(),
-    )  # fmt: skip
+    )
 
 
 READ = do.ReadResult(job="j1", bucket="mid")
@@ -99,9 +103,13 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     scheduler: Any = Opening(*steps)
     store: Any = Taking()
     made = Performer(
-        queue=nothing, store=store, scheduler=scheduler, render=nothing, clock=SystemClock(),
+        queue=nothing,
+        store=store,
+        scheduler=scheduler,
+        render=nothing,
+        clock=SystemClock(),
         budget=Budget(),
-    )  # fmt: skip
+    )
     failure = do.RecordFunctionFailure(
         job=JOB, function=FUNCTION, attempt=1, reason=Reason.FUNCTION_ERROR, detail="LeaseNotOpen"
     )
@@ -125,9 +133,13 @@ def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
     store = MemoryStore(cloud, bodies, SystemClock())
     nothing: Any = None
     ours = Performer(
-        queue=nothing, store=store, scheduler=nothing, render=nothing, clock=SystemClock(),
+        queue=nothing,
+        store=store,
+        scheduler=nothing,
+        render=nothing,
+        clock=SystemClock(),
         budget=Budget(),
-    )  # fmt: skip
+    )
     bucket, others = FUNCTION.intermediate_bucket, staging_key(FUNCTION.name, f"{JOB}x", 1, 3)
     first, second = (staging_key(FUNCTION.name, JOB, n, n + 6) for n in (1, 2))
 

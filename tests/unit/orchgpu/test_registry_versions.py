@@ -26,8 +26,10 @@ def test_a_record_with_one_more_key_is_served(caplog: pytest.LogCaptureFixture) 
     deep = b"[" * 100_000 + b"]" * 100_000
     broken = json.dumps({"name": "broken", "reques": 1}).encode()
     for name, value in (
-        (FUNCTION.name, json.dumps(record).encode()), ("broken", broken), ("deep", deep),
-    ):  # fmt: skip
+        (FUNCTION.name, json.dumps(record).encode()),
+        ("broken", broken),
+        ("deep", deep),
+    ):
         content = bodies.add(value)
         cloud.put_object(0.0, "state", f"functions/{name}.json", content)
     registry = StoreRegistry(MemoryStore(cloud, bodies, SystemClock()), "state")

@@ -87,13 +87,23 @@ class Bench:
             budget=budget, session="me", ids=IdSource("me")
         )
         performer = Performer(
-            queue=queue, store=store, scheduler=requester, render=lambda *_: {},
-            clock=self.clock, budget=budget,
-        )  # fmt: skip
+            queue=queue,
+            store=store,
+            scheduler=requester,
+            render=lambda *_: {},
+            clock=self.clock,
+            budget=budget,
+        )
         self.replica = Replica(
-            machine=machine, performer=performer, queue=queue, scheduler=requester,
-            registry=self.registry, clock=self.clock, budget=budget, nursery=nursery,
-        )  # fmt: skip
+            machine=machine,
+            performer=performer,
+            queue=queue,
+            scheduler=requester,
+            registry=self.registry,
+            clock=self.clock,
+            budget=budget,
+            nursery=nursery,
+        )
 
     def junk(self) -> None:
         """A message that is quarantined as soon as anybody handles it."""
@@ -161,9 +171,13 @@ def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
             await bench.replica.start()
             await asyncio.sleep(3.0)  # its scheduler is there
             bench.machine.jobs["running"] = Job(
-                id="running", function=FUNCTION, input=INPUT, handles={}, received_at_s=0.0,
+                id="running",
+                function=FUNCTION,
+                input=INPUT,
+                handles={},
+                received_at_s=0.0,
                 phase=Phase.RUNNING,
-            )  # fmt: skip
+            )
             await asyncio.sleep(25.0)  # a receive that was under way has come back
             bench.junk()
             await asyncio.sleep(30.0)

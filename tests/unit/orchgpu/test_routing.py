@@ -26,18 +26,25 @@ from orchgpu.core.routing import (
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 TEST_EVENT = {
-    "Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-01-01T00:00:00.000Z",
-    "Bucket": "in", "RequestId": "R", "HostId": "H",
-}  # fmt: skip
+    "Service": "Amazon S3",
+    "Event": "s3:TestEvent",
+    "Time": "2026-01-01T00:00:00.000Z",
+    "Bucket": "in",
+    "RequestId": "R",
+    "HostId": "H",
+}
 SNS = {"Type": "Notification", "MessageId": "x", "Message": body()}
 EVENT_BRIDGE = {
-    "version": "0", "source": "aws.s3", "detail-type": "Object Created",
+    "version": "0",
+    "source": "aws.s3",
+    "detail-type": "Object Created",
     "time": "2026-01-01T00:00:00Z",
     "detail": {
-        "bucket": {"name": "in"}, "reason": "PutObject",
+        "bucket": {"name": "in"},
+        "reason": "PutObject",
         "object": {"key": "a b+c.fa", "size": 5, "etag": "e", "version-id": "v9"},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -102,10 +109,14 @@ def test_a_message_of_thousands_is_one_dead_letter_with_the_reason() -> None:
     assert "at most 100" in verdict.detail
 
 
-@pytest.mark.parametrize("text", [
-    body(*[s3_record("k" * 900 + str(number)) for number in range(300)]),
-    "\U0001f600" * 300_000, "[" * 400_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        body(*[s3_record("k" * 900 + str(number)) for number in range(300)]),
+        "\U0001f600" * 300_000,
+        "[" * 400_000,
+    ],
+)
 def test_a_dead_letter_fits_into_its_queue(text: str) -> None:
     letter = dead_letter_body(text, None, "BAD_EVENT", "d" * 5000, 1.0)
     assert len(letter.encode()) <= LETTER_BYTES_MAX
@@ -161,10 +172,24 @@ def _mutations(value: Any, bad: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     "bad",
-    ["\ud800", "x\udfff", 10**400, -(10**400), 2**63, -1, 1e308, float("nan"), "", "x" * 2000,
-     None, True, [], {}],
+    [
+        "\ud800",
+        "x\udfff",
+        10**400,
+        -(10**400),
+        2**63,
+        -1,
+        1e308,
+        float("nan"),
+        "",
+        "x" * 2000,
+        None,
+        True,
+        [],
+        {},
+    ],
     ids=lambda bad: ascii(bad)[:20],
-)  # fmt: skip
+)
 def test_whatever_stands_in_a_field_the_verdict_can_be_stored(bad: Any) -> None:
     """One message in the queue of one function must never end the replica that serves all."""
     buried = {"Records": [s3_record()], "orchgpu": {"dead_at": 1.5, "job_id": "j"}}

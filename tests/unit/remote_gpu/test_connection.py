@@ -53,16 +53,27 @@ def test_a_good_one() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        None, 5, "x", "{}", [], {}, changed(["lease"], 5), changed(["fence"], -1),
-        changed(["fence"], True), changed(["hosts"], []),
+        None,
+        5,
+        "x",
+        "{}",
+        [],
+        {},
+        changed(["lease"], 5),
+        changed(["fence"], -1),
+        changed(["fence"], True),
+        changed(["hosts"], []),
         changed(["hosts"], [GOOD["hosts"][0]] * 65),
-        changed(["hosts", 0, "gateway"], "nowhere"), changed(["hosts", 0, "gateway"], "a:99999"),
-        changed(["hosts", 0, "gateway"], ":80"), changed(["hosts", 0, "secret"], "ab"),
-        changed(["hosts", 0, "secret"], "zz" * 32), changed(["hosts", 0, "devices"], {}),
+        changed(["hosts", 0, "gateway"], "nowhere"),
+        changed(["hosts", 0, "gateway"], "a:99999"),
+        changed(["hosts", 0, "gateway"], ":80"),
+        changed(["hosts", 0, "secret"], "ab"),
+        changed(["hosts", 0, "secret"], "zz" * 32),
+        changed(["hosts", 0, "devices"], {}),
         changed(["hosts", 0, "devices", 0], 5),
         changed(["hosts", 0, "devices", 0, "index"], "0"),
     ],
-)  # fmt: skip
+)
 def test_bad_ones_are_refused_before_anything_is_dialled(bad) -> None:
     with pytest.raises(WireError):
         parse_access(bad)
@@ -76,11 +87,21 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=8,
 )
-PLACES = st.sampled_from([
-    ["lease"], ["fence"], ["session"], ["hosts"], ["hosts", 0], ["hosts", 0, "gateway"],
-    ["hosts", 0, "secret"], ["hosts", 0, "unix"], ["hosts", 0, "devices"],
-    ["hosts", 0, "devices", 0], ["hosts", 0, "devices", 0, "memory_mib"],
-])  # fmt: skip
+PLACES = st.sampled_from(
+    [
+        ["lease"],
+        ["fence"],
+        ["session"],
+        ["hosts"],
+        ["hosts", 0],
+        ["hosts", 0, "gateway"],
+        ["hosts", 0, "secret"],
+        ["hosts", 0, "unix"],
+        ["hosts", 0, "devices"],
+        ["hosts", 0, "devices", 0],
+        ["hosts", 0, "devices", 0, "memory_mib"],
+    ]
+)
 
 
 @settings(deadline=None, max_examples=80)
@@ -133,8 +154,12 @@ def test_a_variable_that_is_not_on_the_list_is_refused(middleware, variables) ->
 
 
 def test_what_is_on_the_list_passes() -> None:
-    variables = {"RCUDA_DEVICE_COUNT": "2", "RCUDA_DEVICE_0": "127.0.0.1@{0}:0",
-                 "RCUDA_DEVICE_1": "127.0.0.1@{1}:1", "RCUDAPROTO": "TCP"}  # fmt: skip
+    variables = {
+        "RCUDA_DEVICE_COUNT": "2",
+        "RCUDA_DEVICE_0": "127.0.0.1@{0}:0",
+        "RCUDA_DEVICE_1": "127.0.0.1@{1}:1",
+        "RCUDAPROTO": "TCP",
+    }
     assert allowed_variables("rcuda", variables) == variables
     assert allowed_variables("builtin", {}) == {}
     filled = filled_variables("rcuda", variables, (40001, 40002), "")
@@ -157,24 +182,49 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
     assert ours - {"remote_gpu", "remote_gpu.client", "remote_gpu.wire"} == {
         f"remote_gpu.{name}"
         for name in (
-            "client.device", "client.devices", "client.entry", "client.graph", "client.handshake",
-            "client.local", "client.prompt", "client.resources", "client.session", "client.timing",
-            "client.uncaught", "wire.channel", "wire.connection", "wire.errors", "wire.frames",
-            "wire.graphs", "wire.proof", "wire.segment",
+            "client.device",
+            "client.devices",
+            "client.entry",
+            "client.graph",
+            "client.handshake",
+            "client.local",
+            "client.prompt",
+            "client.resources",
+            "client.session",
+            "client.timing",
+            "client.uncaught",
+            "wire.channel",
+            "wire.connection",
+            "wire.errors",
+            "wire.frames",
+            "wire.graphs",
+            "wire.proof",
+            "wire.segment",
         )
-    }, "TLS, shared memory and asyncio cost those who use them"  # fmt: skip
+    }, "TLS, shared memory and asyncio cost those who use them"
     foreign = {name.partition(".")[0] for name in loaded - ours}
     assert foreign <= sys.stdlib_module_names
     assert not foreign & {
-        "asyncio", "concurrent", "email", "http", "logging", "mmap", "pathlib", "ssl", "subprocess",
-        "tempfile", "urllib",
-    }  # fmt: skip
+        "asyncio",
+        "concurrent",
+        "email",
+        "http",
+        "logging",
+        "mmap",
+        "pathlib",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "urllib",
+    }
 
 
 def test_a_clients_patience_is_the_budgets() -> None:
     budget = Budget()
     assert (
-        budget.gateway_dial_s, budget.gateway_answer_s, budget.gateway_door_s,
-    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)  # fmt: skip
+        budget.gateway_dial_s,
+        budget.gateway_answer_s,
+        budget.gateway_door_s,
+    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)
     host_s = budget.install_wait_s + budget.worker_cut_s + budget.handshake_s
     assert host_s <= timing.ANSWER_S < budget.session_silence_s

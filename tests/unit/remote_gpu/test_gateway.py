@@ -29,14 +29,28 @@ D0 = DeviceId("d0")
 
 def install(lease: str) -> Install:
     share = Share(
-        host=HostId("h"), device=D0, index=0, kind=DeviceKind.CPU, model="cpu", memory_mib=1,
-        compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=D0,
+        index=0,
+        kind=DeviceKind.CPU,
+        model="cpu",
+        memory_mib=1,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
     return Install(
-        lease=LeaseId(lease), fence=1, secret="ab" * 32, state=LeaseState.RESERVED,
-        shares=(share,), tenant="t", hold=Hold.SESSION, door=Door.GATEWAY, cap_s=None,
+        lease=LeaseId(lease),
+        fence=1,
+        secret="ab" * 32,
+        state=LeaseState.RESERVED,
+        shares=(share,),
+        tenant="t",
+        hold=Hold.SESSION,
+        door=Door.GATEWAY,
+        cap_s=None,
         connect_by_s=None,
-    )  # fmt: skip
+    )
 
 
 @contextlib.asynccontextmanager
@@ -63,9 +77,17 @@ async def ask(
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
     hello = {
-        "role": "session", "lease": lease, "fence": 1, "host": "h", "session": "00" * 16,
-        "nonce": "11" * 16, "cap_ms": 1000, "device": 0, "middleware": "", "port": 0,
-    }  # fmt: skip
+        "role": "session",
+        "lease": lease,
+        "fence": 1,
+        "host": "h",
+        "session": "00" * 16,
+        "nonce": "11" * 16,
+        "cap_ms": 1000,
+        "device": 0,
+        "middleware": "",
+        "port": 0,
+    }
     writer.write(pack({"hello": hello}))
     return reader, writer
 
@@ -137,9 +159,17 @@ async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, said
         daemon.install(install("known"))
         host, _, port = address.rpartition(":")
         hello = {
-            "role": "session", "lease": "known", "fence": 1, "host": "h", "session": "00" * 16,
-            "nonce": "11" * 16, "cap_ms": 1000, "device": 0, "middleware": "", "port": 0,
-        }  # fmt: skip
+            "role": "session",
+            "lease": "known",
+            "fence": 1,
+            "host": "h",
+            "session": "00" * 16,
+            "nonce": "11" * 16,
+            "cap_ms": 1000,
+            "device": 0,
+            "middleware": "",
+            "port": 0,
+        }
         frame = pack({"hello": hello})
         sent = {"nothing": 0, "half a header": 9, "half a hello": 100, "no proof": len(frame)}[said]
         reader, writer = await asyncio.open_connection(host, int(port))

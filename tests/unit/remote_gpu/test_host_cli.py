@@ -95,9 +95,16 @@ def test_mps_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
     return Share(
-        host=HostId("h"), device=DeviceId(device), index=3, kind=kind, model="m", memory_mib=2048,
-        compute_guarantee_pct=10, compute_limit_pct=40, exclusive=exclusive,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DeviceId(device),
+        index=3,
+        kind=kind,
+        model="m",
+        memory_mib=2048,
+        compute_guarantee_pct=10,
+        compute_limit_pct=40,
+        exclusive=exclusive,
+    )
 
 
 @pytest.mark.parametrize(

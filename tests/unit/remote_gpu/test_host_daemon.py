@@ -40,14 +40,28 @@ D0 = DeviceId("d0")
 
 def install(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
     share = Share(
-        host=HostId("h"), device=D0, index=0, kind=kind, model="m", memory_mib=600,
-        compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=D0,
+        index=0,
+        kind=kind,
+        model="m",
+        memory_mib=600,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
     return Install(
-        lease=LeaseId(f"l{number}"), fence=number, secret="ab" * 32, state=LeaseState.RESERVED,
-        shares=(share,), tenant="t", hold=Hold.SESSION, door=Door.GATEWAY, cap_s=None,
+        lease=LeaseId(f"l{number}"),
+        fence=number,
+        secret="ab" * 32,
+        state=LeaseState.RESERVED,
+        shares=(share,),
+        tenant="t",
+        hold=Hold.SESSION,
+        door=Door.GATEWAY,
+        cap_s=None,
         connect_by_s=None,
-    )  # fmt: skip
+    )
 
 
 def sleeping() -> subprocess.Popen[bytes]:
@@ -62,9 +76,13 @@ class Told:
         self.cuts: list[LeaseId] = []
 
     def session(
-        self, lease: LeaseId, state: SessionState, nonce: str,
-        reason: EndReason | None = None, detail: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        lease: LeaseId,
+        state: SessionState,
+        nonce: str,
+        reason: EndReason | None = None,
+        detail: str = "",
+    ) -> None:
         self.closed.append((lease, reason))
 
     def cut(self, lease: LeaseId) -> None:

@@ -77,8 +77,9 @@ async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
     other = OtherProbe()
     probe = HostProbe([cpu_probe(), other], 20.0)
     assert [(d.index, d.kind.value, d.health is Health.OK) for d in await probe.devices()] == [
-        (0, "cpu", True), (1, "cuda", True),
-    ]  # fmt: skip
+        (0, "cpu", True),
+        (1, "cuda", True),
+    ]
     assert len(await probe.usage()) == 2
     other.broken = True
     devices = await probe.devices()

@@ -92,11 +92,20 @@ async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
 @pytest.mark.parametrize(
     "packet",
     [
-        b"nonsense", b"\xff\xfe", b"[" * 9000, b"1", b"[]", b'"lane_taken"', b"null",
-        b'{"lane_taken": {}}', b'{"lane_ended": {}}', b'{"lane_ended": 7}', b'{"lane_ended": null}',
+        b"nonsense",
+        b"\xff\xfe",
+        b"[" * 9000,
+        b"1",
+        b"[]",
+        b'"lane_taken"',
+        b"null",
+        b'{"lane_taken": {}}',
+        b'{"lane_ended": {}}',
+        b'{"lane_ended": 7}',
+        b'{"lane_ended": null}',
         b'{"lane_ended": true}',
     ],
-)  # fmt: skip
+)
 async def test_nonsense_is_one_line_and_the_end(
     packet: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,16 +29,53 @@ from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 LAST = range(RANGE.stop - 2 * BLOCK, RANGE.stop)  # no gpud of this machine comes so far
 ALL = Facts(users=True, mounts=True, spaces=True, network=True, landlock=7, seccomp=True)
 ORDINARY = Facts(spaces=True, own_users=True, network=True, landlock=7, seccomp=True)
-NR = {"x86_64": {"execve": 59, "clone": 56, "clone3": 435, "socket": 41, "socketpair": 53,
-                 "connect": 42, "ptrace": 101, "kill": 62, "read": 0, "prlimit64": 302,
-                 "fork": 57, "sendmsg": 46, "recvmsg": 47, "memfd_create": 319, "prctl": 157,
-                 "fchmodat": 268, "fchown": 93, "fsetxattr": 190, "inotify_init1": 294,
-                 "utimensat": 280, "setsockopt": 54},
-      "aarch64": {"execve": 221, "clone": 220, "clone3": 435, "socket": 198, "socketpair": 199,
-                  "connect": 203, "ptrace": 117, "kill": 129, "read": 63, "prlimit64": 261,
-                  "sendmsg": 211, "recvmsg": 212, "memfd_create": 279, "prctl": 167,
-                  "fchmodat": 53, "fchown": 55, "fsetxattr": 7, "inotify_init1": 26,
-                  "utimensat": 88, "setsockopt": 208}}  # fmt: skip
+NR = {
+    "x86_64": {
+        "execve": 59,
+        "clone": 56,
+        "clone3": 435,
+        "socket": 41,
+        "socketpair": 53,
+        "connect": 42,
+        "ptrace": 101,
+        "kill": 62,
+        "read": 0,
+        "prlimit64": 302,
+        "fork": 57,
+        "sendmsg": 46,
+        "recvmsg": 47,
+        "memfd_create": 319,
+        "prctl": 157,
+        "fchmodat": 268,
+        "fchown": 93,
+        "fsetxattr": 190,
+        "inotify_init1": 294,
+        "utimensat": 280,
+        "setsockopt": 54,
+    },
+    "aarch64": {
+        "execve": 221,
+        "clone": 220,
+        "clone3": 435,
+        "socket": 198,
+        "socketpair": 199,
+        "connect": 203,
+        "ptrace": 117,
+        "kill": 129,
+        "read": 63,
+        "prlimit64": 261,
+        "sendmsg": 211,
+        "recvmsg": 212,
+        "memfd_create": 279,
+        "prctl": 167,
+        "fchmodat": 53,
+        "fchown": 55,
+        "fsetxattr": 7,
+        "inotify_init1": 26,
+        "utimensat": 88,
+        "setsockopt": 208,
+    },
+}
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = 0x7FFF0000, 0x80000000
 EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
@@ -61,8 +98,12 @@ def verdict(code: bytes, arch: int, number: int, *arguments: int) -> int:
         elif operation == 0x54:
             register &= value
         else:
-            true = {0x15: register == value, 0x35: register >= value, 0x25: register > value,
-                    0x45: bool(register & value)}[operation]  # fmt: skip
+            true = {
+                0x15: register == value,
+                0x35: register >= value,
+                0x25: register > value,
+                0x45: bool(register & value),
+            }[operation]
             place += if_true if true else if_false
 
 
@@ -131,8 +172,10 @@ def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
 def test_a_user_of_its_own_may_change_what_files_are() -> None:
     """Any other one would change those of gpud and of other leases: Landlock holds none of it."""
     code = seccomp.build("x86_64", permit(Policy(users=True), ()), 1)
-    found = [verdict(code, ARCH["x86_64"], NR["x86_64"][name], 3, 1)
-             for name in ("fchmodat", "fsetxattr", "utimensat")]  # fmt: skip
+    found = [
+        verdict(code, ARCH["x86_64"], NR["x86_64"][name], 3, 1)
+        for name in ("fchmodat", "fsetxattr", "utimensat")
+    ]
     assert found == [ALLOWED, ALLOWED, ALLOWED]
     assert not permit(Policy(own_users=True, landlock=7), ()).attributes
 
@@ -188,13 +231,20 @@ def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
 
 @given(
     st.builds(
-        Facts, users=st.booleans(), mounts=st.booleans(), spaces=st.booleans(),
-        own_users=st.booleans(), network=st.booleans(), landlock=st.integers(0, 9),
-        seccomp=st.booleans(), cgroup=st.sampled_from(["", "/c"]),
+        Facts,
+        users=st.booleans(),
+        mounts=st.booleans(),
+        spaces=st.booleans(),
+        own_users=st.booleans(),
+        network=st.booleans(),
+        landlock=st.integers(0, 9),
+        seccomp=st.booleans(),
+        cgroup=st.sampled_from(["", "/c"]),
         unreached=st.sampled_from([(), ("/root",)]),
     ),
-    st.booleans(), st.booleans(),
-)  # fmt: skip
+    st.booleans(),
+    st.booleans(),
+)
 def test_tenants_code_runs_only_where_calls_and_files_are_held(
     facts: Facts, programs: bool, kernels: bool
 ) -> None:

@@ -34,12 +34,18 @@ def test_tenants_beyond_the_limit_go_whole() -> None:
 
 @given(
     st.lists(
-        st.builds(item, st.sampled_from("abcdef"), st.text("xyz", min_size=1, max_size=4),
-                  st.integers(0, 99), st.integers(0, 50)),
+        st.builds(
+            item,
+            st.sampled_from("abcdef"),
+            st.text("xyz", min_size=1, max_size=4),
+            st.integers(0, 99),
+            st.integers(0, 50),
+        ),
         unique_by=lambda one: one.path,
     ),
-    st.integers(0, 200), st.integers(1, 6),
-)  # fmt: skip
+    st.integers(0, 200),
+    st.integers(1, 6),
+)
 def test_what_stays_is_within_the_limits(kept: list[Kept], most: int, tenants: int) -> None:
     gone = surplus(kept, most, tenants)
     left = [one for one in kept if one not in gone]

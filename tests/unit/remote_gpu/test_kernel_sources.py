@@ -142,11 +142,21 @@ def test_a_source_has_a_length() -> None:
 def test_kernels_are_read_with_what_they_take() -> None:
     kernels = read_source(ALL).kernels
     assert [p.takes for p in kernels["spaces"].parameters] == [
-        "buffer", "buffer", "buffer", "shared", "shared", "int",
-    ]  # fmt: skip
+        "buffer",
+        "buffer",
+        "buffer",
+        "shared",
+        "shared",
+        "int",
+    ]
     assert [p.takes for p in kernels["scalars"].parameters][1:] == [
-        "int", "uint", "long", "ulong", "float", "double",
-    ]  # fmt: skip
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "float",
+        "double",
+    ]
     own = "#define T unsigned int\ntypedef T whole;\n" + kernel("", "const whole n, T m")
     assert [p.takes for p in read_source(own).kernels["f"].parameters] == ["uint", "uint"]
 
@@ -253,8 +263,8 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("out: n = 1;", "labels are not in the subset"),
         ("void *p = &&out;", "pointer to void|unexpected"),
         ("n = ({ 1; });", "unexpected '{'"),
-        ("asm(\"nop\");", "asm"),
-        ("__asm__ volatile (\"nop\");", "__asm__"),
+        ('asm("nop");', "asm"),
+        ('__asm__ volatile ("nop");', "__asm__"),
         ('n = (ulong)"text";', "unexpected"),
         ("vstore4(0, 0, x);", "vector types"),
         ("prefetch(x, 1);", "'prefetch' is neither defined"),
@@ -288,7 +298,7 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("for (int i = 0; i < 4; i++) { int *p = &(i); p[0] = 9; }", "cannot be assigned"),
         ("for (int i = 0; i < 4; i++) { put(&(i)); }", "cannot be assigned"),
     ],
-)  # fmt: skip
+)
 def test_no_pointer_is_made_or_taken_apart(body: str, words: str) -> None:
     before = (
         "static int g(__global int *p) { return p[0]; }\nstatic void put(int *p) { p[0] = 9; }\n"
@@ -364,10 +374,50 @@ def test_loops_that_stay_inside_are_not_checked() -> None:
 
 
 WORDS = st.sampled_from(
-    ["x", "y", "n", "p", "a", "[", "]", "(", ")", "(", ")", "*", "&", "+", "-", "=", ";", ",", "{",
-     "}", ".", "->", "?", ":", "++", "0", "1", "4", "(__global int *)", "(ulong)", "int", "float",
-     "__global", "__local", "for", "if", "return", "g", "put", "sizeof", "struct"]
-)  # fmt: skip
+    [
+        "x",
+        "y",
+        "n",
+        "p",
+        "a",
+        "[",
+        "]",
+        "(",
+        ")",
+        "(",
+        ")",
+        "*",
+        "&",
+        "+",
+        "-",
+        "=",
+        ";",
+        ",",
+        "{",
+        "}",
+        ".",
+        "->",
+        "?",
+        ":",
+        "++",
+        "0",
+        "1",
+        "4",
+        "(__global int *)",
+        "(ulong)",
+        "int",
+        "float",
+        "__global",
+        "__local",
+        "for",
+        "if",
+        "return",
+        "g",
+        "put",
+        "sizeof",
+        "struct",
+    ]
+)
 
 
 @given(st.lists(WORDS, max_size=25))

@@ -111,17 +111,32 @@ def answers(ends: Ends) -> list[dict]:
 
 args = st.dictionaries(
     st.sampled_from(["size", "buffer", "offset", "how", "ms", "x"]),
-    st.none() | st.integers(-2, 2000) | st.floats(-1, 2) | st.text(max_size=5)
+    st.none()
+    | st.integers(-2, 2000)
+    | st.floats(-1, 2)
+    | st.text(max_size=5)
     | st.sampled_from(["raise", "memory", "nan", "not json", "refuse"]),
     max_size=3,
-)  # fmt: skip
+)
 calls = st.tuples(
-    st.sampled_from(["noop", "bad", "nonsense", "sync", "operations", "buffer.new", "buffer.read",
-                     "buffer.write", "buffer.free", ""]),
+    st.sampled_from(
+        [
+            "noop",
+            "bad",
+            "nonsense",
+            "sync",
+            "operations",
+            "buffer.new",
+            "buffer.read",
+            "buffer.write",
+            "buffer.free",
+            "",
+        ]
+    ),
     args,
     st.lists(st.binary(max_size=2000), max_size=3),
     st.booleans(),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,7 +176,7 @@ def test_bytes_that_are_no_frames_end_the_lane(data) -> None:
         | st.lists(st.integers() | st.none(), max_size=3)
         | st.lists(st.dictionaries(st.just("buffer"), st.integers() | st.text(), max_size=1)),
     )
-)  # fmt: skip
+)
 def test_any_meta_is_answered_or_ends_the_lane(meta) -> None:
     ends = Ends()
     ends.client().send(meta)
@@ -169,22 +184,51 @@ def test_any_meta_is_answered_or_ends_the_lane(meta) -> None:
     assert len(answers(ends)) == 1
 
 
-COMMANDS = st.sampled_from([
-    "noop", "burn", "bad", "sync", "operations", "operations.describe", "buffer.new", "buffer.read",
-    "buffer.write", "buffer.free", "content.put", "graph.put", "graph.run", "graph.free",
-    "session.new", "session.free", "resource.register", "resource.release", "segment.new", "?",
-])  # fmt: skip
+COMMANDS = st.sampled_from(
+    [
+        "noop",
+        "burn",
+        "bad",
+        "sync",
+        "operations",
+        "operations.describe",
+        "buffer.new",
+        "buffer.read",
+        "buffer.write",
+        "buffer.free",
+        "content.put",
+        "graph.put",
+        "graph.run",
+        "graph.free",
+        "session.new",
+        "session.free",
+        "resource.register",
+        "resource.release",
+        "segment.new",
+        "?",
+    ]
+)
 VALUES = (
-    st.none() | st.booleans() | st.integers(-1, 3) | st.integers(-(2**70), 2**70) | st.floats(0, 1)
-    | st.just("sha256:" + "0" * 64) | st.text(max_size=3) | st.just([[]]) | st.just({"source": ""})
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.integers(-(2**70), 2**70)
+    | st.floats(0, 1)
+    | st.just("sha256:" + "0" * 64)
+    | st.text(max_size=3)
+    | st.just([[]])
+    | st.just({"source": ""})
+)
 WORDS = st.sampled_from(
     ["size", "buffer", "offset", "graph", "content", "iterations", "session", "type", "how"]
 )
 FRAMES = st.tuples(
-    COMMANDS, st.dictionaries(WORDS, VALUES, max_size=3), st.lists(st.integers(0, 400), max_size=3),
-    st.sampled_from([0, 0, NO_REPLY, SHARED, 0x80]), st.booleans(),
-)  # fmt: skip
+    COMMANDS,
+    st.dictionaries(WORDS, VALUES, max_size=3),
+    st.lists(st.integers(0, 400), max_size=3),
+    st.sampled_from([0, 0, NO_REPLY, SHARED, 0x80]),
+    st.booleans(),
+)
 
 
 @settings(deadline=None, max_examples=80)
@@ -217,15 +261,17 @@ def nested(levels: int) -> list:
 
 @pytest.mark.parametrize(
     ("meta", "code"),
-    [({"op": "noop", "args": {"x": nested(200)}}, ""),
-     (step(kernel="k", **{"global": [1], "local": [1]}, args=[[[], 1]]), "EINVAL"),
-     (step(kernel="k", **{"global": [1], "local": [1]}, args=[[{}, 1]]), "EINVAL"),
-     ({"op": "noop", "in": [0] * 65}, "E2BIG"),
-     ({"op": "no such name" * 100}, "ENOENT"),
-     ({"op": "noop", "args": {"x": "y" * (META_BYTES_MAX - 30)}}, "E2BIG"),  # in the answer
-     ({"op": "burn", "args": {"ms": 10**400}}, "EINVAL"),
-     ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL")],
-)  # fmt: skip
+    [
+        ({"op": "noop", "args": {"x": nested(200)}}, ""),
+        (step(kernel="k", **{"global": [1], "local": [1]}, args=[[[], 1]]), "EINVAL"),
+        (step(kernel="k", **{"global": [1], "local": [1]}, args=[[{}, 1]]), "EINVAL"),
+        ({"op": "noop", "in": [0] * 65}, "E2BIG"),
+        ({"op": "no such name" * 100}, "ENOENT"),
+        ({"op": "noop", "args": {"x": "y" * (META_BYTES_MAX - 30)}}, "E2BIG"),  # in the answer
+        ({"op": "burn", "args": {"ms": 10**400}}, "EINVAL"),
+        ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL"),
+    ],
+)
 def test_odd_json_is_an_error_of_its_call(meta, code) -> None:
     ends = Ends()
     ends.client().send(meta)
@@ -289,9 +335,15 @@ def test_any_rings_and_sizes_in_shared_memory_harm_their_own_lane_only(rings, si
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [({"how": "raise"}, "EIO"), ({"how": "memory"}, "ENOMEM"), ({"how": "refuse"}, "EINVAL"),
-     ({"how": "not json"}, "EIO"), ({"how": "nan"}, "EIO"), ({}, "EIO")],
-)  # fmt: skip
+    [
+        ({"how": "raise"}, "EIO"),
+        ({"how": "memory"}, "ENOMEM"),
+        ({"how": "refuse"}, "EINVAL"),
+        ({"how": "not json"}, "EIO"),
+        ({"how": "nan"}, "EIO"),
+        ({}, "EIO"),
+    ],
+)
 def test_an_operation_that_misbehaves(arguments, code) -> None:
     ends = Ends()
     ends.client().send({"op": "bad", "args": arguments})

@@ -15,9 +15,16 @@ from remote_gpu.host.lease_log import LeaseLog, read_overlaps
 from remote_gpu.host.leases import Step, StepKind
 
 SHARE = Share(
-    host=HostId("h"), device=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m",
-    memory_mib=600, compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
-)  # fmt: skip
+    host=HostId("h"),
+    device=DeviceId("d"),
+    index=0,
+    kind=DeviceKind.CPU,
+    model="m",
+    memory_mib=600,
+    compute_guarantee_pct=0,
+    compute_limit_pct=100,
+    exclusive=False,
+)
 
 
 def write(log: LeaseLog, kind: StepKind, number: int) -> None:

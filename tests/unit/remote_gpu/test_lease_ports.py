@@ -19,21 +19,33 @@ from remote_gpu.wire.errors import Refused
 
 def install(*sources: str) -> Install:
     return Install(
-        lease=LeaseId("lease-1"), fence=1, secret="00" * 32, state=LeaseState.ACTIVE, shares=(),
-        tenant="t", hold=Hold.DEADLINE, door=Door.PORT, cap_s=60.0, connect_by_s=None,
+        lease=LeaseId("lease-1"),
+        fence=1,
+        secret="00" * 32,
+        state=LeaseState.ACTIVE,
+        shares=(),
+        tenant="t",
+        hold=Hold.DEADLINE,
+        door=Door.PORT,
+        cap_s=60.0,
+        connect_by_s=None,
         sources=sources,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("sources", "address", "may"),
     [
-        (("10.0.0.0/8",), "10.1.2.3", True), (("10.0.0.0/8",), "11.1.2.3", False),
-        (("10.0.0.7",), "10.0.0.7", True), (("10.0.0.7",), "::ffff:10.0.0.7", True),
-        (("::1", "10.0.0.7"), "::1", True), (("fe80::/10",), "fe80::1%eth0", True),
-        ((), "127.0.0.1", False), (("0.0.0.0/0",), "::1", False),
+        (("10.0.0.0/8",), "10.1.2.3", True),
+        (("10.0.0.0/8",), "11.1.2.3", False),
+        (("10.0.0.7",), "10.0.0.7", True),
+        (("10.0.0.7",), "::ffff:10.0.0.7", True),
+        (("::1", "10.0.0.7"), "::1", True),
+        (("fe80::/10",), "fe80::1%eth0", True),
+        ((), "127.0.0.1", False),
+        (("0.0.0.0/0",), "::1", False),
     ],
-)  # fmt: skip
+)
 def test_who_may_come_in(sources: tuple[str, ...], address: str, may: bool) -> None:
     assert admits(sources, address) is may
 

@@ -24,18 +24,31 @@ SILENCE_S = 30.0
 
 def share(device: str = "d0", memory_mib: int = 400, **fields) -> Share:
     return Share(
-        host=HostId("gpu-a"), device=DeviceId(device), index=0, kind=DeviceKind.CPU, model="cpu",
-        memory_mib=memory_mib, compute_guarantee_pct=fields.get("guarantee", 0),
-        compute_limit_pct=100, exclusive=fields.get("exclusive", False),
-    )  # fmt: skip
+        host=HostId("gpu-a"),
+        device=DeviceId(device),
+        index=0,
+        kind=DeviceKind.CPU,
+        model="cpu",
+        memory_mib=memory_mib,
+        compute_guarantee_pct=fields.get("guarantee", 0),
+        compute_limit_pct=100,
+        exclusive=fields.get("exclusive", False),
+    )
 
 
 def install(number: int, *shares: Share, **fields) -> Install:
     values = {
-        "lease": LeaseId(f"l{number}"), "fence": number, "secret": "ab" * 32,
-        "state": LeaseState.RESERVED, "shares": shares or (share(),), "tenant": "t",
-        "hold": Hold.SESSION, "door": Door.GATEWAY, "cap_s": None, "connect_by_s": None,
-    } | fields  # fmt: skip
+        "lease": LeaseId(f"l{number}"),
+        "fence": number,
+        "secret": "ab" * 32,
+        "state": LeaseState.RESERVED,
+        "shares": shares or (share(),),
+        "tenant": "t",
+        "hold": Hold.SESSION,
+        "door": Door.GATEWAY,
+        "cap_s": None,
+        "connect_by_s": None,
+    } | fields
     return Install(**values)
 
 
@@ -68,8 +81,9 @@ def test_a_lease_that_ends_while_its_worker_dies_holds_its_shares_until_then() -
     assert leases.install(install(2), 1) == []
     assert kinds(leases.session_over(LeaseId("l1"), EndReason.DONE, "")) == ["closed"]
     assert [(s.kind.value, s.lease) for s in leases.gone(LeaseId("l1"))] == [
-        ("cut", "l1"), ("placed", "l2"),
-    ]  # fmt: skip
+        ("cut", "l1"),
+        ("placed", "l2"),
+    ]
 
 
 def test_an_ended_lease_is_never_reopened_and_its_end_is_said_again() -> None:
@@ -223,20 +237,32 @@ class Table(RuleBasedStateMachine):
                 assert step.lease not in self.dying, "killed once: nothing else says it is gone"
                 self.dying.append(step.lease)
             line = {
-                "event": step.kind.value, "at_s": self.now_s, "lease": step.lease,
-                "shares": [{"device": s.device, "memory_mib": s.memory_mib,
-                            "compute_guarantee_pct": s.compute_guarantee_pct,
-                            "exclusive": s.exclusive} for s in step.shares],
-            }  # fmt: skip
+                "event": step.kind.value,
+                "at_s": self.now_s,
+                "lease": step.lease,
+                "shares": [
+                    {
+                        "device": s.device,
+                        "memory_mib": s.memory_mib,
+                        "compute_guarantee_pct": s.compute_guarantee_pct,
+                        "exclusive": s.exclusive,
+                    }
+                    for s in step.shares
+                ],
+            }
             self.lines.append(json.dumps(line))
 
     def some(self, number: int) -> LeaseId:
         return LeaseId(f"l{1 + number % max(1, self.next - 1)}")
 
     @rule(
-        memory_mib=st.integers(0, 1100), guarantee=st.integers(0, 100), exclusive=st.booleans(),
-        device=st.sampled_from(["d0", "d1"]), both=st.booleans(), deadline=st.booleans(),
-    )  # fmt: skip
+        memory_mib=st.integers(0, 1100),
+        guarantee=st.integers(0, 100),
+        exclusive=st.booleans(),
+        device=st.sampled_from(["d0", "d1"]),
+        both=st.booleans(),
+        deadline=st.booleans(),
+    )
     def grant(self, memory_mib, guarantee, exclusive, device, both, deadline) -> None:
         fields = {"memory_mib": memory_mib, "guarantee": guarantee, "exclusive": exclusive}
         shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
@@ -340,8 +366,10 @@ def test_who_waits_for_a_share_that_is_stuck_is_told_and_others_are_not() -> Non
     leases.end(LeaseId("l1"), EndReason.REVOKED)
     steps = leases.stuck(LeaseId("l1"), "process 7 cannot be killed")
     assert [(s.kind.value, s.lease, s.reason) for s in steps] == [
-        ("closed", "l2", EndReason.DEVICE_BAD), ("cut", "l2", None), ("placed", "l3", None),
-    ]  # fmt: skip
+        ("closed", "l2", EndReason.DEVICE_BAD),
+        ("cut", "l2", None),
+        ("placed", "l3", None),
+    ]
     assert leases.devices_of(LeaseId("l1")) == ("d0",)
     [refused, _] = leases.install(install(4, share(memory_mib=500)), 1)
     assert (refused.kind, refused.reason) == (StepKind.CLOSED, EndReason.DEVICE_BAD)

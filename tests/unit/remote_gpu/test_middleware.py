@@ -25,24 +25,35 @@ ONE_HOST = ("cricket", "gvirtus", "pocl", "vaccel")
 
 def share(host: str, index: int) -> Share:
     return Share(
-        host=HostId(host), device=DeviceId(f"{host}/{index}"), index=index, kind=DeviceKind.CUDA,
-        model="NVIDIA L4", memory_mib=4096, compute_guarantee_pct=0, compute_limit_pct=50,
+        host=HostId(host),
+        device=DeviceId(f"{host}/{index}"),
+        index=index,
+        kind=DeviceKind.CUDA,
+        model="NVIDIA L4",
+        memory_mib=4096,
+        compute_guarantee_pct=0,
+        compute_limit_pct=50,
         exclusive=False,
-    )  # fmt: skip
+    )
 
 
 def granted(name: str = "builtin") -> GrantedLease:
     """Two devices of one host and, where its client can, one of another in between."""
     shares = (share("gpu-b", 1), share("gpu-a", 0), share("gpu-b", 3))
     lease = Lease(
-        id=LeaseId("lease-9"), attempt="j1:1", holder=None, fence=41, state=LeaseState.RESERVED,
+        id=LeaseId("lease-9"),
+        attempt="j1:1",
+        holder=None,
+        fence=41,
+        state=LeaseState.RESERVED,
         shares=shares[::2] if name in ONE_HOST else shares,
-    )  # fmt: skip
+    )
     return GrantedLease(
-        lease=lease, epoch=2,
+        lease=lease,
+        epoch=2,
         gateways={"gpu-a": "10.0.0.7:4711", "gpu-b": "gpu-b.internal:4712"},
         secrets={"gpu-a": "aa" * 32, "gpu-b": "bb" * 32},
-    )  # fmt: skip
+    )
 
 
 def test_a_definition_may_name_what_has_a_file() -> None:
@@ -65,8 +76,10 @@ def test_rendered_as_in_its_golden_file(name) -> None:
 def test_its_connection_is_what_a_session_takes(name) -> None:
     access = parse_access(render(name, granted(name))["connection"])
     assert [(h.host, d.index) for h, d in access.devices] == [
-        ("gpu-b", 1), ("gpu-b", 3), ("gpu-a", 0),
-    ][: len(access.devices)]  # fmt: skip
+        ("gpu-b", 1),
+        ("gpu-b", 3),
+        ("gpu-a", 0),
+    ][: len(access.devices)]
 
 
 @pytest.mark.parametrize("name", ONE_HOST)
@@ -152,9 +165,11 @@ def test_lupine_takes_sixteen_servers() -> None:
         shares = tuple(share(f"gpu-{number}", 0) for number in range(count))
         hosts = [one.host for one in shares]
         return GrantedLease(
-            lease=replace(granted().lease, shares=shares), epoch=2,
-            gateways={host: f"{host}:1" for host in hosts}, secrets=dict.fromkeys(hosts, "aa" * 32),
-        )  # fmt: skip
+            lease=replace(granted().lease, shares=shares),
+            epoch=2,
+            gateways={host: f"{host}:1" for host in hosts},
+            secrets=dict.fromkeys(hosts, "aa" * 32),
+        )
 
     servers = render("lupine", leased(16))["variables"]["LUPINE_SERVER"]
     assert servers.count(",") == 15

@@ -35,7 +35,8 @@ def test_arguments_get_their_defaults() -> None:
     ("args", "said"),
     [
         ({}, "'whole' must be a whole number of 1…3"),
-        ({"whole": True}, "'whole' must be"), ({"whole": 4}, "'whole' must be"),
+        ({"whole": True}, "'whole' must be"),
+        ({"whole": 4}, "'whole' must be"),
         ({"whole": 1, "number": "x"}, "'number' must be a number of 0…1"),
         ({"whole": 1, "number": float("nan")}, "'number' must be"),
         ({"whole": 1, "number": True}, "'number' must be"),
@@ -43,7 +44,7 @@ def test_arguments_get_their_defaults() -> None:
         ({"whole": 1, "flag": 1}, "'flag' must be true or false"),
         ({"whole": 1, "other": 1}, "unknown argument 'other'; it takes whole, number, text"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(args, said) -> None:
     with pytest.raises(OpFailed, match="EINVAL") as failed:
         SIGNATURE.read(args)

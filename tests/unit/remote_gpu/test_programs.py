@@ -153,10 +153,13 @@ def test_the_operation() -> None:
     assert values == {"status": 0}
     assert b"".join(outputs).split() == [b"5", b"done"]
     for args, code in (
-        ({"program": "sh"}, "ENOENT"), ({}, "EINVAL"), ({"program": "count"}, "EINVAL"),
-        (call | {"words": 5}, "EINVAL"), (call | {"timeout_s": 0}, "EINVAL"),
+        ({"program": "sh"}, "ENOENT"),
+        ({}, "EINVAL"),
+        ({"program": "count"}, "EINVAL"),
+        (call | {"words": 5}, "EINVAL"),
+        (call | {"timeout_s": 0}, "EINVAL"),
         (call | {"env": {}}, "EINVAL"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(OpFailed, match=code):
             exec_.run(listed, args, [])
     with pytest.raises(OpFailed, match="it has none"):

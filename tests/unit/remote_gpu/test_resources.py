@@ -127,9 +127,13 @@ def test_where_a_resource_comes_from(tmp_path) -> None:
     assert bytes(read_source("s3://bucket/a/b.onnx", fetch)) == b"bucket|a/b.onnx"
     path.write_bytes(b"")
     for source, code in (
-        ("s3://bucket/key", "EINVAL"), ("s3://bucket", "EINVAL"), (path, "EINVAL"),
-        (tmp_path / "none", "ENOENT"), (b"", "EINVAL"), ("http://127.0.0.1:1/x", "ENOENT"),
-    ):  # fmt: skip
+        ("s3://bucket/key", "EINVAL"),
+        ("s3://bucket", "EINVAL"),
+        (path, "EINVAL"),
+        (tmp_path / "none", "ENOENT"),
+        (b"", "EINVAL"),
+        ("http://127.0.0.1:1/x", "ENOENT"),
+    ):
         with pytest.raises(OpFailed, match=code):
             read_source(source)
 
@@ -152,9 +156,13 @@ def test_a_generic_call_is_a_list(device) -> None:
         assert bytes(operations.generic(["sgemm", 1, 1, 1, identity, identity], 1)[0]) == identity
         assert operations.generic(["burn", 0]) == []
         for call, code in (
-            ([], "EINVAL"), ([5], "EINVAL"), (["nonsense"], "ENOTSUP"), (["burn"], "EINVAL"),
-            (["burn", 0, 0], "EINVAL"), (["burn", 0, b"x"], "EINVAL"),
-        ):  # fmt: skip
+            ([], "EINVAL"),
+            ([5], "EINVAL"),
+            (["nonsense"], "ENOTSUP"),
+            (["burn"], "EINVAL"),
+            (["burn", 0, 0], "EINVAL"),
+            (["burn", 0, b"x"], "EINVAL"),
+        ):
             with pytest.raises(OpFailed, match=code):
                 operations.generic(call)
         with pytest.raises(OpFailed, match="EINVAL"):

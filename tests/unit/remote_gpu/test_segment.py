@@ -21,8 +21,10 @@ from remote_gpu.wire.segment import SEGMENT_BYTES, SHARED_BYTES_MIN, SLOT_BYTES,
 def ends() -> Iterator[tuple[Channel, Channel]]:
     """Two channels with one segment between them."""
     memory, (one, two), (left, right) = (
-        bytearray(SEGMENT_BYTES), socket.socketpair(), socket.socketpair(),
-    )  # fmt: skip
+        bytearray(SEGMENT_BYTES),
+        socket.socketpair(),
+        socket.socketpair(),
+    )
     with one, two, left, right:
         channels = Channel(left, Limits()), Channel(right, Limits())
         channels[0].segment = Segment(memory, one, first=True)

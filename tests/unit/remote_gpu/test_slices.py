@@ -397,12 +397,16 @@ def test_a_new_limit_holds_for_the_present_slice() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 50), st.sampled_from([0.0005, 0.002, 0.01, 0.05]),
-                  st.sampled_from([0.0003, 0.0015, 0.02])),
-        min_size=2, max_size=6,
+        st.tuples(
+            st.integers(1, 50),
+            st.sampled_from([0.0005, 0.002, 0.01, 0.05]),
+            st.sampled_from([0.0003, 0.0015, 0.02]),
+        ),
+        min_size=2,
+        max_size=6,
     ),
     st.integers(1, 3),
-)  # fmt: skip
+)
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_never_too_many_turns_and_nobody_starves(tenants, width) -> None:
     callers = [Caller(share, op_s=op_s, pause_s=pause_s) for share, op_s, pause_s in tenants]

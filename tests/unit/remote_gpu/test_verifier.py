@@ -22,14 +22,28 @@ DEVICE = DeviceId("h/cpu0")
 
 def install(number: int, secret: bytes) -> Install:
     share = Share(
-        host=HostId("h"), device=DEVICE, index=0, kind=DeviceKind.CPU, model="cpu", memory_mib=1,
-        compute_guarantee_pct=0, compute_limit_pct=100, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DEVICE,
+        index=0,
+        kind=DeviceKind.CPU,
+        model="cpu",
+        memory_mib=1,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
     return Install(
-        lease=LeaseId(f"lease-{number}"), fence=number, secret=secret.hex(),
-        state=LeaseState.RESERVED, shares=(share,), tenant="t", hold=Hold.SESSION,
-        door=Door.GATEWAY, cap_s=None, connect_by_s=None,
-    )  # fmt: skip
+        lease=LeaseId(f"lease-{number}"),
+        fence=number,
+        secret=secret.hex(),
+        state=LeaseState.RESERVED,
+        shares=(share,),
+        tenant="t",
+        hold=Hold.SESSION,
+        door=Door.GATEWAY,
+        cap_s=None,
+        connect_by_s=None,
+    )
 
 
 def attacked(seed: int, count: int) -> Counter[str]:

@@ -47,12 +47,16 @@ class Pipe:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=10,
-)  # fmt: skip
+)
 
 
 @settings(deadline=None)
@@ -121,9 +125,19 @@ def test_the_largest_frame_before_the_proof_is_4_kib() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "1", "{", '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": [-1e999]}',
-     "[" * 100_000, '{"a": ' * 5000],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "1",
+        "{",
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999}',
+        '{"a": [-1e999]}',
+        "[" * 100_000,
+        '{"a": ' * 5000,
+    ],
+)
 def test_a_meta_is_one_object_of_finite_numbers(text) -> None:
     with pytest.raises(WireError):
         parse_meta(text.encode())

@@ -24,9 +24,14 @@ from remote_gpu.wire.proof import (
 KEY, OTHER = b"k" * 32, b"o" * 32
 NONCE = "0" * 32
 HELLO = Hello(
-    role=Role.SESSION, lease="lease-1", fence=7, host="gpu-a", session="a" * 32, nonce="b" * 32,
+    role=Role.SESSION,
+    lease="lease-1",
+    fence=7,
+    host="gpu-a",
+    session="a" * 32,
+    nonce="b" * 32,
     cap_ms=1000,
-)  # fmt: skip
+)
 
 
 def test_a_hello_survives_the_wire() -> None:
@@ -36,11 +41,18 @@ def test_a_hello_survives_the_wire() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"role": Role.LANE}, {"lease": "lease-2"}, {"fence": 8}, {"host": "gpu-b"},
-        {"session": "c" * 32}, {"nonce": "c" * 32}, {"cap_ms": 1001}, {"device": 1},
-        {"middleware": "lupine"}, {"port": 1},
+        {"role": Role.LANE},
+        {"lease": "lease-2"},
+        {"fence": 8},
+        {"host": "gpu-b"},
+        {"session": "c" * 32},
+        {"nonce": "c" * 32},
+        {"cap_ms": 1001},
+        {"device": 1},
+        {"middleware": "lupine"},
+        {"port": 1},
     ],
-)  # fmt: skip
+)
 def test_every_field_of_the_hello_is_in_the_proof(change) -> None:
     changed = dataclasses.replace(HELLO, **change)
     for proof in (gateway_proof, client_proof):

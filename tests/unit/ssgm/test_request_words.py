@@ -32,15 +32,24 @@ def test_an_example_is_read(word: Word) -> None:
 
 def test_words_make_a_request() -> None:
     texts = {
-        "count": "2", "kinds": "cuda,cpu", "memory": "4GiB", "compute_guarantee": "25 %",
-        "sharing": "Exclusive", "placement": "spread", "lease_length": "1.5m",
-    }  # fmt: skip
+        "count": "2",
+        "kinds": "cuda,cpu",
+        "memory": "4GiB",
+        "compute_guarantee": "25 %",
+        "sharing": "Exclusive",
+        "placement": "spread",
+        "lease_length": "1.5m",
+    }
     values = {word.key: parse_word(word, texts[word.key]) for word in WORDS if word.key in texts}
     assert request_of(values) == Request(
-        count=2, kinds=(DeviceKind.CUDA, DeviceKind.CPU), memory_mib=4096,
-        compute_guarantee_pct=25, sharing=Sharing.EXCLUSIVE, placement=Placement.SPREAD,
+        count=2,
+        kinds=(DeviceKind.CUDA, DeviceKind.CPU),
+        memory_mib=4096,
+        compute_guarantee_pct=25,
+        sharing=Sharing.EXCLUSIVE,
+        placement=Placement.SPREAD,
         lease_s=90.0,
-    )  # fmt: skip
+    )
     assert request_of({"memory": None}) == Request()
 
 

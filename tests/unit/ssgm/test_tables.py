@@ -35,23 +35,36 @@ def device(index: int, **fields: object) -> Device:
 def inventory() -> answers.InventoryAnswer:
     views = (
         answers.DeviceView(
-            device=device(0, driver="550.54", runtime="12.4"), memory_free_mib=5000,
-            compute_free_pct=75, leases=(LeaseId("l1"), LeaseId("l2")),
+            device=device(0, driver="550.54", runtime="12.4"),
+            memory_free_mib=5000,
+            compute_free_pct=75,
+            leases=(LeaseId("l1"), LeaseId("l2")),
             usage=Usage(device=DeviceId("d0"), memory_used_mib=9000, utilisation_pct=40),
         ),
         answers.DeviceView(
-            device=device(1, health=Health.BAD, detail="Xid 79"), memory_free_mib=15000,
-            compute_free_pct=100, leases=(), usage=None,
+            device=device(1, health=Health.BAD, detail="Xid 79"),
+            memory_free_mib=15000,
+            compute_free_pct=100,
+            leases=(),
+            usage=None,
         ),
         answers.DeviceView(
-            device=device(2), memory_free_mib=15000, compute_free_pct=100, leases=(LeaseId("l1"),),
-            usage=None, drained=True,
+            device=device(2),
+            memory_free_mib=15000,
+            compute_free_pct=100,
+            leases=(LeaseId("l1"),),
+            usage=None,
+            drained=True,
         ),
-    )  # fmt: skip
+    )
     host = answers.HostView(
-        host=HostId("gpu-a"), state=HostState.UP, gateway=None, incarnation="1", silent_s=0.5,
+        host=HostId("gpu-a"),
+        state=HostState.UP,
+        gateway=None,
+        incarnation="1",
+        silent_s=0.5,
         devices=views,
-    )  # fmt: skip
+    )
     return answers.InventoryAnswer(hosts=(host,), declared=(device(9),), declared_left_out=4)
 
 
@@ -65,19 +78,47 @@ def test_hosts() -> None:
 
 def test_devices() -> None:
     assert [line.split() for line in tables.devices(inventory()).splitlines()[1:]] == [
-        ["gpu-a/0", "cuda", "T4", "OK", "5000", "of", "15000", "75", "%", "2", "9000", "MiB,",
-         "40", "%", "550.54", "/", "12.4"],
+        [
+            "gpu-a/0",
+            "cuda",
+            "T4",
+            "OK",
+            "5000",
+            "of",
+            "15000",
+            "75",
+            "%",
+            "2",
+            "9000",
+            "MiB,",
+            "40",
+            "%",
+            "550.54",
+            "/",
+            "12.4",
+        ],
         ["gpu-a/1", "cuda", "T4", "BAD", "15000", "of", "15000", "100", "%", "0", "Xid", "79"],
         ["gpu-a/2", "cuda", "T4", "DRAINED", "15000", "of", "15000", "100", "%", "1"],
-    ]  # fmt: skip
+    ]
 
 
 def test_of_a_lost_host_nothing_is_free() -> None:
     found = inventory()
     lost = replace(found, hosts=(replace(found.hosts[0], state=HostState.LOST),))
     assert tables.devices(lost).splitlines()[1].split() == [
-        "gpu-a/0", "cuda", "T4", "LOST", "-", "of", "15000", "-", "2", "550.54", "/", "12.4",
-    ]  # fmt: skip
+        "gpu-a/0",
+        "cuda",
+        "T4",
+        "LOST",
+        "-",
+        "of",
+        "15000",
+        "-",
+        "2",
+        "550.54",
+        "/",
+        "12.4",
+    ]
 
 
 @pytest.mark.parametrize("port", ["²", "port", "65536", ""])
@@ -88,16 +129,27 @@ def test_what_is_no_port_is_refused(port: str) -> None:
 
 def test_leases_end_at_a_time_or_with_their_session() -> None:
     share = Share(
-        host=HostId("h"), device=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="T4",
-        memory_mib=512, compute_guarantee_pct=25, compute_limit_pct=50, exclusive=False,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DeviceId("d"),
+        index=0,
+        kind=DeviceKind.CUDA,
+        model="T4",
+        memory_mib=512,
+        compute_guarantee_pct=25,
+        compute_limit_pct=50,
+        exclusive=False,
+    )
     leases = tuple(
         Lease(
-            id=LeaseId(f"l{n}"), attempt=f"a{n}", holder=None, fence=n, state=LeaseState.ACTIVE,
+            id=LeaseId(f"l{n}"),
+            attempt=f"a{n}",
+            holder=None,
+            fence=n,
+            state=LeaseState.ACTIVE,
             shares=(share,),
         )
         for n in (1, 2)
-    )  # fmt: skip
+    )
     found = answers.LeasesAnswer(leases=leases, ends_in_s={"l2": 90.0})
     where = "h/0 cuda T4 512 MiB, compute 25 to 50 %"
     assert tables.leases(found).splitlines() == [
@@ -109,9 +161,13 @@ def test_leases_end_at_a_time_or_with_their_session() -> None:
 
 def test_a_queue_says_how_many_it_left_out() -> None:
     view = answers.QueuedView(
-        attempt="a", holder=JobId("j"), request=Request(count=2, memory_mib=512), position=None,
-        waiting_since_s=0.0, session=SessionId("s"),
-    )  # fmt: skip
+        attempt="a",
+        holder=JobId("j"),
+        request=Request(count=2, memory_mib=512),
+        position=None,
+        waiting_since_s=0.0,
+        session=SessionId("s"),
+    )
     said = tables.queue(answers.QueueAnswer(queue=(view,), left_out=7)).splitlines()
     assert said[1].startswith("parked  a        default  0  ")
     assert said[1].endswith("2 × device with 512 MiB")
@@ -120,13 +176,25 @@ def test_a_queue_says_how_many_it_left_out() -> None:
 
 def test_an_explanation_tells_every_device_it_was_given() -> None:
     verdict = DeviceVerdict(
-        host=HostId("h"), device=DeviceId("d"), index=3, kind=DeviceKind.CUDA, model="T4",
-        reason=NoFit.MEMORY, free_mib=100, free_pct=50,
-    )  # fmt: skip
+        host=HostId("h"),
+        device=DeviceId("d"),
+        index=3,
+        kind=DeviceKind.CUDA,
+        model="T4",
+        reason=NoFit.MEMORY,
+        free_mib=100,
+        free_pct=50,
+    )
     why = Explanation(
-        devices_known=9, devices_fitting=0, counts={}, position=1, largest_fit="", sentence="so",
-        devices=(verdict,), devices_left_out=8,
-    )  # fmt: skip
+        devices_known=9,
+        devices_fitting=0,
+        counts={},
+        position=1,
+        largest_fit="",
+        sentence="so",
+        devices=(verdict,),
+        devices_left_out=8,
+    )
     said = tables.explained(answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=why))
     assert said.splitlines() == [
         "waiting: so",

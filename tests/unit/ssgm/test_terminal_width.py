@@ -13,11 +13,14 @@ ROWS = [("gpu-a", "UP", "one CPU shared with another host"), ("gpu-b-with-a-long
 @pytest.mark.parametrize(
     ("width", "columns"),
     [
-        (None, ["NAME", "STATE", "DETAIL"]), (80, ["NAME", "STATE", "DETAIL"]),
-        (63, ["NAME", "STATE", "DETAIL"]), (62, ["NAME", "STATE"]), (28, ["NAME"]),
+        (None, ["NAME", "STATE", "DETAIL"]),
+        (80, ["NAME", "STATE", "DETAIL"]),
+        (63, ["NAME", "STATE", "DETAIL"]),
+        (62, ["NAME", "STATE"]),
+        (28, ["NAME"]),
         (10, ["NAME"]),
     ],
-)  # fmt: skip
+)
 def test_columns_are_left_out_in_their_order(width: int | None, columns: list[str]) -> None:
     shown = table(HEAD, ROWS, drop=("DETAIL", "STATE"), width=width).splitlines()
     assert shown[0].split() == columns

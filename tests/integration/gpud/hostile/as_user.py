@@ -13,8 +13,13 @@ from pathlib import Path
 
 from remote_gpu.worker.isolation import namespaces, places, privacy, seccomp, users, veil
 
-_ABSENT = {444: errno.ENOSYS, 445: errno.ENOSYS, 446: errno.ENOSYS, 317: errno.ENOSYS,
-           272: errno.EPERM}  # landlock_*, seccomp, unshare  # fmt: skip
+_ABSENT = {
+    444: errno.ENOSYS,
+    445: errno.ENOSYS,
+    446: errno.ENOSYS,
+    317: errno.ENOSYS,
+    272: errno.EPERM,
+}  # landlock_*, seccomp, unshare
 _PRCTL, _UNSHARE, _PR_SET_SECCOMP = 157, 272, 22
 
 
@@ -26,8 +31,12 @@ def lose_isolation(what):
         if what == "1" or number == _UNSHARE:
             code += [(equal, 0, 1, number), (ret, 0, 0, 0x50000 | error)]
     if what == "1":
-        code += [(equal, 0, 3, _PRCTL), (load, 0, 0, 16), (equal, 0, 1, _PR_SET_SECCOMP),
-                 (ret, 0, 0, 0x50000 | errno.EINVAL)]  # fmt: skip
+        code += [
+            (equal, 0, 3, _PRCTL),
+            (load, 0, 0, 16),
+            (equal, 0, 1, _PR_SET_SECCOMP),
+            (ret, 0, 0, 0x50000 | errno.EINVAL),
+        ]
     code.append((ret, 0, 0, allow))
     privacy.renounce_privileges()
     seccomp.install(b"".join(struct.pack("=HBBI", *one) for one in code))

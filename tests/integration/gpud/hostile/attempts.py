@@ -265,9 +265,10 @@ def executable_memory(_):
 
 
 ATTEMPTS = {
-    name: value for name, value in globals().items()
+    name: value
+    for name, value in globals().items()
     if callable(value) and not name.startswith("_") and name not in ("Piece", "Path", "checked")
-}  # fmt: skip
+}
 
 
 def run(what, on):

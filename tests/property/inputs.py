@@ -1,0 +1,57 @@
+"""Strategies for the inputs of a scheduler: requests, settings, devices."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from corekit.ids import DeviceId
+from gpu_scheduler.model import Device, DeviceKind, Health, Placement, Request, Sharing
+
+MEMORY_MIB = 1000
+
+requests = st.builds(
+    Request,
+    count=st.sampled_from([1, 1, 1, 2, 3]),
+    kinds=st.sampled_from([(), (), (DeviceKind.CUDA,), (DeviceKind.CPU, DeviceKind.CUDA)]),
+    memory_mib=st.sampled_from([0, 200, 500, 1000, 1500]),
+    memory_max_mib=st.sampled_from([None, None, None, 1500]),
+    compute_guarantee_pct=st.sampled_from([0, 30, 100]),
+    sharing=st.sampled_from(Sharing),
+    placement=st.sampled_from(Placement),
+    priority=st.sampled_from([0, 0, 5]),
+    min_driver=st.sampled_from([None, None, "550.1"]),
+    warm_key=st.sampled_from([None, "k"]),
+    max_wait_s=st.sampled_from([None, None, 8.0]),
+    tenant=st.sampled_from("ab"),
+    deadline_s=st.sampled_from([None, None, 12.0]),
+    lease_s=st.sampled_from([None, 10.0, 40.0]),
+)
+settings_ = st.sampled_from(
+    [
+        ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
+        ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2),
+        ("leases_max", "default"), ("waiting_max", 1), ("waiting_max", "default"),
+        ("tenant_waiting_max", 1), ("tenant_waiting_max", "default"),
+        ("tenant_records_max", 2), ("records_max", 3), ("tenant_records_max", "default"),
+        ("records_max", "off"), ("quota.a.devices", 2), ("quota.*.memory_mib", 1200),
+        ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"), ("weight.b", 3),
+        ("weight.b", 0), ("bypas_max", 1),
+    ]
+)  # fmt: skip
+
+
+some_health = st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD])
+
+
+def devices_of(
+    host: str, health: tuple[Health, Health] = (Health.OK, Health.OK)
+) -> tuple[Device, ...]:
+    return tuple(_device(host, i, health[i]) for i in range(2))
+
+
+def _device(host: str, i: int, health: Health) -> Device:
+    second = DeviceKind.CPU if host == "h1" else DeviceKind.CUDA
+    about = {"model": "M", "resident": ("k",) * i, "driver": f"550.{i}"}
+    kind, name = (DeviceKind.CUDA, second)[i], DeviceId(f"{host}/{i}")
+    memory_mib = MEMORY_MIB * (1 + i)
+    return Device(id=name, index=i, kind=kind, memory_mib=memory_mib, health=health, **about)
