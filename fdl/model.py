@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.errors import AppError, invalid
-from fdl.nodes import Location, Source, as_written, parent
+from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
@@ -272,7 +272,7 @@ class Function:
     cloudwatch: Mapping[str, Any] = field(default_factory=dict)
     s3: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
-    steps: tuple[Function, ...] = ()  #: of a group that `fdl.groups` put together, first one first
+    steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     path: str = ""  #: `functions.aws[0]`
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from fdl.compose import Composed, compose
-from fdl.keys import DOCUMENT
-from fdl.migrate import migrate
+from fdl.keys.document import DOCUMENT
+from fdl.keys.reference import belongs
+from fdl.migrate.migrate import migrate
 from fdl.model import Document
-from fdl.nodes import Node
-from fdl.reference import belongs
-from fdl.schema import Faulty, Reading
+from fdl.schema.schema import Faulty, Reading
+from fdl.text.compose import Composed, compose
+from fdl.text.nodes import Node
 
 
 def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:

@@ -108,7 +108,7 @@ class Parameters:
         checks = (
             (
                 all(s is None or 0 < s <= 1e9 for s in lengths_s),
-                "aging_s, lease_s_max and usage_half_life_s must be above 0 seconds, and finite",
+                "aging_s, lease_s_max, usage_half_life_s must be more than 0 seconds, and finite",
             ),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),

@@ -20,11 +20,11 @@ from orchgpu.adapters.aws.clients import AwsClients, aws_clients
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.patience import Patience, Stopped
+from orchgpu.job_timing import without_aws
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
-from orchgpu.story import without_aws
+from orchgpu.startup_retry import Patience, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
+from orchgpu.job_timing import Story
 from orchgpu.performer import FAULTS, Performer
 from orchgpu.ports import JobQueue, Message, Registry, Scheduler
 from orchgpu.pushes import event_of_push
-from orchgpu.story import Story
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.function import Invocation, Outcome
-from local_cloud.model.functions import LambdaFunction
+from local_cloud.model.functions.function import Invocation, Outcome
+from local_cloud.model.functions.functions import LambdaFunction
 from orchgpu.adapters.memory import MemoryStore
 from simulator.checkers import Checker
 from simulator.host import Refused, Seat, SimHost

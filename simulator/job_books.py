@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from gpu_scheduler.core import changes as to
+from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import RETRY_AT, Record, Step
 
 #: In this order a job goes through them, within one attempt. RUNNING may be known before STAGED:

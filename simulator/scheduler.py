@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.core.durable.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.parameters import Parameters
 from simulator.checkers import Checker

@@ -17,12 +17,12 @@ from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource, JobId
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.function import InvokeConfig
-from local_cloud.model.functions import FunctionSettings
-from local_cloud.model.notifications import Rule
-from local_cloud.model.queue_settings import QueueSettings
+from local_cloud.model.functions.function import InvokeConfig
+from local_cloud.model.functions.functions import FunctionSettings
+from local_cloud.model.s3.body import MemoryBodies
+from local_cloud.model.s3.notifications import Rule
+from local_cloud.model.sqs.settings import QueueSettings
 from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fdl.compose import compose
-from fdl.migrate_oscar import OSCAR_SERVICE
-from fdl.nodes import Mapping, Node, Sequence
+from fdl.keys.reference import table
+from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import read
-from fdl.reference import table
-from fdl.render import one_line
+from fdl.text.compose import compose
+from fdl.text.nodes import Mapping, Node, Sequence
+from fdl.text.render import one_line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
 #: Whole files in an older shape; the reader itself says what each is read as.

@@ -27,9 +27,9 @@ from remote_gpu.worker.alignment import scan, scoring
 from remote_gpu.worker.alignment.database import Database
 from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
 from remote_gpu.worker.backends.base import HostBackend
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.sequence_search import SequenceSearch
-from remote_gpu.worker.quota import Quota
 
 EXAMPLE = ROOT / "fdl/examples/sequence-search"
 COPIES = 120

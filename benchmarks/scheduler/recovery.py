@@ -23,7 +23,7 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.journal import NAME, Journal
+from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.model import Device, DeviceKind, Hold, Request
 
 DEVICE_MIB, QUARTERS, PER_HOST = 16384, 4, 10

@@ -4,6 +4,6 @@
 """
 
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.client.words import Connected, Disconnected, PushWord
+from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
 
 __all__ = ["Connected", "Disconnected", "PushWord", "SchedulerClient"]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import click
 
 from corekit.aio.output import exiting_by_output
-from gpu_scheduler.client import classic, lending, looking, operating
-from gpu_scheduler.client.terminal import status_of
+from gpu_scheduler.client.commands import admin_commands, classic, lease_commands, query_commands
+from gpu_scheduler.client.commands.terminal import status_of
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,7 +39,7 @@ def commands() -> None:
     """
 
 
-for command in (*lending.COMMANDS, *looking.COMMANDS, *operating.COMMANDS):
+for command in (*lease_commands.COMMANDS, *query_commands.COMMANDS, *admin_commands.COMMANDS):
     commands.add_command(command)
 
 

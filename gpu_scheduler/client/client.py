@@ -17,7 +17,7 @@ from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.client.words import Connected, Disconnected, OnPush, PushWord
+from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Hold, Lease, Record, Request
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers, ops, requester

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.fits import COMPUTE_PCT_MAX
-from gpu_scheduler.core.index import Index
-from gpu_scheduler.core.inventory import DeviceEntry, current_shape
-from gpu_scheduler.core.placement import place
-from gpu_scheduler.core.quotas import affordable, within_quota
+from gpu_scheduler.core.admission.quotas import affordable, within_quota
+from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.inventory.index import Index
+from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_shape
+from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.state import State
-from gpu_scheduler.core.tallies import Tallies
-from gpu_scheduler.core.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.model import LeaseState, Step
 
 _WITH_LEASE = (Step.RESERVED, Step.STAGED, Step.RUNNING)

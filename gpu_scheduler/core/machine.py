@@ -28,25 +28,20 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from corekit.machine import Decision
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import changes as to
-from gpu_scheduler.core import (
-    dispatch,
-    health,
-    hosts,
-    leases,
-    limits,
-    records,
-    recovery,
-    rules,
-    sessions,
-    views,
-)
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.apply import apply_part
-from gpu_scheduler.core.snapshot import parts, snapshot
+from gpu_scheduler.core.admission import limits
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.durable import parameters, recovery
+from gpu_scheduler.core.durable.apply import apply_part
+from gpu_scheduler.core.durable.snapshot import parts, snapshot
+from gpu_scheduler.core.inventory import health, hosts
+from gpu_scheduler.core.leases import leases
+from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.records import records, sessions
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.turn import Turn
+from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.views import views
 from gpu_scheduler.parameters import Parameters
 
 
@@ -160,7 +155,7 @@ def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.DoorTold | on.CutTol
 HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.EpochBegan: _begin,
     on.CapacityDeclared: hosts.declared,
-    on.RoomChanged: rules.room_changed,
+    on.RoomChanged: parameters.room_changed,
     on.HostHello: hosts.hello,
     on.InstallsAsked: hosts.installs,
     on.HostLeft: hosts.left,
@@ -173,7 +168,7 @@ HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
     on.WatchAsked: sessions.watch,
     on.ReserveAsked: sessions.reserve,
     on.WithdrawAsked: sessions.withdraw,
-    on.SetAsked: rules.set_parameter,
+    on.SetAsked: parameters.set_parameter,
     on.DrainAsked: hosts.drain,
     on.ForgetAsked: hosts.forget,
     on.RenewAsked: leases.renew,

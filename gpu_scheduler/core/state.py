@@ -11,13 +11,13 @@ from typing import Protocol
 
 from corekit.ids import JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
-from gpu_scheduler.core.changes import Unknown, Waiting
-from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.core.openings import Openings
-from gpu_scheduler.core.queue import WaitingQueue
-from gpu_scheduler.core.rates import Rates
-from gpu_scheduler.core.tallies import Tallies
-from gpu_scheduler.core.tenants import Amount, Tenants
+from gpu_scheduler.core.admission.rates import Rates
+from gpu_scheduler.core.admission.tenants import Amount, Tenants
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.durable.changes import Unknown, Waiting
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.freed_capacity import Openings
+from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force

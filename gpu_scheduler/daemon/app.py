@@ -23,26 +23,26 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, JobId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry
+from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
+from gpu_scheduler.daemon.access.authorizer import Gate, JobOwner
+from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
+from gpu_scheduler.daemon.access.redaction import Redaction
+from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.build import BUILD
-from gpu_scheduler.daemon.calls import Calls
-from gpu_scheduler.daemon.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
-from gpu_scheduler.daemon.desk import Desk
-from gpu_scheduler.daemon.gate import Gate, JobOwner
-from gpu_scheduler.daemon.http_door import HttpDoor
-from gpu_scheduler.daemon.http_server import listen
-from gpu_scheduler.daemon.journal import Disk, Journal
-from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
+from gpu_scheduler.daemon.endpoints.calls import Calls
+from gpu_scheduler.daemon.endpoints.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
+from gpu_scheduler.daemon.endpoints.connections import Switchboard
+from gpu_scheduler.daemon.endpoints.http_endpoint import HttpDoor
+from gpu_scheduler.daemon.endpoints.http_server import listen
+from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
+from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
+from gpu_scheduler.daemon.journal.journal import Disk, Journal
+from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.daemon.redaction import Redaction
-from gpu_scheduler.daemon.repair import apply_all
-from gpu_scheduler.daemon.secret import Secrets
-from gpu_scheduler.daemon.sessions import Switchboard
-from gpu_scheduler.daemon.socket_door import Connection
-from gpu_scheduler.daemon.tls import Certificate
-from gpu_scheduler.daemon.watch import Hub, WatchedJournal
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol.address import is_loopback, parse_address

@@ -18,12 +18,13 @@ from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.daemon import config, repair
+from gpu_scheduler.daemon import config
+from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config
-from gpu_scheduler.daemon.keys import NAME as KEYS_NAME
-from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
-from gpu_scheduler.daemon.tls import Certificate
+from gpu_scheduler.daemon.journal import repair
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
 

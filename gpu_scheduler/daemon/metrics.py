@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.tallies import Tallies
-from gpu_scheduler.daemon.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from corekit.decode import encode_json
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.tallies import Tallies
-from gpu_scheduler.daemon.calls import Calls
-from gpu_scheduler.daemon.gate import ANYBODY
-from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.daemon.access.authorizer import ANYBODY
+from gpu_scheduler.daemon.endpoints.calls import Calls
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import Lease
 from gpu_scheduler.protocol.codec import Body

@@ -22,7 +22,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.core.fits import make_of, never
+from gpu_scheduler.core.placement.fits import make_of, never
 from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe

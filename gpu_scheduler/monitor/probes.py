@@ -16,7 +16,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId
 from corekit.units import parse_memory_mib
 from gpu_scheduler.model import Device, DeviceKind, Usage
-from gpu_scheduler.monitor.child import ChildProbe
+from gpu_scheduler.monitor.drivers.child import ChildProbe
 from gpu_scheduler.monitor.ports import Probe
 
 #: The operating system and our daemons keep this much of a CPU device's memory.
@@ -124,9 +124,9 @@ class FileProbe:
 
 #: Kinds of `probe_of` that look through a child process: its module, what it looks at, options.
 _CHILDREN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "nvml": ("gpu_scheduler.monitor.nvml", "the NVIDIA driver", ()),
-    "opencl": ("gpu_scheduler.monitor.opencl", "OpenCL", ()),
-    "opencl-cards": ("gpu_scheduler.monitor.opencl", "OpenCL", ("cards",)),
+    "nvml": ("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", ()),
+    "opencl": ("gpu_scheduler.monitor.drivers.opencl", "OpenCL", ()),
+    "opencl-cards": ("gpu_scheduler.monitor.drivers.opencl", "OpenCL", ("cards",)),
 }
 PROBES = ("cpu", *_CHILDREN)
 

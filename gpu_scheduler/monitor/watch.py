@@ -14,9 +14,9 @@ from typing import Protocol
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Symptom, Usage
+from gpu_scheduler.monitor.device_report import fitting
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
 from gpu_scheduler.monitor.ports import Probe
-from gpu_scheduler.monitor.told_devices import fitting
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)

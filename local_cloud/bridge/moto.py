@@ -13,8 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from corekit.errors import AppError, ErrorCode
-from local_cloud.model.function import InvokeConfig
-from local_cloud.model.notifications import Rule
+from local_cloud.model.functions.function import InvokeConfig
+from local_cloud.model.s3.notifications import Rule
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 
 T = TypeVar("T")

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
 from local_cloud.model.arns import Place, arn_name, arn_service
-from local_cloud.model.body import BodyStore, Content, MemoryBodies
-from local_cloud.model.bucket import Bucket, Deleted
-from local_cloud.model.bucket_name import check_bucket_name
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.function import DestinationRecord
-from local_cloud.model.functions import Functions, LambdaFunction
-from local_cloud.model.multipart import Upload, WantedPart
-from local_cloud.model.notifications import (
+from local_cloud.model.functions.function import DestinationRecord
+from local_cloud.model.functions.functions import Functions, LambdaFunction
+from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
+from local_cloud.model.s3.bucket import Bucket, Deleted
+from local_cloud.model.s3.bucket_name import check_bucket_name
+from local_cloud.model.s3.multipart import Upload, WantedPart
+from local_cloud.model.s3.notifications import (
     Happened,
     Rule,
     bad_destination,
@@ -29,11 +30,10 @@ from local_cloud.model.notifications import (
     record_of,
     test_event,
 )
-from local_cloud.model.object_version import Attributes, Condition, ObjectVersion
-from local_cloud.model.policy import Access, allows
-from local_cloud.model.queue import Queue
-from local_cloud.model.queues import Queues
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion
+from local_cloud.model.s3.policy import Access, allows
+from local_cloud.model.sqs.queue import Queue
+from local_cloud.model.sqs.queues import Queues
 
 FIRST_REGION = "us-east-1"  #: where S3 keeps its oldest rules
 _LOCATION = re.compile(r"EU|[a-z]{2,}(-[a-z0-9]+)+")

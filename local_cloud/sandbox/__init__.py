@@ -1,5 +1,5 @@
-"""Where functions run: AWS's own runtime client in a process per concurrent execution.
+"""Execution environments of functions: the Lambda runtime client in a process per execution.
 
 `Sandbox.invoke` is one synchronous invocation; `Dispatcher` drives asynchronous ones through
-`local_cloud.model.function`. Both the embedded cloud's server and the moto bridge use them.
+`local_cloud.model.functions`. Both the embedded cloud's server and the moto bridge use them.
 """

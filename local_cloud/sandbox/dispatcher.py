@@ -8,7 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from corekit.aio.supervise import Nursery
-from local_cloud.model.function import DestinationRecord, Invocation, InvocationQueue, Outcome
+from local_cloud.model.functions.function import (
+    DestinationRecord,
+    Invocation,
+    InvocationQueue,
+    Outcome,
+)
 from local_cloud.sandbox.runtime_api import error_payload
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corekit.aio.supervise import Nursery
-from local_cloud.model.function import Outcome
+from local_cloud.model.functions.function import Outcome
 from local_cloud.sandbox.process_tree import kill_all, lives, signal_all
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work, error_payload

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
-from local_cloud.model.environments import Environment, EnvironmentPool
-from local_cloud.model.function import Outcome
+from local_cloud.model.functions.environments import Environment, EnvironmentPool
+from local_cloud.model.functions.function import Outcome
 from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import kill, processes_in

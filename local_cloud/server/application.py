@@ -18,7 +18,7 @@ from corekit.ids import IdSource
 from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Place
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.environments import EnvironmentPool
+from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.process import SILENT_HTTP
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
@@ -28,11 +28,11 @@ from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 from local_cloud.server.functions.runner import Runner
 from local_cloud.server.http import Front
-from local_cloud.server.polling import Pollers
-from local_cloud.server.restore import restore
 from local_cloud.server.signatures.keys import KeyPair
 from local_cloud.server.signatures.verifier import Verifier
-from local_cloud.server.state import StateLog
+from local_cloud.server.sqs.polling import Pollers
+from local_cloud.server.state.restore import restore
+from local_cloud.server.state.store import StateLog
 
 #: An idle connection is kept this long; a frozen function's connections live as long as it does.
 _KEEPALIVE_S = 900.0

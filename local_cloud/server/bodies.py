@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from local_cloud.model.body import BodyStore, Content, Segment
+from local_cloud.model.s3.body import BodyStore, Content, Segment
 
 CHUNK_BYTES = 256 * 1024  #: of one read while an object is sent
 

@@ -14,13 +14,14 @@ from aiohttp import web
 
 from corekit.browsers import Foreign
 from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.server import logs, management, sqs
+from local_cloud.server import logs, management
 from local_cloud.server.context import Context
 from local_cloud.server.functions import service as functions
 from local_cloud.server.guard import foreign, refusal
 from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
+from local_cloud.server.sqs import service
 
 logger = logging.getLogger(__name__)
 
@@ -107,9 +108,9 @@ class Front:
     async def _sqs(self, request: web.BaseRequest) -> web.Response:
         operation = request.headers["X-Amz-Target"].removeprefix(_SQS)
         try:
-            return await sqs.handle(self._context, request, operation)
+            return await service.handle(self._context, request, operation)
         except CloudError as error:
-            return sqs.error_response(error)
+            return service.error_response(error)
 
     async def _health(self, _: web.BaseRequest) -> web.Response:
         return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.json_text import read_json
-from local_cloud.model.notifications import iso_time
 from local_cloud.model.recorder import part
+from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3.xml import element, text
+from local_cloud.server.s3.bodies.xml import element, text
 
 Form = Mapping[str, str]
 Role = dict[str, object]

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.object_version import Condition, etag_matches
-from local_cloud.model.queue import Queue
+from local_cloud.model.s3.body import MemoryBodies
+from local_cloud.model.s3.object_version import Condition, etag_matches
+from local_cloud.model.sqs.queue import Queue
 from orchgpu.ports import Message, StoredObject
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from contract.result import Report, Result
 from corekit.aio.newer import known
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.resources import Ledger
+from fdl.plan.resources import Ledger
 from orchgpu.core.function import Function
 from orchgpu.endpoints import resolve
 
@@ -142,8 +142,8 @@ class JobCloud:
 
     def _refuse(self, name: str) -> AppError:
         """Why there is no job function of that name: INVALID for a plain one, else NOT_FOUND."""
-        from fdl.nodes import did_you_mean
-        from orchgpu.cli.plain import plain
+        from fdl.text.nodes import did_you_mean
+        from orchgpu.cli.objects.direct import plain
 
         found = plain(self, name)
         if found is None:
@@ -287,7 +287,7 @@ class JobCloud:
 
     def missing(self, name: str) -> list[str]:
         """What a deploy made for the function and is not there now, as `kind/name`."""
-        from orchgpu.deploy.aws import AwsCloud
+        from orchgpu.deploy.aws.cloud import AwsCloud
 
         aws = AwsCloud(self._settings)
         try:
@@ -359,7 +359,7 @@ class JobCloud:
 
     @cached_property
     def _state_bucket(self) -> str:
-        from orchgpu.deploy.aws import AwsCloud
+        from orchgpu.deploy.aws.cloud import AwsCloud
 
         aws = AwsCloud(self._settings)
         try:

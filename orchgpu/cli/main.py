@@ -13,24 +13,24 @@ import click
 
 from corekit.aio.output import exiting_by_output
 from corekit.errors import EXIT_STATUS, AppError, invalid
-from orchgpu.cli.cancel import cancel
-from orchgpu.cli.completion import completion
-from orchgpu.cli.config import config
-from orchgpu.cli.cost import cost
-from orchgpu.cli.demo import demo
-from orchgpu.cli.dlq import dlq, retry
-from orchgpu.cli.doctor import doctor
-from orchgpu.cli.fdl import fdl
-from orchgpu.cli.job import job
-from orchgpu.cli.jobs import gpus, jobs
-from orchgpu.cli.local import down, status, up
-from orchgpu.cli.logs import logs
-from orchgpu.cli.objects import get, ls, put
-from orchgpu.cli.orchestrate import orchestrate
-from orchgpu.cli.revisions import COMMANDS as DEPLOY_COMMANDS
-from orchgpu.cli.run import run
-from orchgpu.cli.screen import Commands, say, say_json
-from orchgpu.cli.wait import wait
+from orchgpu.cli.definition.fdl import fdl
+from orchgpu.cli.definition.revisions import COMMANDS as DEPLOY_COMMANDS
+from orchgpu.cli.jobs.cancel import cancel
+from orchgpu.cli.jobs.cost import cost
+from orchgpu.cli.jobs.dlq import dlq, retry
+from orchgpu.cli.jobs.job import job
+from orchgpu.cli.jobs.jobs import gpus, jobs
+from orchgpu.cli.jobs.logs import logs
+from orchgpu.cli.jobs.wait import wait
+from orchgpu.cli.local.config import config
+from orchgpu.cli.local.demo import demo
+from orchgpu.cli.local.doctor import doctor
+from orchgpu.cli.local.local import down, status, up
+from orchgpu.cli.local.orchestrate import orchestrate
+from orchgpu.cli.objects.objects import get, ls, put
+from orchgpu.cli.objects.run import run
+from orchgpu.cli.terminal.completion import completion
+from orchgpu.cli.terminal.screen import Commands, say, say_json
 from orchgpu.local.home import HOME_VARIABLE
 
 #: What a shell reports for a program ended by Ctrl-C.

@@ -1,5 +1,5 @@
 """Executes plans of `fdl` against a cloud.
 
 `files` reads what the user wrote, `package` builds the function's zip, `aws` observes and applies
-by plain boto3, `deployment` ties them together. Decisions are made in `fdl.plan`, not here.
+by plain boto3, `deployment` ties them together. Decisions are made in `fdl.plan.plan`, not here.
 """

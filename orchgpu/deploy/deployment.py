@@ -9,14 +9,14 @@ from pathlib import Path
 
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
-from fdl import plan as planning
-from fdl.desired import DesiredFunction, desired
-from fdl.groups import deployed
-from fdl.lint import lint
+from fdl.lint.lint import lint
+from fdl.lint.notes import Note, Severity
 from fdl.model import Document
-from fdl.notes import Note, Severity
-from fdl.plan import Action, Plan, Step
-from fdl.resources import FunctionResource, Ledger
+from fdl.plan import plan as planning
+from fdl.plan.desired import DesiredFunction, desired
+from fdl.plan.groups import deployed
+from fdl.plan.plan import Action, Plan, Step
+from fdl.plan.resources import FunctionResource, Ledger
 from orchgpu.deploy.files import facts_of, name_of, read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.compose import BYTES_MAX, Composed, compose
+from fdl.lint.notes import FileFacts
 from fdl.model import Document
-from fdl.notes import FileFacts
 from fdl.parse import parse
+from fdl.text.compose import BYTES_MAX, Composed, compose
 
 #: A script is looked at for line ends this far; larger ones are programs.
 _LOOK_BYTES_MAX = 1 << 20

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from corekit.errors import invalid
 from corekit.units import format_bytes
-from fdl.desired import Code
-from fdl.groups import STEPS_FILE, steps_json
 from fdl.model import Function
+from fdl.plan.desired import Code
+from fdl.plan.groups import STEPS_FILE, steps_json
 
 #: Folders of ours that travel, below the folder of their top-level package. All of them import the
 #: standard library only (and boto3, which the runtime brings).

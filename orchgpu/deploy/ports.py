@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from fdl.plan import Observed, Step
-from fdl.resources import Place, Resource
+from fdl.plan.plan import Observed, Step
+from fdl.plan.resources import Place, Resource
 from orchgpu.deploy.revisions import Revision
 
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.desired import DesiredFunction
-from fdl.plan import Action, Plan, Step
-from fdl.resources import (
+from fdl.plan.desired import DesiredFunction
+from fdl.plan.plan import Action, Plan, Step
+from fdl.plan.resources import (
     Bucket,
     Expiry,
     FunctionResource,

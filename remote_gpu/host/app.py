@@ -14,19 +14,19 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
-from remote_gpu.host.cells import Cells
 from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.doors import Doors
-from remote_gpu.host.gateway import Gateway
-from remote_gpu.host.isolation import find_policy
+from remote_gpu.host.gateway.gateway import Gateway
+from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
+from remote_gpu.host.gateway.relays import Doors
+from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.pool import WorkerPool
-from remote_gpu.host.ports import LeasePorts, PortSettings
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
-from remote_gpu.host.tls import HostTls
-from remote_gpu.host.turns import Turns
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.isolation import find_policy
+from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.operation import BATCH_WAIT_S

@@ -35,10 +35,10 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.app import HostSettings, RunningHost, running_host
+from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
-from remote_gpu.host.tls import HostTls
-from remote_gpu.host.variables import MPS_DIRECTORY
-from remote_gpu.host.visible import check_middlewares, visible_devices
+from remote_gpu.host.servers.variables import MPS_DIRECTORY
+from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.isolation.policy import Setting

@@ -17,16 +17,16 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, SessionState
-from remote_gpu.host.doors import Doors
-from remote_gpu.host.frames import Peer
-from remote_gpu.host.gateway import Gateway
+from remote_gpu.host.gateway.frames import Peer
+from remote_gpu.host.gateway.gateway import Gateway
+from remote_gpu.host.gateway.lease_ports import LeasePorts
+from remote_gpu.host.gateway.relays import Doors
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
-from remote_gpu.host.pool import Worker, WorkerPool
-from remote_gpu.host.ports import LeasePorts
-from remote_gpu.host.remains import LOOK_S, MemoryProbe, held_memory
-from remote_gpu.host.turns import Turns
-from remote_gpu.host.variables import worker_variables
+from remote_gpu.host.servers.variables import worker_variables
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.workers.pool import Worker, WorkerPool
+from remote_gpu.host.workers.residual_memory import LOOK_S, MemoryProbe, held_memory
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 from remote_gpu.worker.control import Start

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gpu_scheduler.model import Device
 from gpu_scheduler.warm import kept_key
-from remote_gpu.host.pool import Ready
+from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 
 #: Contents published of one host, the newest; what is older is still found by who comes.

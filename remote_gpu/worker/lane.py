@@ -29,7 +29,9 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.graphs import Graphs
-from remote_gpu.worker.memory import Area, Buffers
+from remote_gpu.worker.memory.memory import Area, Buffers
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.memory.segments import SharedLane
 from remote_gpu.worker.operation import (
     Context,
     Outcome,
@@ -37,9 +39,7 @@ from remote_gpu.worker.operation import (
     load_registry,
     wanted_implementation,
 )
-from remote_gpu.worker.quota import Quota
 from remote_gpu.worker.resources import Sessions
-from remote_gpu.worker.segments import SharedLane
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"

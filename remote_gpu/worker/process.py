@@ -31,9 +31,9 @@ from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.memory.segments import shared_lane
 from remote_gpu.worker.operation import Context, Registry
-from remote_gpu.worker.quota import Quota
-from remote_gpu.worker.segments import shared_lane
 from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.

@@ -16,8 +16,8 @@ import numpy as np
 
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, Program
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.quota import Quota
 
 #: Global and local size of a launch for an m×n result.
 Sizes: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"

@@ -27,7 +27,7 @@ from typing import IO
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.control import VARIABLES
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 #: Of each of the two streams that a program writes.
 OUTPUT_BYTES_MAX = 64 << 20

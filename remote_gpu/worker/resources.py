@@ -17,7 +17,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.inference.stated import check_stated
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 T = TypeVar("T")
 

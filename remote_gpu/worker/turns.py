@@ -1,6 +1,6 @@
 """A lane's turn on its device: with a token of gpud's, which the worker keeps from call to call.
 
-gpud gives tokens (`remote_gpu.host.slices`), one for each operation at a time; they are kept until
+gpud gives tokens (`remote_gpu.host.sharing`), one for each operation at a time; they are kept until
 it asks for them, or until the end of a slice when other leases wait. As long as one is at hand an
 operation begins without a message. While others wait it is given back
 

@@ -15,7 +15,7 @@ from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends import staging
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
 

@@ -23,8 +23,8 @@ from remote_gpu.wire.frames import flat_views
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.lane import Runner
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context, load_registry
-from remote_gpu.worker.quota import Quota
 
 KERNELS = Path(__file__).with_name("kernels.cl").read_text(encoding="utf-8")
 FUNCTIONS = Path(__file__).with_name("functions.cl").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def first_opencl() -> str:
     """The id of the first OpenCL device, as a monitor would name it."""
     if importlib.util.find_spec("pyopencl") is None:
         pytest.skip("pyopencl is not installed")
-    from gpu_scheduler.monitor.opencl import look
+    from gpu_scheduler.monitor.drivers.opencl import look
 
     seen = look("host")
     if isinstance(seen, str) or not seen.devices:

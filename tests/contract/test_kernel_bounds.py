@@ -21,7 +21,7 @@ from remote_gpu.worker.backends.base import HostMemory
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.kernels.source import Source, read_source
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 cl = pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
 opencl = pytest.importorskip("remote_gpu.worker.backends.opencl")

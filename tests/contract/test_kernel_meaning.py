@@ -16,7 +16,7 @@ from remote_gpu.worker import products
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.kernels.source import read_source
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 N = 16
 EDGES = Path(__file__).parents[2] / "fdl/examples/edge-detection/edges.py"

@@ -18,8 +18,8 @@ import pytest
 
 from corekit.aio.clock import SystemClock
 from corekit.errors import AppError, ErrorCode
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.aws.clients import aws_clients
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.ports import JobQueue, ObjectStore

@@ -18,12 +18,14 @@ from click.testing import CliRunner, Result
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli import doctor, logs, objects, plain
 from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs import with_notes
-from orchgpu.cli.revisions import COMMANDS
+from orchgpu.cli.definition.revisions import COMMANDS
+from orchgpu.cli.jobs import logs
+from orchgpu.cli.jobs.jobs import with_notes
+from orchgpu.cli.local import doctor
+from orchgpu.cli.objects import direct, objects
 from orchgpu.core.function import Function
-from orchgpu.deploy.aws import AwsCloud
+from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare, warm_up
 from orchgpu.endpoints import boto3_client, resolve
 
@@ -339,10 +341,10 @@ def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
     file = bench.write(text, "simple")
     bench.run("deploy", file)
     with contextlib.closing(JobCloud(bench.endpoint)) as cloud:
-        with pytest.raises(AppError, match=r"has no gpu: block") as plain:
+        with pytest.raises(AppError, match=r"has no gpu: block") as refused:
             cloud.function("simple")
-        assert plain.value.code is ErrorCode.INVALID
-        assert "upload to s3://simple-data/in/ instead" in plain.value.message
+        assert refused.value.code is ErrorCode.INVALID
+        assert "upload to s3://simple-data/in/ instead" in refused.value.message
         with pytest.raises(AppError, match="did you mean 'simple'"):
             cloud.function("simpel")
         _plain_functions_are_known_too(cloud)
@@ -354,10 +356,10 @@ def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
 
 def _plain_functions_are_known_too(cloud: JobCloud) -> None:
     """To `ls`, `put`, `get`, `logs` and `doctor`."""
-    (found,) = [one for one in plain.plains(cloud) if one.name == "simple"]
+    (found,) = [one for one in direct.plains(cloud) if one.name == "simple"]
     assert found.places == ["s3://simple-data/in/"]
-    assert [one.name for one in plain.plains(cloud) if one.name in cloud.served()] == []
-    assert plain.outputs(cloud, found) == [("simple-data", "out")]
+    assert [one.name for one in direct.plains(cloud) if one.name in cloud.served()] == []
+    assert direct.outputs(cloud, found) == [("simple-data", "out")]
     assert objects._outputs(cloud, "simple") == [objects.At(bucket="simple-data", prefix="out/")]
     assert objects._input(cloud, "simple", (Path("x.a"), Path("y.b"))).prefix == "in/"
     with pytest.raises(AppError, match="would ignore it"):
@@ -487,14 +489,12 @@ def test_shapes_of_scars_examples_deploy_and_then_plan_nothing(bench: Bench) -> 
 @pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
 def test_a_function_is_preheated_when_it_changed(bench: Bench) -> None:
     file = bench.write(PLAIN.replace("init_script", "preheat: true\n      init_script"), "warm")
-    cloud = bench.cloud()
-    prepared = prepare(file, cloud, Budget())
+    prepared = prepare(file, cloud := bench.cloud(), Budget())
     (notice,) = warm_up(prepared, cloud)
     assert notice.startswith("warm was not preheated: Invoke warm: ResourceNotFoundException")
     execute(prepared, cloud, lambda *_: None)
     assert warm_up(prepared, cloud) == ()
-    again = prepare(file, cloud, Budget())
-    assert again.plan.empty
+    assert (again := prepare(file, cloud, Budget())).plan.empty
     bench.run("rm", file)
     assert warm_up(again, cloud) == (), "unchanged: not called"
     cloud.close()

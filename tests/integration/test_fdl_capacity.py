@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.notes import Severity
+from fdl.lint.notes import Severity
 from fdl.parse import parse
-from orchgpu.cli.capacity import capacity_notes
+from orchgpu.cli.definition.capacity import capacity_notes
 
 TEXT = """\
 functions:

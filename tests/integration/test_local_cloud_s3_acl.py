@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from urllib3.filepost import encode_multipart_formdata
 
-from local_cloud.model.acl import GROUPS, OWNER_ID
+from local_cloud.model.s3.acl import GROUPS, OWNER_ID
 from local_cloud.server.signatures.keys import KeyPair
 from tests.embedded_cloud import Address, Answer, cloud_in
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from corekit.aio.clock import SystemClock
-from local_cloud.model.environments import EnvironmentPool
-from local_cloud.model.function import Outcome
+from local_cloud.model.functions.environments import EnvironmentPool
+from local_cloud.model.functions.function import Outcome
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import processes_in
 from local_cloud.sandbox.runtime import RunSpec, Runtime

@@ -22,7 +22,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
-from gpu_scheduler.daemon.journal import RealDisk
+from gpu_scheduler.daemon.journal.journal import RealDisk
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome

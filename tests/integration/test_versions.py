@@ -53,7 +53,7 @@ NEWER = {
             '    lease: LeaseId\n    mood: str = "good"\n    fence: int  #: rises',
         ),
     ],
-    "gpu_scheduler/core/changes.py": [
+    "gpu_scheduler/core/durable/changes.py": [
         (
             "    lease: LeaseId\n    state: LeaseState\n",
             '    lease: LeaseId\n    state: LeaseState\n    colour: str = "blue"\n',
@@ -99,20 +99,20 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
     changed(
         folder,
         {
-            "gpu_scheduler/core/changes.py": [
+            "gpu_scheduler/core/durable/changes.py": [
                 ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
                 (
                     "        EpochStarted, InventoryDeclared,",
                     "        RunPainted, EpochStarted, InventoryDeclared,",
                 ),
             ],
-            "gpu_scheduler/core/apply.py": [
+            "gpu_scheduler/core/durable/apply.py": [
                 (
                     "    do.EpochStarted: _began,",
                     "    do.EpochStarted: _began, do.RunPainted: lambda state, part: None,",
                 ),
             ],
-            "gpu_scheduler/core/recovery.py": [
+            "gpu_scheduler/core/durable/recovery.py": [
                 (
                     "    turn.emit(began)\n",
                     "    turn.emit(began)\n    turn.emit(to.RunPainted())\n",

@@ -10,7 +10,7 @@ long as they stay usable and no RESERVED lease is renewed beyond `reserved_ttl_s
 
 from __future__ import annotations
 
-from gpu_scheduler.core.forecast import start_of_head_s
+from gpu_scheduler.core.leases.forecast import start_of_head_s
 from gpu_scheduler.core.policies.base import View
 from gpu_scheduler.core.policies.fifo import Fifo
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId
-from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.queue import Lines
+from gpu_scheduler.core.durable.changes import Waiting
+from gpu_scheduler.core.queue.queue import Lines
 from gpu_scheduler.core.state import StateView
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from gpu_scheduler.core.policies.base import View
 from gpu_scheduler.core.policies.fifo import Fifo
-from gpu_scheduler.core.queue import Lines
+from gpu_scheduler.core.queue.queue import Lines
 
 
 class Fair(Fifo):

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.placement import keepable
+from gpu_scheduler.core.admission.quotas import affordable
+from gpu_scheduler.core.durable.changes import Waiting
+from gpu_scheduler.core.placement.placement import keepable
 from gpu_scheduler.core.policies.base import View
-from gpu_scheduler.core.queue import Lines
-from gpu_scheduler.core.quotas import affordable
+from gpu_scheduler.core.queue.queue import Lines
 
 
 class Fifo:

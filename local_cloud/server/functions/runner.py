@@ -8,8 +8,8 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
 from local_cloud.clock import CloudClock
 from local_cloud.model.cloud import Cloud
-from local_cloud.model.function import DestinationRecord, Invocation, Outcome
-from local_cloud.model.functions import LambdaFunction
+from local_cloud.model.functions.function import DestinationRecord, Invocation, Outcome
+from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.sandbox.dispatcher import Dispatcher, Target
 from local_cloud.sandbox.runtime import RunSpec
 from local_cloud.sandbox.runtime_api import error_payload

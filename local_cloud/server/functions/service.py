@@ -15,8 +15,8 @@ from aiohttp import web
 
 from local_cloud.model.arns import arn_service
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.function import PAYLOAD_BYTES_MAX, InvokeConfig
-from local_cloud.model.functions import LambdaFunction
+from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
+from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
 from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context

@@ -11,7 +11,7 @@ from typing import Any
 
 from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.functions import FunctionSettings, LambdaFunction
+from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import Code, CodeStore

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from local_cloud.model.bucket import Bucket
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.server.s3 import cors, xml
-from local_cloud.server.s3.attributes import BUCKET_TAGS_MAX, read_tags
-from local_cloud.server.s3.payload import read_small
+from local_cloud.model.s3.bucket import Bucket
+from local_cloud.server.s3.bodies import xml
+from local_cloud.server.s3.bodies.payload import read_small
+from local_cloud.server.s3.buckets import cors
+from local_cloud.server.s3.object_metadata import BUCKET_TAGS_MAX, read_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from local_cloud.model import checksums
-from local_cloud.model.body import Content, Segment, cut
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.notifications import iso_time
-from local_cloud.model.object_version import (
+from local_cloud.model.s3 import checksums
+from local_cloud.model.s3.body import Content, Segment, cut
+from local_cloud.model.s3.notifications import iso_time
+from local_cloud.model.s3.object_version import (
     Attributes,
     Condition,
     ObjectVersion,
@@ -23,11 +23,11 @@ from local_cloud.model.object_version import (
     precondition_failed,
 )
 from local_cloud.server.context import Context
-from local_cloud.server.s3 import xml
-from local_cloud.server.s3.attributes import META, attributes_of, read_tags
+from local_cloud.server.s3.bodies import xml
+from local_cloud.server.s3.bodies.payload import read_small, receive
 from local_cloud.server.s3.dates import header_time_s, http_time
-from local_cloud.server.s3.parts import checksum_xml
-from local_cloud.server.s3.payload import read_small, receive
+from local_cloud.server.s3.object_attributes import checksum_xml
+from local_cloud.server.s3.object_metadata import META, attributes_of, read_tags
 from local_cloud.server.s3.target import Target, number
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")

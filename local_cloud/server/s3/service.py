@@ -8,24 +8,20 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from local_cloud.model.acl import of_headers
 from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
+from local_cloud.model.s3.acl import of_headers
 from local_cloud.server.context import Context
 from local_cloud.server.s3 import (
-    absent,
-    acl,
-    cors,
     documents,
-    form,
-    listing,
-    notification,
+    object_attributes,
     objects,
-    parts,
+    unsupported_features,
     uploads,
-    xml,
 )
-from local_cloud.server.s3.payload import read_small
+from local_cloud.server.s3.bodies import form, xml
+from local_cloud.server.s3.bodies.payload import read_small
+from local_cloud.server.s3.buckets import acl, cors, listing, notification
 from local_cloud.server.s3.target import Target, target_of
 
 #: query names that choose an operation which this cloud does not have
@@ -108,8 +104,8 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
     if owner != context.cloud.place.account:
         raise CloudError("AccessDenied", 403, "Access Denied")
     if target.bucket:
-        absent.check_query(context, target, request)
-        absent.check_headers(request)
+        unsupported_features.check_query(context, target, request)
+        unsupported_features.check_headers(request)
     unknown = sorted(_UNKNOWN & target.query.keys())
     if unknown:
         raise not_implemented(f"S3 {request.method} ?{unknown[0]}")
@@ -142,7 +138,7 @@ async def _object(context: Context, target: Target, request: web.BaseRequest) ->
     if "tagging" in query:
         return await objects.tagging(context, target, request)
     if "attributes" in query and method == "GET":
-        return parts.attributes(context, target, request)
+        return object_attributes.attributes(context, target, request)
     if "uploadId" in query or "uploads" in query:
         return await _upload(context, target, request)
     if method == "PUT":

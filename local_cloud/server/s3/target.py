@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from local_cloud.model.errors import refused
-from local_cloud.server.s3.chunked import Signer
+from local_cloud.server.s3.bodies.chunked import Signer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

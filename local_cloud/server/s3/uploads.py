@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from local_cloud.model import checksums
-from local_cloud.model.body import Content, Segment, cut
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.listing import PAGE_MAX
-from local_cloud.model.multipart import Assembled, Upload, Uploads, WantedPart
-from local_cloud.model.notifications import iso_time
+from local_cloud.model.s3 import checksums
+from local_cloud.model.s3.body import Content, Segment, cut
+from local_cloud.model.s3.listing import PAGE_MAX
+from local_cloud.model.s3.multipart import Assembled, Upload, Uploads, WantedPart
+from local_cloud.model.s3.notifications import iso_time
 from local_cloud.server.context import Context
-from local_cloud.server.s3 import xml
-from local_cloud.server.s3.attributes import attributes_of
+from local_cloud.server.s3.bodies import xml
+from local_cloud.server.s3.bodies.payload import read_small, receive
+from local_cloud.server.s3.object_attributes import checksum_xml
+from local_cloud.server.s3.object_metadata import attributes_of
 from local_cloud.server.s3.objects import checksum_of, condition_of, md5_of, source_of
-from local_cloud.server.s3.parts import checksum_xml
-from local_cloud.server.s3.payload import read_small, receive
 from local_cloud.server.s3.target import Target, number
 
 _COPY_RANGE = re.compile(r"bytes=(\d+)-(\d+)")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from remote_gpu.wire.graphs import Scalar
 from remote_gpu.worker.alignment.scoring import BLOSUM62, GAP_EXTEND, GAP_OPEN, Codes
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, Program
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 

@@ -7,8 +7,8 @@ from typing import Protocol, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
-from remote_gpu.worker.memory import Memory
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.memory import Memory
+from remote_gpu.worker.memory.quota import Quota
 
 
 class DeviceMemory(Protocol):

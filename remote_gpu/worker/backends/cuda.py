@@ -23,8 +23,8 @@ from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
 from remote_gpu.worker.backends.staging import Staging
 from remote_gpu.worker.kernels.cuda import shared_offsets
-from remote_gpu.worker.memory import Memory
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.memory import Memory
+from remote_gpu.worker.memory.quota import Quota
 
 _OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 #: After these a context answers nothing else: the CUDA manual asks for the process to end.

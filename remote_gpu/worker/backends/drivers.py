@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 #: Until a child's drivers must have answered: a first build of a kernel takes PoCL 0.5 s on an
 #: idle core, and a card that wakes up some seconds. Whoever has not answered by then is not used.

@@ -17,13 +17,13 @@ from typing import Any
 
 import pyopencl as cl
 
+from gpu_scheduler.monitor.drivers.opencl_drivers import platforms
 from gpu_scheduler.monitor.names import opencl_name
-from gpu_scheduler.monitor.opencl_drivers import platforms
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Kernel, Program
-from remote_gpu.worker.memory import Memory
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.memory import Memory
+from remote_gpu.worker.memory.quota import Quota
 
 _LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from remote_gpu.worker.quota import Quota
+from remote_gpu.worker.memory.quota import Quota
 
 #: Largest image taken, in pixels (an A4 page at 300 dpi has 8.7 million).
 PIXELS_MAX = 16_000_000

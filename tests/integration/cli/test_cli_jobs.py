@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from local_cloud.server.context import Context
-from orchgpu.cli import follow, scheduler
+from orchgpu.cli import scheduler
+from orchgpu.cli.jobs import follow
 from orchgpu.cli.main import _run
 from tests.integration.cli.deployed import STATE, deploy, finished
 

@@ -13,10 +13,12 @@ from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
 from local_cloud.server.context import Context
-from orchgpu.cli import completing, scheduler, sources
-from orchgpu.cli.jobs import Only
+from orchgpu.cli import scheduler
+from orchgpu.cli.jobs.jobs import Only
 from orchgpu.cli.main import _run, cli
+from orchgpu.cli.objects import inputs
 from orchgpu.cli.scheduler import ask
+from orchgpu.cli.terminal import completing
 from orchgpu.core.function import Output
 from tests.integration.cli.deployed import STATE, deploy, finished
 
@@ -190,7 +192,7 @@ def job(name: str, step: Step, outcome: str | None, updated_s: float = 0.0) -> R
 # ---------------------------------------------------------------------- what `run` is given
 
 
-def inputs(s3: Any) -> dict[str, bytes]:
+def stored_inputs(s3: Any) -> dict[str, bytes]:
     found = s3.list_objects_v2(Bucket="inputs").get("Contents", [])
     return {
         one["Key"]: s3.get_object(Bucket="inputs", Key=one["Key"])["Body"].read() for one in found
@@ -208,12 +210,12 @@ def test_objects_and_all_below_a_prefix_are_inputs(
     for key in ("in/a", "in/deep/b", "in/", "in2/c"):
         s3.put_object(Bucket="outputs", Key=key, Body=key.encode())
     one = jobs_of(capsys, "s3://outputs/in/a")
-    assert inputs(s3) == {"a": b"in/a"}
+    assert stored_inputs(s3) == {"a": b"in/a"}
     both = jobs_of(capsys, "s3://outputs/in")
     assert both[0] == one[0]  # the same content is not uploaded twice
-    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+    assert stored_inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
     jobs_of(capsys, "s3://outputs/")
-    assert sorted(inputs(s3)) == ["a", "b", "c"]
+    assert sorted(stored_inputs(s3)) == ["a", "b", "c"]
     assert list(tmp_path.glob("orchgpu-run-*")) == []
 
 
@@ -224,7 +226,7 @@ def test_all_files_below_a_folder_are_inputs(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     assert len(jobs_of(capsys, "in")) == 2
-    assert inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
+    assert stored_inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
 
 
 def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_name(
@@ -244,7 +246,7 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
     for place in ("in/b.txt", "s3://outputs/in/b.txt"):
         assert _run(("run", "f", place)) == 2
         assert "would ignore it" in capsys.readouterr().err
-    assert sorted(inputs(s3)) == ["a.fa"]
+    assert sorted(stored_inputs(s3)) == ["a.fa"]
 
 
 @pytest.mark.parametrize(
@@ -268,19 +270,19 @@ def test_what_is_no_input_is_refused_before_anything_is_uploaded(
     (tmp_path / "good").touch()
     assert _run(("run", "f", "good", place)) == status
     assert said in capsys.readouterr().err
-    assert inputs(s3) == {}
+    assert stored_inputs(s3) == {}
 
 
 def test_more_files_than_anybody_means_are_refused(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sources, "FILES_MAX", 2)
+    monkeypatch.setattr(inputs, "FILES_MAX", 2)
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / str(number)).touch()
     assert _run(("run", "f", "in")) == 2
     assert "more than 2 files" in capsys.readouterr().err
-    assert inputs(s3) == {}
+    assert stored_inputs(s3) == {}
 
 
 def test_put_says_what_to_write_for_an_object(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ from gpu_scheduler.model import Door, GrantedLease, Hold, Lease, LeaseState
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
-from remote_gpu.host.variables import INHERITED
-from remote_gpu.host.visible import visible_devices
+from remote_gpu.host.servers.variables import INHERITED
+from remote_gpu.host.servers.visible import visible_devices
 from remote_gpu.middleware import find, render
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role

@@ -15,7 +15,7 @@ import jsonschema_rs
 import pytest
 
 from gpu_scheduler.client import cli
-from gpu_scheduler.client.forms import json_schema
+from gpu_scheduler.client.commands.forms import json_schema
 from tests.integration.conftest import TIME_SCALE, Programs
 
 K80 = "kind: cuda, model: Tesla K80, memory_mib: 12GiB"

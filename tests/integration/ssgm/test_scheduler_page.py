@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.daemon import metrics
+from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.daemon.cli import main as ssgmd_command
 from gpu_scheduler.daemon.config import SETTINGS
-from gpu_scheduler.daemon.keys import Role
 from gpu_scheduler.model import EndReason, HostState, LeaseState
 from gpu_scheduler.parameters import NAMES
-from gpu_scheduler.request_words import WORDS
+from gpu_scheduler.request_options import WORDS
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Unhurried, run_ssgm
 from tests.integration.ssgm.played_host import PlayedHost

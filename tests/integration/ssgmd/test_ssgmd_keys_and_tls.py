@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
-from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key, revoke_key
-from gpu_scheduler.daemon.tls import Certificate
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
+from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.model import Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from gpu_scheduler.parameters import Parameters
 from tests.integration.ssgmd.conftest import Doors, Peer, serving
 

@@ -16,11 +16,11 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry
+from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.daemon.journal import Journal
-from gpu_scheduler.daemon.secret import Secrets
-from gpu_scheduler.daemon.socket_door import UNDER_WAY_MAX
+from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Device, DeviceKind, Hold, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_words

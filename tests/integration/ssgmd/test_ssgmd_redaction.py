@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from corekit.budget import Budget
-from gpu_scheduler.daemon.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from tests.integration.ssgmd.conftest import Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
-from gpu_scheduler.daemon.journal import RealDisk
+from gpu_scheduler.daemon.journal.journal import RealDisk
 from tests.integration.ssgmd.conftest import BUDGET
 
 

@@ -11,11 +11,11 @@ import click
 import pytest
 
 from corekit.errors import AppError, invalid
-from orchgpu.cli.batch import BAR_WIDTH, Progress, bar, for_each, transfer
 from orchgpu.cli.cloud import JobCloud, Submitted
-from orchgpu.cli.follow import Followed
+from orchgpu.cli.jobs.batch import BAR_WIDTH, Progress, bar, for_each, transfer
+from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.main import interrupted
-from orchgpu.cli.run import _fetched, _inputs
+from orchgpu.cli.objects.run import _fetched, _inputs
 from orchgpu.core.function import Function
 
 FUNCTION = Function(

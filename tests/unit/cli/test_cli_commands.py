@@ -313,7 +313,7 @@ def record(**fields: Any) -> Record:
 
 
 def test_a_job_is_described_by_its_record() -> None:
-    from orchgpu.cli.jobs import described
+    from orchgpu.cli.jobs.jobs import described
 
     shown = described(record())
     assert json.loads(json.dumps(shown)) == shown
@@ -323,7 +323,7 @@ def test_a_job_is_described_by_its_record() -> None:
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.cli.follow import reason_of
+    from orchgpu.cli.jobs.follow import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"
@@ -331,7 +331,7 @@ def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
 
 @pytest.mark.parametrize("block", [{}, {"input": None}, {"input": "x"}, {"input": {}}])
 def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
-    from orchgpu.cli.jobs import described
+    from orchgpu.cli.jobs.jobs import described
 
     assert described(record(block=block))["input"] is None
 

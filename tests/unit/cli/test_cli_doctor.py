@@ -13,7 +13,7 @@ from corekit.ids import HostId
 from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import _ahead_s
-from orchgpu.cli.doctor import checked, told_gateways, told_skew
+from orchgpu.cli.local.doctor import checked, told_gateways, told_skew
 from orchgpu.cli.main import _run
 
 

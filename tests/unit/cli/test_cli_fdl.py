@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchgpu.cli.fdl import fdl
+from orchgpu.cli.definition.fdl import fdl
 
 OLD = """\
 # one function

@@ -11,8 +11,8 @@ import pytest
 from contract.result import Report, Result
 from corekit.ids import JobId
 from gpu_scheduler.model import Explanation, Record, Step
-from orchgpu.cli.job import _as_json, _say_end, _say_head
-from orchgpu.cli.known import Known, Scheduled, latencies, moments
+from orchgpu.cli.jobs.job import _as_json, _say_end, _say_head
+from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent
 
 INPUT = InputEvent(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchgpu.cli import joblog
-from orchgpu.cli.joblog import (
+from orchgpu.cli.jobs import joblog
+from orchgpu.cli.jobs.joblog import (
     LATE_S,
     FunctionLog,
     Line,

@@ -11,9 +11,9 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.dlq import _event_of, _function_to_retry
-from orchgpu.cli.known import Known, Scheduled
-from orchgpu.cli.letters import Letter, newest_of, read_letter
+from orchgpu.cli.jobs.dlq import _event_of, _function_to_retry
+from orchgpu.cli.jobs.known import Known, Scheduled
+from orchgpu.cli.jobs.letters import Letter, newest_of, read_letter
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify

@@ -11,7 +11,7 @@ import pytest
 from corekit.errors import AppError
 from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
 from orchgpu.cli.main import _run
-from orchgpu.cli.objects import At, file_below, is_meant, parse_url
+from orchgpu.cli.objects.objects import At, file_below, is_meant, parse_url
 
 
 def test_a_place_is_a_bucket_and_a_prefix() -> None:

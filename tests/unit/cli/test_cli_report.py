@@ -13,9 +13,9 @@ from corekit.ids import DeviceId, HostId, JobId
 from gpu_scheduler.core.actions import DeviceView, HostView
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
 from orchgpu.cli.cloud import JobCloud, Submitted
-from orchgpu.cli.follow import Followed
-from orchgpu.cli.jobs import _device_row
-from orchgpu.cli.report import (
+from orchgpu.cli.jobs.follow import Followed
+from orchgpu.cli.jobs.jobs import _device_row
+from orchgpu.cli.jobs.report import (
     MOMENTS,
     job_json,
     say_outcome,

@@ -14,11 +14,15 @@ from pathlib import Path
 import click
 import pytest
 
-from orchgpu.cli import config, cost, dlq, job, jobs, local, objects, revisions, screen
-from orchgpu.cli.screen import Word, continued, folded, redraw, say, say_raw, say_table
-from orchgpu.cli.table import GAP, Column, fitted, unique_prefix
-from orchgpu.cli.text import cells, cut, packed_to, printable, visible
-from orchgpu.cli.times import shown_time, utc_option
+from orchgpu.cli.definition import revisions
+from orchgpu.cli.jobs import cost, dlq, job, jobs
+from orchgpu.cli.local import config, local
+from orchgpu.cli.objects import objects
+from orchgpu.cli.terminal import screen
+from orchgpu.cli.terminal.screen import Word, continued, folded, redraw, say, say_raw, say_table
+from orchgpu.cli.terminal.table import GAP, Column, fitted, unique_prefix
+from orchgpu.cli.terminal.text import cells, cut, packed_to, printable, visible
+from orchgpu.cli.terminal.times import shown_time, utc_option
 
 CLI = Path(screen.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"

@@ -22,7 +22,7 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.protocol.answers import LeasesAnswer
-from orchgpu.cli.waiting import in_the_way, reason_of_wait, told_pause, told_waiting
+from orchgpu.cli.jobs.waiting import in_the_way, reason_of_wait, told_pause, told_waiting
 
 
 def verdict(device: str, reason: NoFit) -> DeviceVerdict:

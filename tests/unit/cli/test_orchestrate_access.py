@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.orchestrate import orchestrate
+from orchgpu.cli.local.orchestrate import orchestrate
 
 
 def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.compose import BYTES_MAX
-from fdl.lint import lint
-from fdl.notes import Severity
+from fdl.lint.lint import lint
+from fdl.lint.notes import Severity
 from fdl.parse import parse
+from fdl.text.compose import BYTES_MAX
 
 ONE = "functions:\n  aws:\n  - lambda:\n      name: a\n      init_script: s\n"
 GPU = ONE + "      input: [{path: inn}]\n      output: [{path: out}]\n    gpu: {%s}\n"

@@ -10,12 +10,12 @@ import pytest
 import fdl
 from corekit.budget import Budget
 from corekit.decode import decode
-from fdl.desired import Code, desired
-from fdl.groups import deployed
-from fdl.keys import json_schema
+from fdl.keys.document import json_schema
 from fdl.parse import parse
-from fdl.plan import Observed, plan
-from fdl.resources import Place, Record
+from fdl.plan.desired import Code, desired
+from fdl.plan.groups import deployed
+from fdl.plan.plan import Observed, plan
+from fdl.plan.resources import Place, Record
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import validate
 

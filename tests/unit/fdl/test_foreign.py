@@ -10,12 +10,12 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.decode import decode
-from fdl.desired import Code, desired
-from fdl.lint import lint
-from fdl.notes import Severity
+from fdl.lint.lint import lint
+from fdl.lint.notes import Severity
 from fdl.parse import parse
-from fdl.resources import FunctionResource, Notification, Place, QueueResource, Record
-from fdl.roles import role_of
+from fdl.plan.desired import Code, desired
+from fdl.plan.resources import FunctionResource, Notification, Place, QueueResource, Record
+from fdl.plan.roles import role_of
 from gpu_scheduler.model import Hold
 from orchgpu.core.function import Function
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fdl.drawing import columns, dot, svg, terminal
-from fdl.graph import Edge, Graph, Place, graph_of
+from fdl.graph.drawing import columns, dot, svg, terminal
+from fdl.graph.graph import Edge, Graph, Place, graph_of
 from fdl.parse import parse
 
 SHAPES = Path(__file__).parent / "shapes"

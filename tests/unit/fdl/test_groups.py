@@ -6,15 +6,15 @@ import json
 import pytest
 
 from corekit.budget import Budget
-from fdl.desired import Code, desired
-from fdl.drawing import dot, svg, terminal
-from fdl.graph import graph_of
-from fdl.groups import deployed, steps_json
-from fdl.lint import lint
+from fdl.graph.drawing import dot, svg, terminal
+from fdl.graph.graph import graph_of
+from fdl.lint.lint import lint
+from fdl.lint.notes import Severity
 from fdl.model import Document
-from fdl.notes import Severity
 from fdl.parse import parse
-from fdl.resources import FunctionResource, Notification, Place, Record
+from fdl.plan.desired import Code, desired
+from fdl.plan.groups import deployed, steps_json
+from fdl.plan.resources import FunctionResource, Notification, Place, Record
 from gpu_scheduler.model import Request
 
 PLACE = Place(account="000000000000", region="us-east-1", local=True)

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.lint import lint
-from fdl.migrate_oscar import OSCAR_SERVICE
+from fdl.keys.reference import belongs, known_keys
+from fdl.lint.lint import lint
+from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import parse
-from fdl.reference import belongs, known_keys
-from fdl.resources import Place
+from fdl.plan.resources import Place
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)
 AWS = Place(account="123456789012", region="us-east-1", local=False)

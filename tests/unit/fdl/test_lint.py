@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from fdl.lint import lint
+from fdl.lint.lint import lint
+from fdl.lint.notes import FileFacts, Severity
 from fdl.model import MIDDLEWARES
-from fdl.notes import FileFacts, Severity
 from fdl.parse import parse
-from fdl.resources import Place
+from fdl.plan.resources import Place
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)
 AWS = Place(account="123456789012", region="eu-west-1")

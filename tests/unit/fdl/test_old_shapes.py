@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.compose import compose
-from fdl.lint import lint
+from fdl.lint.lint import lint
+from fdl.lint.notes import Severity
 from fdl.model import Document
-from fdl.nodes import quoted
-from fdl.notes import Severity
 from fdl.parse import parse, read
-from fdl.render import render
+from fdl.text.compose import compose
+from fdl.text.nodes import quoted
+from fdl.text.render import render
 
 SHAPES = Path(__file__).parent / "shapes"
 

@@ -4,11 +4,11 @@
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.compose import BYTES_MAX, DEPTH_MAX
 from fdl.model import Path, Storage
-from fdl.nodes import Location
 from fdl.parse import parse
-from fdl.schema import FAULTS_MAX
+from fdl.schema.schema import FAULTS_MAX
+from fdl.text.compose import BYTES_MAX, DEPTH_MAX
+from fdl.text.nodes import Location
 from gpu_scheduler.model import DeviceKind, Placement, Sharing
 
 WHOLE = """\

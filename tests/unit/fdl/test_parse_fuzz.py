@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.drawing import svg
-from fdl.graph import graph_of
-from fdl.lint import lint
+from fdl.graph.drawing import svg
+from fdl.graph.graph import graph_of
+from fdl.lint.lint import lint
 from fdl.parse import parse
 
 WORDS = st.sampled_from(

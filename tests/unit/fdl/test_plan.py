@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
-from fdl.desired import Code, DesiredFunction, desired
 from fdl.parse import parse
-from fdl.plan import Action, Observed, Plan, Step, plan, removal
-from fdl.resources import (
+from fdl.plan.desired import Code, DesiredFunction, desired
+from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
+from fdl.plan.resources import (
     Bucket,
     FunctionResource,
     InvokeConfig,

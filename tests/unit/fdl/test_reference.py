@@ -3,12 +3,12 @@
 import pytest
 
 from corekit.errors import AppError
-from fdl.keys_lending import GPU
-from fdl.lint import lint
+from fdl.keys.lending import GPU
+from fdl.keys.reference import Known, Standing, explain, known_keys
+from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.reference import Known, Standing, explain, known_keys
-from fdl.resources import Place
-from gpu_scheduler.request_words import WORDS
+from fdl.plan.resources import Place
+from gpu_scheduler.request_options import WORDS
 from tools.fdl_table import PAGE, renewed
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdl.compose import Composed, compose
-from fdl.migrate import migrate
-from fdl.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
-from fdl.render import render
-from fdl.schema import Reading
+from fdl.migrate.migrate import migrate
+from fdl.schema.schema import Reading
+from fdl.text.compose import Composed, compose
+from fdl.text.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source
+from fdl.text.render import render
 
 HERE = Location(1, 1)
 SHAPES = sorted((Path(__file__).parent / "shapes").glob("*.yaml"))

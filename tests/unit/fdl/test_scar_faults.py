@@ -9,13 +9,13 @@ import pytest
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError
-from fdl.desired import Code, desired
-from fdl.lint import lint
+from fdl.keys.reference import known_keys
+from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan import removal
-from fdl.reference import known_keys
-from fdl.resources import Place
-from fdl.schema import ListOf
+from fdl.plan.desired import Code, desired
+from fdl.plan.plan import removal
+from fdl.plan.resources import Place
+from fdl.schema.schema import ListOf
 from tests.unit.fdl.test_plan import BLAST, PLACE, World
 
 ROOT = Path(__file__).resolve().parents[3]

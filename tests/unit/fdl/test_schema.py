@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fdl.compose import compose
-from fdl.keys import json_schema
-from fdl.migrate import migrate
-from fdl.render import render
-from fdl.schema import Reading
+from fdl.keys.document import json_schema
+from fdl.migrate.migrate import migrate
+from fdl.schema.schema import Reading
+from fdl.text.compose import compose
+from fdl.text.render import render
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs")
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError
-from fdl.compose import compose
-from fdl.keys import json_schema
-from fdl.nodes import Mapping, Node, Scalar, Sequence
+from fdl.keys.document import json_schema
+from fdl.keys.reference import Known, known_keys
 from fdl.parse import read
-from fdl.reference import Known, known_keys
-from fdl.scalars import Choice, Flag, Percent, Version
-from fdl.schema import Block, ListOf, MapOf
+from fdl.schema.scalars import Choice, Flag, Percent, Version
+from fdl.schema.schema import Block, ListOf, MapOf
+from fdl.text.compose import compose
+from fdl.text.nodes import Mapping, Node, Scalar, Sequence
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs")
 VALUES = (

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fdl.compose import compose
-from fdl.lint import lint
-from fdl.migrate import migrate
+from fdl.lint.lint import lint
+from fdl.lint.notes import FileFacts, Severity
+from fdl.migrate.migrate import migrate
 from fdl.model import Document
-from fdl.notes import FileFacts, Severity
 from fdl.parse import parse
-from fdl.plan import plan
-from fdl.resources import Place
-from fdl.schema import Reading
+from fdl.plan.plan import plan
+from fdl.plan.resources import Place
+from fdl.schema.schema import Reading
+from fdl.text.compose import compose
 from tests.unit.fdl.test_plan import World, wanted
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from corekit.budget import Budget
-from fdl.desired import DIRECT_BYTES_MAX, HANDLER, Code, desired
 from fdl.parse import parse
-from fdl.resources import FunctionResource, Package, Place
+from fdl.plan.desired import DIRECT_BYTES_MAX, HANDLER, Code, desired
+from fdl.plan.resources import FunctionResource, Package, Place
 
 AWS = Place(account="123456789012", region="eu-west-1")
 SHA = "0" * 64

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.compose import compose
+from fdl.text.compose import compose
 
 FAULTS = {
     "tab": ("a:\n\tb: 1\n", "2:1", "a tab: YAML indents with spaces"),

@@ -11,7 +11,7 @@ from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.core.durable.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_scheduler.core.fits import fits, fits_ever, fresh, make_of, share_of
+from gpu_scheduler.core.placement.fits import fits, fits_ever, fresh, make_of, share_of
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
 DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)

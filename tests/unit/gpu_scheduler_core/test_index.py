@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.core.capacity import devices_ever, impossible, largest, shortage
-from gpu_scheduler.core.explain import explain, in_full
-from gpu_scheduler.core.fits import fits, fits_ever, fresh, share_of
-from gpu_scheduler.core.index import Index, preference
-from gpu_scheduler.core.inventory import Inventory
-from gpu_scheduler.core.placement import keepable, place, score
+from gpu_scheduler.core.inventory.capacity import devices_ever, impossible, largest, shortage
+from gpu_scheduler.core.inventory.index import Index, preference
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.fits import fits, fits_ever, fresh, share_of
+from gpu_scheduler.core.placement.placement import keepable, place, score
+from gpu_scheduler.core.views.explain import explain, in_full
 from gpu_scheduler.model import (
     Device,
     DeviceKind,

@@ -10,8 +10,8 @@ from corekit.errors import ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.rates import BUCKETS_MAX, BURST_S, Rates
-from gpu_scheduler.core.tallies import key_of
+from gpu_scheduler.core.admission.rates import BUCKETS_MAX, BURST_S, Rates
+from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.model import Limit, Request, Sharing, Step
 from gpu_scheduler.parameters import NAMES
 

@@ -5,8 +5,8 @@ import pytest
 from corekit.decode import decode, encode
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,

@@ -3,8 +3,8 @@
 import pytest
 
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.explain import explain
-from gpu_scheduler.core.placement import slots
+from gpu_scheduler.core.placement.placement import slots
+from gpu_scheduler.core.views.explain import explain
 from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
 from gpu_scheduler.warm import kept_key, tenant_folder
 

@@ -5,7 +5,7 @@ import pytest
 from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import decode_entry
+from gpu_scheduler.core.durable.changes import decode_entry
 from gpu_scheduler.model import EndReason, Hold, LeaseState, Step
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.apply import _EFFECTS
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.durable.apply import _EFFECTS
 from gpu_scheduler.core.machine import HANDLERS
 
 

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.changes import Waiting
-from gpu_scheduler.core.kin import MEMORY_MIB_MAX, Heads, kin_key, longest_s
-from gpu_scheduler.core.queue import WaitingQueue
+from gpu_scheduler.core.durable.changes import Waiting
+from gpu_scheduler.core.queue.queue import WaitingQueue
+from gpu_scheduler.core.queue.request_class import MEMORY_MIB_MAX, Heads, kin_key, longest_s
 from gpu_scheduler.model import Hold, Request
 
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))

@@ -2,9 +2,9 @@
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import changes as to
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core import sessions
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.records import sessions
 from gpu_scheduler.model import EndReason, LeaseState
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.changes import Entry
+from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import Device, DeviceKind, Hold, Request
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
-from gpu_scheduler.core.changes import Entry, HostDrained, encode_entry
-from gpu_scheduler.daemon import journal_note
-from gpu_scheduler.daemon.journal import NAME, Journal, RealDisk
-from gpu_scheduler.daemon.journal_format import Mark, body_of, encode_group, encode_header, scan
-from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal_note import Note, read_note, write_note
-from gpu_scheduler.daemon.journal_reader import rewritten
+from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
+from gpu_scheduler.daemon.journal import sync_marker
+from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
+from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
+from gpu_scheduler.daemon.journal.reader import rewritten
+from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal.sync_marker import Note, read_note, write_note
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
 
 
@@ -352,7 +352,7 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
 def test_a_note_is_synced_while_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_note, "SYNC_LAG_S", 0.0)
+    monkeypatch.setattr(sync_marker, "SYNC_LAG_S", 0.0)
     journal, _ = Journal.open(tmp_path)
     note = journal._note
     assert note is not None

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.changes import Entry, encode_entry
-from gpu_scheduler.daemon.journal import NAME, Journal
-from gpu_scheduler.daemon.journal_format import Mark, scan
-from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal_note import read_note, write_note
-from gpu_scheduler.daemon.journal_reader import Entries, read_journal
-from gpu_scheduler.daemon.repair import check, repair
+from gpu_scheduler.core.durable.changes import Entry, encode_entry
+from gpu_scheduler.daemon.journal.format import Mark, scan
+from gpu_scheduler.daemon.journal.journal import NAME, Journal
+from gpu_scheduler.daemon.journal.reader import Entries, read_journal
+from gpu_scheduler.daemon.journal.repair import check, repair
+from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal.sync_marker import read_note, write_note
 from tests.unit.gpu_scheduler_daemon.journals import history
 
 Variant = tuple[str, bytes]

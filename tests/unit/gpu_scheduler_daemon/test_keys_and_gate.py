@@ -10,8 +10,8 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
-from gpu_scheduler.daemon.gate import Gate, JobOwner
-from gpu_scheduler.daemon.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.authorizer import Gate, JobOwner
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops, requester
 

@@ -9,7 +9,7 @@ import pytest
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.journal import Journal
+from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import (
     Device,

@@ -13,15 +13,21 @@ import pytest
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId
-from gpu_scheduler.core.changes import Entry, LeaseChanged, ParameterSet, decode_entry, encode_entry
+from gpu_scheduler.core.durable.changes import (
+    Entry,
+    LeaseChanged,
+    ParameterSet,
+    decode_entry,
+    encode_entry,
+)
+from gpu_scheduler.core.durable.snapshot import snapshot
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.snapshot import snapshot
-from gpu_scheduler.daemon.journal import NAME, Journal
-from gpu_scheduler.daemon.journal_format import body_of
-from gpu_scheduler.daemon.journal_note import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal_note import write_note
-from gpu_scheduler.daemon.journal_reader import rewritten
-from gpu_scheduler.daemon.repair import apply_all, check, repair
+from gpu_scheduler.daemon.journal.format import body_of
+from gpu_scheduler.daemon.journal.journal import NAME, Journal
+from gpu_scheduler.daemon.journal.reader import rewritten
+from gpu_scheduler.daemon.journal.repair import apply_all, check, repair
+from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal.sync_marker import write_note
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, history, old_line

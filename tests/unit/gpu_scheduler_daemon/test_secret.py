@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.daemon.secret import NAME, Secrets
+from gpu_scheduler.daemon.access.secret import NAME, Secrets
 
 
 def test_the_same_folder_gives_the_same_secrets(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.client.classic import is_classic
+from gpu_scheduler.client.commands.classic import is_classic
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from gpu_scheduler.protocol.ssgm_text import SsgmError, granted, refused
 

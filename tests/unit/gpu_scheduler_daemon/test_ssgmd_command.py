@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from gpu_scheduler.daemon.access.keys import read_keys
 from gpu_scheduler.daemon.cli import main
-from gpu_scheduler.daemon.journal import NAME, Journal
-from gpu_scheduler.daemon.keys import read_keys
+from gpu_scheduler.daemon.journal.journal import NAME, Journal
 
 
 def ssgmd(*arguments: str, **environment: str) -> Result:

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Device, Health, Symptom
-from gpu_scheduler.monitor.child import ChildProbe
+from gpu_scheduler.monitor.drivers.child import ChildProbe
 from gpu_scheduler.monitor.probes import probe_of
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -80,7 +80,7 @@ def driver(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest_asyncio.fixture
 async def probe(driver: Driver) -> AsyncIterator[ChildProbe]:
-    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
+    probe = ChildProbe("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", "h", 60.0)
     yield probe
     await probe.close()
 
@@ -169,7 +169,7 @@ async def test_a_lost_board_hides_no_other(probe: ChildProbe, driver: Driver) ->
     lost, other = await probe.devices()
     assert (lost.id, lost.health, lost.symptoms) == ("GPU-a", Health.BAD, (Symptom.PROBE,))
     assert (other.id, other.index, other.health) == ("GPU-b", 1, Health.OK)
-    again = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
+    again = ChildProbe("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", "h", 60.0)
     [alone] = await again.devices()  # which has never seen the lost one
     assert (alone.id, alone.index) == ("GPU-b", 1)
     await again.close()
@@ -188,12 +188,12 @@ async def test_without_a_driver_it_says_so(probe: ChildProbe, driver: Driver) ->
 @pytest.mark.asyncio
 async def test_a_driver_that_hangs_is_given_up_and_asked_again(driver: Driver) -> None:
     driver.tell(hang=1)
-    probe = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 0.2)
+    probe = ChildProbe("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", "h", 0.2)
     with pytest.raises(AppError, match=r"did not answer in 0\.2 s") as caught:
         await probe.devices()
     assert caught.value.code is ErrorCode.TIMEOUT
     driver.tell(hang=0)
-    patient = ChildProbe("gpu_scheduler.monitor.nvml", "the NVIDIA driver", "h", 60.0)
+    patient = ChildProbe("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", "h", 60.0)
     assert len(await patient.devices()) == 2
     assert patient._child is not None
     os.kill(patient._child.pid, signal.SIGKILL)  # as a crash inside the driver's library

@@ -8,13 +8,13 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.model import Device, DeviceKind, Health
-from gpu_scheduler.monitor.child import ChildProbe
+from gpu_scheduler.monitor.drivers.child import ChildProbe
 from gpu_scheduler.versions import is_version
 from tests.drivers import needs_cpu_driver
 
 
 async def look() -> tuple[Device, ...]:
-    probe = ChildProbe("gpu_scheduler.monitor.opencl", "OpenCL", "here", 60.0)
+    probe = ChildProbe("gpu_scheduler.monitor.drivers.opencl", "OpenCL", "here", 60.0)
     try:
         return await probe.devices()
     finally:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
 
-from gpu_scheduler.monitor.opencl_drivers import Driver, llvm_cpu, newest, platforms
+from gpu_scheduler.monitor.drivers.opencl_drivers import Driver, llvm_cpu, newest, platforms
 
 POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"
 

@@ -11,11 +11,11 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.hello_pages import HelloPages
-from gpu_scheduler.daemon.pages import fitting as fitting_answer
+from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
+from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
 from gpu_scheduler.model import Device, DeviceKind, Door, Hold, LeaseState, Record, Step
+from gpu_scheduler.monitor.device_report import fitting
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
-from gpu_scheduler.monitor.told_devices import fitting
 from gpu_scheduler.protocol.codec import EMPTY
 from gpu_scheduler.protocol.host import (
     INSTALLED_MAX,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_cloud.model.body import MemoryBodies, cut
-from local_cloud.model.bucket import Bucket
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.listing import page_of_keys
-from local_cloud.model.multipart import WantedPart
-from local_cloud.model.object_version import Attributes, Condition, ObjectVersion
+from local_cloud.model.s3.body import MemoryBodies, cut
+from local_cloud.model.s3.bucket import Bucket
+from local_cloud.model.s3.listing import page_of_keys
+from local_cloud.model.s3.multipart import WantedPart
+from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion
 
 
 class World:

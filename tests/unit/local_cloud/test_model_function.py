@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from local_cloud.model.environments import EnvironmentPool
-from local_cloud.model.function import InvocationQueue, InvokeConfig, Outcome
+from local_cloud.model.functions.environments import EnvironmentPool
+from local_cloud.model.functions.function import InvocationQueue, InvokeConfig, Outcome
 
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
 FAILED = Outcome(payload='{"errorMessage": "no"}', error="Unhandled")

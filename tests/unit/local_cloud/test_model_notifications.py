@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.functions import FunctionSettings
-from local_cloud.model.multipart import WantedPart
-from local_cloud.model.notifications import Rule, quoted_key
-from local_cloud.model.object_version import Attributes
+from local_cloud.model.functions.functions import FunctionSettings
+from local_cloud.model.s3.body import MemoryBodies
+from local_cloud.model.s3.multipart import WantedPart
+from local_cloud.model.s3.notifications import Rule, quoted_key
+from local_cloud.model.s3.object_version import Attributes
 
 CREATED = ("s3:ObjectCreated:*",)
 POLICY: dict[str, Any] = {

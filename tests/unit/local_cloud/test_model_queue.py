@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import IdSource
 from local_cloud.model.errors import CloudError
-from local_cloud.model.queue import Queue
-from local_cloud.model.queues import Queues
+from local_cloud.model.sqs.queue import Queue
+from local_cloud.model.sqs.queues import Queues
 
 
 def queue_with(*bodies: str, **attributes: str) -> Queue:

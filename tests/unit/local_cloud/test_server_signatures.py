@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError
 from local_cloud.model.errors import CloudError
-from local_cloud.server.s3.chunked import ChunkDecoder
+from local_cloud.server.s3.bodies.chunked import ChunkDecoder
 from local_cloud.server.signatures import v2, v4
 from local_cloud.server.signatures.keys import (
     ACCESS_KEY_VARIABLE,

@@ -12,8 +12,8 @@ from remote_gpu.worker.alignment import scan, scoring
 from remote_gpu.worker.alignment.database import Database
 from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.backends.base import Backend
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.quota import Quota
 from tests.drivers import needs_cpu_driver
 
 MakeScanner = Callable[[list[bytes], bool, Quota], scan.Scanner]

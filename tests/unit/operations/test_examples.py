@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fdl.lint import lint
-from fdl.notes import FileFacts
+from fdl.lint.lint import lint
+from fdl.lint.notes import FileFacts
 from fdl.parse import parse
 from remote_gpu.client import Local
 from remote_gpu.worker.alignment.fasta import parse_fasta

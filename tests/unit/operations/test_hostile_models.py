@@ -17,8 +17,8 @@ from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import Model
 from remote_gpu.worker.inference.stated import stated
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.quota import Quota
 from remote_gpu.worker.resources import Resources, Sessions
 
 FLOAT, UINT8, INT64, STRING = 1, 2, 7, 8  # TensorProto.DataType

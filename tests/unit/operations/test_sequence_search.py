@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.sequence_search import HEADER, KernelSearch, SequenceSearch
-from remote_gpu.worker.quota import Quota
 from tests.drivers import needs_cpu_driver
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"

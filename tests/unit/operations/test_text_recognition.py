@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.text_recognition import TextRecognition
-from remote_gpu.worker.quota import Quota
 from remote_gpu.worker.recognition import engine
 from remote_gpu.worker.recognition.image import ImageError, decode
 

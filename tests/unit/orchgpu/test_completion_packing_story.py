@@ -27,9 +27,9 @@ from corekit.aio.vloop import run_virtual
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
 from orchgpu.core.routing import InputEvent
+from orchgpu.job_timing import Story, without_aws
 from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
-from orchgpu.story import Story, without_aws
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
 
 INPUT = InputEvent(

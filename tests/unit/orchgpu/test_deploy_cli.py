@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from orchgpu.cli.fdl import fdl
-from orchgpu.cli.revisions import COMMANDS
+from orchgpu.cli.definition.fdl import fdl
+from orchgpu.cli.definition.revisions import COMMANDS
 
 GOOD = """\
 functions:

@@ -8,10 +8,10 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
-from fdl.desired import Code, desired, owned_keys
 from fdl.parse import parse
-from fdl.resources import LogRetention, Place
-from orchgpu.deploy.aws_logs import LogRetentions
+from fdl.plan.desired import Code, desired, owned_keys
+from fdl.plan.resources import LogRetention, Place
+from orchgpu.deploy.aws.logs import LogRetentions
 
 TEXT = """\
 functions:

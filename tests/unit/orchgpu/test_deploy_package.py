@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from fdl.groups import deployed
+from fdl.lint.notes import Severity
 from fdl.model import Function
-from fdl.notes import Severity
 from fdl.parse import parse
+from fdl.plan.groups import deployed
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.package import build
 

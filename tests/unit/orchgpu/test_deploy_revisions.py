@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from fdl.desired import Code, desired
 from fdl.parse import parse
-from fdl.plan import Plan
-from fdl.resources import Place
-from orchgpu.deploy import aws_revisions
-from orchgpu.deploy.aws_revisions import Locks, Revisions
+from fdl.plan.desired import Code, desired
+from fdl.plan.plan import Plan
+from fdl.plan.resources import Place
+from orchgpu.deploy.aws import revisions
+from orchgpu.deploy.aws.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
 PLACE = Place(account="000000000000", region="us-east-1", local=True)
@@ -124,8 +124,8 @@ def test_a_lock_of_a_deploy_that_died_runs_out() -> None:
 
 
 def test_a_lock_that_is_never_free_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws_revisions, "_LOCK_TRIES", 2)
-    monkeypatch.setattr(aws_revisions, "_LOCK_POLL_S", 0.0)
+    monkeypatch.setattr(revisions, "_LOCK_TRIES", 2)
+    monkeypatch.setattr(revisions, "_LOCK_POLL_S", 0.0)
     locks = Locks(Bucket(), PLACE)
     with (
         locks.held("inn"),

@@ -10,7 +10,7 @@ import pytest
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from orchgpu.patience import Patience, Stopped
+from orchgpu.startup_retry import Patience, Stopped
 
 
 class Away:

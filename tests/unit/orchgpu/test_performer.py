@@ -13,8 +13,8 @@ from corekit.aio.clock import SystemClock
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from gpu_scheduler.model import Record, Step
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core import events as on

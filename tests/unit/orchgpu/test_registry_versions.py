@@ -10,8 +10,8 @@ import pytest
 
 from corekit.aio.clock import SystemClock
 from corekit.decode import encode
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import MemoryStore
 from orchgpu.adapters.registry import StoreRegistry
 from tests.unit.orchgpu.jobs import FUNCTION

@@ -15,8 +15,8 @@ from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from gpu_scheduler.parameters import Parameters
-from local_cloud.model.body import MemoryBodies
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase

@@ -15,13 +15,13 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, Hold, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host import gateway as gateway_module
 from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.gateway import Gateway
+from remote_gpu.host.gateway import gateway as gateway_module
+from remote_gpu.host.gateway.gateway import Gateway
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.pool import WorkerPool
-from remote_gpu.host.turns import Turns
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.wire.frames import HANDSHAKE, HEADER_BYTES, pack, parse_header, parse_meta
 
 D0 = DeviceId("d0")

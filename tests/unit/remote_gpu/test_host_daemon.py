@@ -31,8 +31,8 @@ from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.pool import Worker, WorkerPool
-from remote_gpu.host.turns import Turns
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.workers.pool import Worker, WorkerPool
 from remote_gpu.worker import control
 
 D0 = DeviceId("d0")

@@ -12,7 +12,7 @@ from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind
 from gpu_scheduler.warm import keys_of, tenant_folder
 from remote_gpu.host.offer import KEPT_KEYS_MAX, KeptContents, Offer
-from remote_gpu.host.pool import Ready
+from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import content_id
 from remote_gpu.worker.contents import Contents
 

@@ -13,8 +13,8 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.pool import Ready
 from remote_gpu.host.probe import CpuProbe, CpuSettings, HostProbe, default_memory_mib, parse_cpus
+from remote_gpu.host.workers.pool import Ready
 
 CORE = min(os.sched_getaffinity(0))
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from corekit.aio.supervise import Nursery
-from remote_gpu.host.cells import Cells
-from remote_gpu.host.frames import Peer
-from remote_gpu.host.pool import Worker
+from remote_gpu.host.gateway.frames import Peer
+from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.pool import Worker
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.policy import Policy
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.cells import Cells
-from remote_gpu.host.removal import remove_tree
+from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.removal import remove_tree
 from remote_gpu.worker.isolation import landlock, places, seccomp, veil
 from remote_gpu.worker.isolation.apply import Cell, permit
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide

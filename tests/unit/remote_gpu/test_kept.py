@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_gpu.host.kept import Kept, surplus, sweep
+from remote_gpu.host.workers.tenant_storage import Kept, surplus, sweep
 
 ROOT = Path("/kept")
 

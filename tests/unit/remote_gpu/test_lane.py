@@ -26,11 +26,11 @@ from remote_gpu.wire.frames import (
 from remote_gpu.worker import lane
 from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.lane import LaneServer, Runner
-from remote_gpu.worker.memory import Area
+from remote_gpu.worker.memory.memory import Area
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.memory.segments import shared_lane
 from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
 from remote_gpu.worker.operation import Limits as InputLimits
-from remote_gpu.worker.quota import Quota
-from remote_gpu.worker.segments import shared_lane
 
 LIMIT_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.model import Door, Hold, LeaseState
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.reply import connection_of
-from remote_gpu.host.ports import LeasePorts, PortSettings, admits
+from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings, admits
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.errors import Refused
 

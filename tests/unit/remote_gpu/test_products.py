@@ -7,10 +7,10 @@ import pytest
 
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.kernels.source import read_source
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context, Registry
 from remote_gpu.worker.operations import sgemm
 from remote_gpu.worker.products import source
-from remote_gpu.worker.quota import Quota
 from tests.drivers import needs_cpu_driver
 
 

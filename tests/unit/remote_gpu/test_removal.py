@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remote_gpu.host.kept import sweep
-from remote_gpu.host.removal import remove_tree
+from remote_gpu.host.workers.removal import remove_tree
+from remote_gpu.host.workers.tenant_storage import sweep
 
 DEPTH = sys.getrecursionlimit() + 500
 

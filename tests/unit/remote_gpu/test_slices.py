@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import LeaseId
-from remote_gpu.host.slices import (
+from remote_gpu.host.sharing.slices import (
     ASKED_MAX,
     GRACE_S,
     SLICE_S,

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from remote_gpu.host.slots import Slots
+from remote_gpu.host.gateway.peer_slots import Slots
 from remote_gpu.wire.errors import Refusal, Refused
 
 

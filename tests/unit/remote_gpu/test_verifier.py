@@ -11,8 +11,8 @@ import pytest
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.verifier import Verifier
 from remote_gpu.wire.errors import Refused
 from remote_gpu.wire.proof import Role
 from tests.forgery import Attempt, Target, attempts

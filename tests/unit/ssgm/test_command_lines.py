@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.client import cli
-from gpu_scheduler.request_words import WORDS
+from gpu_scheduler.request_options import WORDS
 
 _FLAGS = [flag for word in WORDS for flag in (word.short, word.flag, word.flag[1:]) if flag]
 _VALUES = [word.example for word in WORDS] + ["", "-1", "nan", "1e999", "9" * 30, "é", "a b", "--"]

@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
-from gpu_scheduler.request_words import WORDS, Word, parse_word, request_of
+from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
 
 
 def test_every_field_of_a_request_has_exactly_one_word() -> None:

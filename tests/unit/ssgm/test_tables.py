@@ -8,7 +8,7 @@ import pytest
 
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from gpu_scheduler.client import tables
+from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (
     Device,
     DeviceKind,

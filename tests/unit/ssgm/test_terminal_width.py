@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler.client.terminal import table
+from gpu_scheduler.client.commands.terminal import table
 
 HEAD = ("NAME", "STATE", "DETAIL")
 ROWS = [("gpu-a", "UP", "one CPU shared with another host"), ("gpu-b-with-a-long-name", "LOST", "")]

@@ -1,0 +1,1 @@
+"""Every key of a definition, in tables that read, explain and describe it."""

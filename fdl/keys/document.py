@@ -1,0 +1,120 @@
+"""The whole document as one tree of known keys: what is read, explained and given to editors.
+
+SCAR's blocks are in `scar`, ours in `lending`. A key that is not here is refused with a
+did-you-mean; `x-…` is free. Keys that `fdl.migrate` rewrites stand here too, for editors and for
+the table of all keys; the readers never see them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fdl.keys.lending import GPU, JOB
+from fdl.keys.scar import (
+    ANOTHER_TOOL,
+    API_GATEWAY,
+    BATCH,
+    CLOUDWATCH,
+    ECR,
+    IAM,
+    LAMBDA,
+    S3_EVENT,
+    STORAGE_PROVIDERS,
+)
+from fdl.migrate.oscar import OSCAR_SERVICE
+from fdl.model import Document, Function, Functions
+from fdl.schema.scalars import Text
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reader, Reading
+from fdl.text.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of `functions.aws`; remembers its own path."""
+
+    block: Block
+
+    def read(self, node: Node, path: str, reading: Reading) -> Function:
+        value: Function = self.block.read(node, path, reading)
+        return replace(value, path=path)
+
+    def words(self) -> str:
+        return self.block.words()
+
+    def schema(self) -> dict[str, Any]:
+        return self.block.schema()
+
+
+ELEMENT = Block(
+    into=Function,
+    keys={
+        "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
+        "gpu": Key(reader=GPU, bare=True, about="What each job asks of the scheduler."),
+        "job": Key(reader=JOB, bare=True, about="How input becomes jobs."),
+        "group": Key(
+            reader=Text(
+                pattern=r"[A-Za-z0-9_-]{1,64}",
+                what="the name of a group (letters, digits, - and _, up to 64)",
+                short="letters, digits, - and _, up to 64",
+            ),
+            about="Steps of one group become one function of this name: one job, one lease with"
+            " the sum of their memory, and files that go from step to step without S3.",
+        ),
+        "iam": Key(reader=IAM, about="The function's role."),
+        "ecr": Key(reader=ECR, about="SCAR's image repository; nothing of ECR is made here."),
+        "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
+        "api_gateway": Key(
+            reader=API_GATEWAY,
+            about="An HTTP door; none is made here.",
+            becomes="left out: objects in `input` start the function",
+        ),
+        "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
+        "batch": Key(
+            reader=BATCH,
+            about="AWS Batch, SCAR's way to a GPU; not used here.",
+            becomes="left out; `enable_gpu: true` becomes `gpu: {count: 1}`, and with"
+            " `execution_mode: batch` its `memory` becomes `lambda.memory`",
+        ),
+    },
+)
+_ELEMENT: Reader = Element(ELEMENT)
+DOCUMENT = Block(
+    into=Document,
+    keys={
+        "functions": Key(
+            required=True,
+            bare=True,
+            about="The functions; together they are a workflow: an output that another one's input"
+            " takes is an edge.",
+            reader=Block(
+                into=Functions,
+                keys={
+                    "aws": Key(reader=ListOf(item=_ELEMENT), about="Lambda functions."),
+                    "oscar": Key(
+                        reader=ListOf(item=MapOf(item=OSCAR_SERVICE)),
+                        about="OSCAR's services.",
+                        becomes="elements of `functions.aws`; `enable_gpu: true` becomes"
+                        " `gpu: {count: 1}`",
+                    ),
+                },
+            ),
+        ),
+        "storage_providers": Key(
+            reader=STORAGE_PROVIDERS,
+            about="Credentials of places.",
+            becomes="left out: every place is in S3, reached by the function's role",
+        ),
+        "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
+        "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
+    },
+)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a whole file, for the user's editor."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "SCAR function definition with gpu: and job:",
+        **DOCUMENT.schema(),
+    }

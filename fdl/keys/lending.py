@@ -1,0 +1,202 @@
+"""Our keys: `gpu:`, what each job asks of the scheduler, and `job:`, how input becomes jobs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from fdl.keys.scar import STORAGE, STORAGE_KEYS
+from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
+from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
+from fdl.schema.schema import Block, Key, ListOf, Reader
+from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
+from gpu_scheduler.request_options import WORDS
+
+_TEXT = Text(short="names")
+_HELP = {word.key: word.help for word in WORDS}
+_QUEUE = Text(
+    pattern=r"[A-Za-z0-9_-]{1,80}",
+    what="the name of a standard SQS queue (letters, digits, - and _, up to 80)",
+    short="a queue's name",
+)
+
+
+def _words(closed: type[StrEnum]) -> tuple[str, ...]:
+    return tuple(word.value for word in closed)
+
+
+def _word(
+    key: str,
+    reader: Reader,
+    to: str | None = None,
+    *,
+    refused: str = "",
+    default: str | None = None,
+) -> Key:
+    """A word of the scheduler's requests; `ssgm` says the same with the same words."""
+    return Key(reader=reader, to=to, about=_HELP[key], refused=refused, default=default)
+
+
+_COMPUTE = Block(
+    into=Compute,
+    short="guarantee",
+    keys={
+        "guarantee": _word("compute_guarantee", Percent(), "guarantee_pct", default="0 %"),
+        "limit": _word("compute_limit", Percent(low=1), "limit_pct", default="100 %"),
+    },
+)
+GPU = Block(
+    into=Gpu,
+    keys={
+        "count": _word("count", Whole(low=1, high=COUNT_MAX)),
+        "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
+        "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
+        "memory": _word(
+            "memory",
+            Memory(),
+            "memory_mib",
+            default="all of an exclusive device, none of a shared one",
+        ),
+        "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),
+        "compute": Key(
+            reader=_COMPUTE,
+            about="Guarantee and limit of compute in percent of one device; a lone number is the"
+            " guarantee.",
+        ),
+        "compute_guarantee": _word(
+            "compute_guarantee", Percent(), "compute_guarantee_pct", default="0 %"
+        ),
+        "compute_limit": _word(
+            "compute_limit", Percent(low=1), "compute_limit_pct", default="100 %"
+        ),
+        "sharing": _word("sharing", Choice(_words(Sharing))),
+        "placement": _word("placement", Choice(_words(Placement))),
+        "min_driver": _word("min_driver", Version()),
+        "min_runtime": _word("min_runtime", Version()),
+        "warm_key": _word(
+            "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
+        ),
+        "priority": _word("priority", Whole(low=-100, high=100)),
+        "tenant": _word(
+            "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
+        ),
+        "max_wait": _word("max_wait", Duration(), "max_wait_s"),
+        "deadline": Key(
+            reader=Duration(),
+            to="deadline_s",
+            about="A job that waited this long is of no use any more and ends as DEADLINE; it goes"
+            " on through hand-backs and further attempts.",
+        ),
+        "lease_length": Key(
+            reader=Duration(),
+            to="lease_s",
+            about=_HELP["lease_length"] + " Forecasts and backfilling go by it.",
+            default="what the function's timeout allows",
+        ),
+        "on_unavailable": Key(
+            reader=Choice(("fail", "cpu", "requeue")),
+            about="When `max_wait` passed: `fail` rejects the job, `cpu` asks once more for any"
+            " device of kind cpu (also when no known device could ever do), `requeue` waits again"
+            " at its old place.",
+        ),
+        "middleware": Key(
+            reader=Choice(MIDDLEWARES),
+            about="What carries the device's work: our own plane, or a server of this software"
+            " that the host offers (`gpud --middleware`), behind a door of its gateway.",
+        ),
+        "advisory": _word(
+            "advisory",
+            Flag(),
+            refused="functions reach devices through a gateway, and advisory ones have none:"
+            " use `ssgm alloc --advisory`",
+        ),
+        "group": Key(reader=_TEXT, refused="write `group: NAME` beside `gpu:`"),
+    },
+)
+
+_QUEUES = Block(
+    into=Queue,
+    short="name",
+    keys={
+        "name": Key(reader=_QUEUE, about="The job queue.", default="`<name>-jobs`"),
+        "dead_letter": Key(reader=_QUEUE, about="Where failed jobs go.", default="`<name>-dlq`"),
+        "completion": Key(
+            reader=_QUEUE,
+            about="Where results and Lambda's failures are told.",
+            default="`<name>-done`",
+        ),
+        "retention": Key(
+            reader=Duration(high_s=14 * 86400, low_s=60),
+            to="retention_s",
+            about="How long jobs and dead letters are kept.",
+        ),
+        "visibility_timeout": Key(
+            reader=_TEXT,
+            refused="the orchestrator extends the visibility of what it works on by itself:"
+            " leave it out",
+        ),
+        "max_receive_count": Key(
+            reader=_TEXT,
+            refused="receives are no attempts here: write `job: {attempts: …}`",
+        ),
+    },
+)
+JOB = Block(
+    into=Job,
+    keys={
+        "input": Key(
+            reader=ListOf(item=STORAGE, one=True),
+            about="Where users upload; exactly one. Each object there is one job.",
+            default="`lambda.input`",
+        ),
+        "intermediate": Key(
+            reader=Block(
+                into=Intermediate,
+                short="path",
+                keys={
+                    "storage_provider": STORAGE_KEYS["storage_provider"],
+                    "path": Key(
+                        reader=STORAGE_KEYS["path"].reader,
+                        required=True,
+                        about="A bucket of its own, for envelopes and results.",
+                    ),
+                    "expire_days": Key(
+                        reader=Whole(low=1, high=365, unit="days"),
+                        about="Staged envelopes are deleted after this.",
+                    ),
+                },
+            ),
+            about="The bucket of envelopes and results.",
+            default="`<name>-intermediate`; with `job.input`, `lambda.input`",
+        ),
+        "queue": Key(reader=_QUEUES, about="Names of the queues; a lone name is the job queue's."),
+        "attempts": Key(reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."),
+        "concurrency": Key(
+            reader=Whole(low=1, high=1000),
+            to="concurrency_max",
+            about="At most so many jobs at once, waiting or running, in one orchestrator.",
+            default="no limit but the devices'",
+        ),
+        "completion": Key(
+            reader=Choice(("result", "object")),
+            about="What ends a job: the `result` that our runner commits, or, for code that is not"
+            " run by it (an image with SCAR's supervisor, a `handler` of Lambda's own form), that"
+            " one `object` has changed. Weaker: a failure is seen by Lambda's record or the end of"
+            " the lease, and the lease lasts for its whole length unless the object comes.",
+        ),
+        "object": Key(
+            reader=STORAGE_KEYS["path"].reader,
+            about="With `completion: object`: the key that ends a job, as `bucket/key` with `{key}`"
+            " (of the input, below its prefix), `{name}` (its last part), `{stem}` (that without"
+            " its last suffix) or `{job}` (the job's id) in it.",
+        ),
+        "envelope": Key(
+            reader=Choice(("zip", "tar.gz", "reference")),
+            about="How the input travels: inside the envelope while it is small (a `zip`, or a"
+            " `tar.gz` as orchGPU packs it), or never copied, the runner reads it where it is"
+            " (`reference`).",
+        ),
+        "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),
+        "on_unavailable": Key(reader=_TEXT, refused="write `gpu: {on_unavailable: …}`"),
+        "group": Key(reader=_TEXT, refused=GPU.keys["group"].refused),
+    },
+)

@@ -1,0 +1,500 @@
+"""SCAR's keys: the blocks `lambda`, `iam` and their neighbours, as SCAR's own parser has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
+from fdl.schema.bucket_names import fault_of
+from fdl.schema.scalars import Choice, Flag, Text, Whole
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
+from fdl.text.nodes import Node
+
+_TEXT = Text()
+#: No longer than the longest key of S3.
+_FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
+LAYERS_MAX = 5  #: Lambda's limit
+VARIABLES = MapOf(
+    item=Text(empty=True, free=True),
+    key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
+    key_what="the name of a variable (letters, digits and _, not starting with a digit)",
+)
+#: Relative and inside the file's directory; an absolute path is the user's own business.
+_FILE = Text(pattern=r"(?!-)[^\n\r]{1,1024}", what="the path of a file", short="a path")
+_NO_IMAGE = (
+    "no container is started off AWS, and Lambda takes none from a file:"
+    " push it to ECR and write `runtime: image` with `container: {image: …}`"
+)
+ANOTHER_TOOL = (
+    "this is a file of another tool (OpenFaaS, Serverless Framework); write"
+    " `functions: {aws: [{lambda: {name: NAME, init_script: FILE, input: [BUCKET/PREFIX]}}]}`"
+    " with each of its functions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _S3Path:
+    """`bucket[/prefix…]`, with AWS's rules for bucket names."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> Path:
+        text = Text(what="a path `bucket/prefix`").read(node, path, reading)
+        bucket, _, prefix = text.strip("/").partition("/")
+        if fault := fault_of(bucket):
+            raise reading.error(node, path, fault)
+        if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+            raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
+        if len(prefix.encode()) > 512:
+            raise reading.error(node, path, "the prefix is longer than 512 bytes")
+        return Path(bucket=bucket, prefix=prefix)
+
+    def words(self) -> str:
+        return "`bucket/prefix`"
+
+    def schema(self) -> dict[str, Any]:
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """The name of a bucket alone."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        name = Text(what="the name of a bucket").read(node, path, reading)
+        if fault := fault_of(name):
+            raise reading.error(node, path, fault)
+        return name
+
+    def words(self) -> str:
+        return "a bucket"
+
+    def schema(self) -> dict[str, Any]:
+        return Text().schema()
+
+
+STORAGE_KEYS = {
+    "storage_provider": Key(
+        reader=Text(
+            pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
+            what="a storage provider: s3, minio or onedata, or one with `.id`; copy objects that"
+            " lie elsewhere to S3 and write s3",
+            short="`s3`",
+        ),
+        about="Where the place is; every place is in S3, reached by the function's role.",
+    ),
+    "path": Key(
+        reader=_S3Path(),
+        required=True,
+        about="The bucket and what keys start with; an output's key is kept below it.",
+    ),
+    "suffix": Key(
+        reader=ListOf(item=_FILTER, one=True),
+        to="suffixes",
+        about="Only names that end so; one of the list is enough. Inputs take it too.",
+    ),
+    "prefix": Key(
+        reader=ListOf(item=_FILTER, one=True),
+        to="prefixes",
+        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
+    ),
+}
+STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)
+STORAGES = ListOf(item=STORAGE)
+_REGION = Key(
+    reader=Text(
+        pattern=r"[a-z]{2}(-[a-z]+)+-\d", what="the name of an AWS region", short="a region"
+    ),
+    about="Where it is deployed; off AWS the endpoint decides.",
+    default="the environment's",
+)
+_PROFILE = Key(
+    reader=_TEXT,
+    about="The AWS profile of the deploy; off AWS none is used.",
+    default="the environment's",
+)
+_ONE_PROFILE = Key(reader=_TEXT, about="Must be lambda's: one deploy, one profile.")
+_ONE_REGION = Key(reader=_REGION.reader, about="Must be lambda's: one deploy, one region.")
+_VARIABLES_BLOCK = Only("Variables", VARIABLES)
+
+CONTAINER_KEYS = {
+    "image": Key(
+        reader=Text(
+            pattern=r"[A-Za-z0-9][\w./:@-]{0,511}",
+            what="an image, as owner/name:tag",
+            short="an image",
+        ),
+        about="On AWS an ECR image with `runtime: image`; off AWS the script runs on the"
+        " machine's own files, and every command says so.",
+    ),
+    "ecr_image": Key(
+        reader=Text(),
+        refused="write `image: <the image in ECR>` and `create_image: false` here, and"
+        " `runtime: image` beside `container`",
+    ),
+    "image_file": Key(
+        reader=_FILE, about="A saved image. " + _NO_IMAGE[0].upper() + _NO_IMAGE[1:] + "."
+    ),
+    "create_image": Key(
+        reader=Flag(),
+        about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
+        " yourself and write `false`.",
+    ),
+    "alpine": Key(reader=Flag(), idle=True, about="The runner needs no musl build."),
+    "environment": Key(
+        reader=_VARIABLES_BLOCK, to="variables", about="What the script finds in its environment."
+    ),
+    "timeout_threshold": Key(
+        reader=Whole(low=0, high=899, unit="s"),
+        to="timeout_threshold_s",
+        about="Kept back of `timeout` for uploading outputs; never more than half of it.",
+    ),
+}
+_CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
+_SIZE = Key(reader=Whole(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
+_DEPLOYMENT = Block(
+    into=Deployment,
+    keys={
+        "bucket": Key(
+            reader=_Bucket(),
+            about="The package is uploaded through it, and kept there.",
+            default="the state bucket, for packages too large to send",
+        ),
+        "max_payload_size": _SIZE,
+        "max_s3_payload_size": _SIZE,
+    },
+)
+_VPC = Block(
+    into=Vpc,
+    keys={
+        "SubnetIds": Key(
+            reader=ListOf(item=_TEXT),
+            to="subnet_ids",
+            about="The way to GPU hosts with private addresses.",
+        ),
+        "SecurityGroupIds": Key(
+            reader=ListOf(item=_TEXT),
+            to="security_group_ids",
+            about="Must let out to the hosts' gateways.",
+        ),
+    },
+)
+_FILE_SYSTEM = Block(
+    into=FileSystem,
+    keys={
+        "Arn": Key(
+            reader=Text(pattern=r"arn:\S+", what="an ARN"),
+            to="arn",
+            required=True,
+            about="EFS access point; needs `vpc`.",
+        ),
+        "LocalMountPath": Key(
+            reader=Text(
+                pattern=r"/mnt/(?!\.+$)[A-Za-z0-9._-]+", what="a folder /mnt/NAME", short="a path"
+            ),
+            to="local_mount_path",
+            required=True,
+            about="Where it is mounted, below /mnt/.",
+        ),
+    },
+)
+_SUPERVISOR = Block(
+    into=dict,
+    keys={
+        name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
+        for name in ("version", "layer_name", "license_info")
+    },
+)
+_NO_CALL = "objects start the function; each start is asynchronous"
+
+LAMBDA = Block(
+    into=Lambda,
+    keys={
+        "name": Key(
+            reader=Text(
+                pattern=r"[A-Za-z0-9_-]{1,64}",
+                what="a function name (letters, digits, - and _, up to 64)",
+                short="letters, digits, - and _, up to 64",
+            ),
+            required=True,
+            about="Name of the function; queues and buckets of ours are named after it.",
+        ),
+        "memory": Key(
+            reader=Whole(low=128, high=10240, unit="MB"),
+            to="memory_mib",
+            about="Of the function, not of a device.",
+        ),
+        "timeout": Key(
+            reader=Whole(low=1, high=900, unit="s"),
+            to="timeout_s",
+            about="The longest run of the function.",
+        ),
+        "runtime": Key(
+            reader=Text(pattern=r"python\d\.\d{1,2}|image", what="python3.x or image"),
+            about="The zip runtime, or `image` for an ECR image. One that AWS has retired is"
+            " read as the default.",
+        ),
+        "architectures": Key(
+            reader=ListOf(item=Choice(("x86_64", "arm64")), one=True, items_min=1),
+            about="The first one counts.",
+        ),
+        "description": Key(
+            reader=Text(
+                pattern=r"(?s).{0,256}",
+                what="a text of up to 256 characters",
+                empty=True,
+                lines=True,
+            ),
+            about="For people.",
+        ),
+        "region": _REGION,
+        "boto_profile": _PROFILE,
+        "execution_mode": Key(
+            reader=Choice(("lambda", "lambda-batch", "batch")),
+            about="Functions run in Lambda.",
+            becomes="`batch` and `lambda-batch`: left out; `batch` also sets `timeout: 900`",
+        ),
+        "log_level": Key(
+            reader=Choice(("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")),
+            about="Of the runner; lower case is read too.",
+        ),
+        "layers": Key(
+            reader=ListOf(
+                item=Text(pattern=r"arn:\S+", what="a layer's ARN", short="ARNs"),
+                items_max=LAYERS_MAX,
+            ),
+            about="Layers of a zip function.",
+        ),
+        "environment": Key(
+            reader=replace(
+                _VARIABLES_BLOCK, beside=", or in `container` for the script's own variables"
+            ),
+            to="variables",
+            about="Of the Lambda process; the script does not see them.",
+        ),
+        "init_script": Key(
+            reader=_FILE,
+            blank=True,
+            about="What runs for each input: any program with a shebang, beside this file.",
+        ),
+        "handler": Key(
+            reader=Text(
+                pattern=r"([A-Za-z_]\w*\.)+[A-Za-z_]\w*",
+                what="a Python function as module.function",
+                short="module.function",
+            ),
+            about="A Python function beside this file, called with one `lambda_functions.work.Work`"
+            " for each input, instead of a script; with `completion: object` Lambda's own handler,"
+            " called with event and context.",
+        ),
+        "run_script": Key(
+            reader=_FILE,
+            about="SCAR sends it with each `scar run`.",
+            becomes="`init_script`, unless there is one",
+        ),
+        "container": Key(reader=_CONTAINER, about="The image, and the script's variables."),
+        "input": Key(reader=STORAGES, about="Objects here start the function."),
+        "output": Key(reader=STORAGES, about="Where the files of TMP_OUTPUT_DIR go."),
+        "deployment": Key(reader=_DEPLOYMENT, about="How SCAR uploads packages."),
+        "extra_payload": Key(reader=_FILE, about="A folder whose files lie beside the runner."),
+        "vpc": Key(reader=_VPC, about="The function's network."),
+        "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
+        "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
+        "asynchronous": Key(reader=Flag(), idle=True, about=f"Of `scar run`; {_NO_CALL}."),
+        "invocation_type": Key(
+            reader=Choice(("RequestResponse", "Event", "DryRun")),
+            idle=True,
+            about=f"Of `scar run`; {_NO_CALL}.",
+        ),
+        "log_type": Key(
+            reader=Choice(("Tail", "None")),
+            idle=True,
+            about="Of `scar run`; `orchgpu logs` shows logs.",
+        ),
+        "preheat": Key(
+            reader=Flag(), about="Calls the function once after a deploy that changed it."
+        ),
+    },
+)
+
+IAM = Block(
+    into=Iam,
+    keys={
+        "role": Key(
+            reader=Text(
+                pattern=r"arn:aws[a-z-]*:iam::\d{12}:role/\S+",
+                what="the ARN of a role (arn:aws:iam::<12 digits>:role/<name>)",
+                short="an ARN",
+            ),
+            blank=True,
+            about="What the function may do; needed on AWS.",
+        ),
+        "create": Key(
+            reader=Flag(),
+            about="Make a role that may do what this function needs and nothing else, and remove"
+            " it with the function; on AWS only.",
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+ECR = Block(
+    into=dict,
+    keys={
+        "delete_image": Key(
+            reader=Flag(),
+            idle=True,
+            about="Nothing of ECR is made here, so nothing of it is deleted.",
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+#: PutRetentionPolicy takes no other.
+_RETENTION_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
+CLOUDWATCH = Block(
+    into=dict,
+    keys={
+        "log_retention_policy_in_days": Key(
+            reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
+            about="How long CloudWatch keeps the function's logs; `rm` leaves them as they are."
+            " Off AWS there is no CloudWatch.",
+        ),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+API_GATEWAY = Block(
+    into=dict,
+    keys={
+        name: Key(reader=Plain())
+        for name in (
+            "name",
+            "boto_profile",
+            "region",
+            "endpoint",
+            "http_method",
+            "method",
+            "integration",
+            "stage_name",
+            "path_part",
+            "request_parameters",
+            "response",
+            "method_response",
+            "integration_response",
+            "service_id",
+            "id",
+            "path",
+        )
+    },
+)
+#: What the `s3` block said before `input` and `output` did, and what each became.
+OLD_PLACES = {
+    "input_bucket": "`lambda.input`; without `input_folder` the folder is `<name>/input`",
+    "input_folder": "the folder of `lambda.input`",
+    "output_bucket": "`lambda.output`; without `output_folder` the folder is `<name>/output`",
+    "output_folder": "the folder of `lambda.output`",
+    "deployment_bucket": "`lambda.deployment.bucket`",
+}
+S3_EVENT = Block(
+    into=dict,
+    keys={
+        **{
+            name: Key(reader=Text(short="a name"), about="Of 2018.", becomes=became)
+            for name, became in OLD_PLACES.items()
+        },
+        "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
+        "boto_profile": _ONE_PROFILE,
+        "region": _ONE_REGION,
+    },
+)
+BATCH = Block(
+    into=dict,
+    keys={
+        "vcpus": Key(reader=Whole(low=1, high=1024)),
+        "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
+        "enable_gpu": Key(reader=Flag()),
+        "service_role": Key(reader=_TEXT),
+        "state": Key(reader=_TEXT),
+        "type": Key(reader=_TEXT),
+        "boto_profile": _PROFILE,
+        "region": _REGION,
+        "environment": Key(reader=_VARIABLES_BLOCK),
+        "compute_resources": Key(
+            reader=Block(
+                into=dict,
+                keys={
+                    name: Key(reader=Plain())
+                    for name in (
+                        "security_group_ids",
+                        "subnets",
+                        "type",
+                        "state",
+                        "desired_v_cpus",
+                        "min_v_cpus",
+                        "max_v_cpus",
+                        "instance_types",
+                        "instance_role",
+                        "launch_template_name",
+                    )
+                },
+            )
+        ),
+        "multi_node_parallel": Key(
+            reader=Block(
+                into=dict,
+                keys={
+                    "enabled": Key(reader=Flag()),
+                    "number_nodes": Key(reader=Whole(low=1, high=10_000)),
+                    "main_node_index": Key(reader=Whole(low=0, high=10_000)),
+                },
+            )
+        ),
+    },
+)
+_PROVIDER_KEYS = {
+    "s3": ("access_key", "secret_key", "region"),
+    "minio": ("endpoint", "access_key", "secret_key", "region", "verify"),
+    "onedata": ("oneprovider_host", "token", "space"),
+}
+_FOREIGN_PROVIDER = (
+    "is not served; copy the objects to S3 and write `storage_provider: s3` with their bucket"
+)
+STORAGE_PROVIDERS = Block(
+    into=dict,
+    keys={
+        **{
+            kind: Key(
+                reader=MapOf(
+                    item=Block(into=dict, keys={name: Key(reader=_TEXT) for name in names})
+                ),
+                about="Credentials by id.",
+                becomes="left out: the function's role reaches S3; nothing sends credentials",
+            )
+            for kind, names in _PROVIDER_KEYS.items()
+        },
+        **{kind: Key(reader=Plain(), refused=_FOREIGN_PROVIDER) for kind in ("webdav", "rucio")},
+    },
+)

@@ -1,0 +1,175 @@
+"""What is wrong between functions: two triggers for one object, loops, edges that lead nowhere."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations, product
+
+from fdl.graph.graph import overlap
+from fdl.lint.notes import Finding, Severity
+from fdl.model import Function, Storage
+
+_E, _W = Severity.ERROR, Severity.WARNING
+_OWN = "write `job: {queue: NAME}` with a name of its own"
+
+
+def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """What is wrong between functions, or steps, as they are written."""
+    for left, right in combinations(functions, 2):
+        if left.name == right.name:
+            yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
+        if left.group is not None and left.group == right.group:
+            continue  # files go from step to step, to as many as want them
+        for mine, theirs in product(_triggers(right), _triggers(left)):
+            if overlap(mine[1], theirs[1]):
+                message = (
+                    f"objects there start {left.name} too, and S3 tells one function of each:"
+                    " write another path, or a `suffix` that keeps their objects apart"
+                )
+                yield _E, mine[0], message
+    yield from _cycles(functions)
+    yield from _nowhere(functions)
+
+
+def _twice(function: Function) -> Iterator[Finding]:
+    """S3 takes no two rules for one object, not even of one function."""
+    rules = [
+        (path, storage, suffix)
+        for path, storage in _triggers(function)
+        for suffix in storage.suffixes or ("",)
+    ]
+    for (_, left, mine), (path, right, theirs) in combinations(rules, 2):
+        one = replace(left, suffixes=(mine,)) if mine else left
+        other = replace(right, suffixes=(theirs,)) if theirs else right
+        if overlap(one, other):
+            shown = " and ".join(
+                f"{s.path}*{suffix}" for s, suffix in ((one, mine), (other, theirs))
+            )
+            message = f"{shown} take the same objects: S3 takes one rule for each; keep the wider"
+            yield _E, path, message
+            return
+
+
+def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """What each deployed function (a group is one) must have to itself."""
+    for function in functions:
+        yield from _twice(function)
+        names = function.queues if function.lends else ()
+        for queue in dict.fromkeys(name for name in names if names.count(name) > 1):
+            message = f"{queue!r} is named for two of its queues; each needs a name of its own"
+            yield _E, f"{function.path}.job.queue", message
+    for left, right in combinations(functions, 2):
+        for queue in right.queues if left.lends and right.lends else ():
+            if queue in left.queues:
+                message = f"{left.name} uses the queue {queue!r} too; {_OWN}"
+                yield _E, f"{right.path}.job.queue", message
+    for function in functions:
+        if function.lends:
+            yield from _intermediate(function, functions)
+
+
+def _triggers(function: Function) -> list[tuple[str, Storage]]:
+    job = function.job is not None and bool(function.job.input)
+    path = f"{function.path}.job.input" if job else f"{function.path}.lambda.input"
+    return [(f"{path}[{i}]", storage) for i, storage in enumerate(function.user_input)]
+
+
+def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterator[Finding]:
+    place, path = function.intermediate, f"{function.path}.job.intermediate"
+    for other in functions:
+        used = {s.path.bucket for s in (*other.user_input, *other.function.output)}
+        if other is not function and other.lends:
+            used.add(other.intermediate.bucket)
+        if place.bucket in used:
+            whose = "this function" if other is function else other.name
+            message = (
+                f"the bucket {place.bucket!r} is used by {whose} too; envelopes need their own:"
+                " write `job: {intermediate: BUCKET}`"
+            )
+            yield _E, path, message
+    if place.prefix:
+        yield _W, path, f"the prefix {place.prefix!r} is not used; envelopes have keys of their own"
+    declared = function.job.intermediate if function.job is not None else None
+    job_input = function.job is not None and bool(function.job.input)
+    triggers = function.function.input if declared is not None and job_input else ()
+    if declared is not None and triggers and triggers[0].path != declared.path:
+        message = "with job.input this is the intermediate place, but job.intermediate differs"
+        yield _E, f"{function.path}.lambda.input", message
+
+
+def _cycles(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """Outputs that lead back to the function's own input, directly or through others."""
+    follows = _follows(functions)
+    for start, function in enumerate(functions):
+        seen: list[int] = []
+        front = list(follows[start])
+        while front:
+            index = front.pop(0)
+            if index not in seen:
+                seen.append(index)
+                front += follows[index]
+        if start in seen:
+            through = [
+                functions[i].name for i in seen if i != start and start in _reach(follows, i)
+            ]
+            way = f" through {', '.join(through)}" if through else ""
+            message = f"what it writes triggers {function.name} again{way}; change a prefix"
+            yield _E, f"{function.path}.lambda.output", message
+
+
+def _follows(functions: tuple[Function, ...]) -> dict[int, list[int]]:
+    """Function → the ones that its outputs may start."""
+    return {
+        i: [
+            j
+            for j, other in enumerate(functions)
+            if any(overlap(o, s) for o, s in product(function.function.output, other.user_input))
+        ]
+        for i, function in enumerate(functions)
+    }
+
+
+def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
+    seen: list[int] = []
+    front = list(follows[start])
+    while front:
+        index = front.pop()
+        if index not in seen:
+            seen.append(index)
+            front += follows[index]
+    return seen
+
+
+def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """An output that nobody reads is a result, unless somebody waits right beside it."""
+    follows = _follows(functions)
+    starved = [
+        (i, storage)
+        for i, reader in enumerate(functions)
+        for storage in reader.user_input
+        if not any(overlap(o, storage) for f in functions for o in f.function.output)
+    ]
+    for w, writer in enumerate(functions):
+        for index, output in enumerate(writer.function.output):
+            if any(overlap(output, s) for f in functions for s in f.user_input):
+                continue
+            path = f"{writer.path}.lambda.output[{index}]"
+            for r, storage in starved:
+                upstream = r == w or w in _reach(follows, r)
+                if not upstream and (why := _missed(output, storage)):
+                    name = functions[r].name
+                    yield _W, path, f"nothing reads it, and {name} waits for {why}"
+                    break
+
+
+def _missed(output: Storage, storage: Storage) -> str:
+    """How close an output comes to an input that nobody fills; empty = not close."""
+    if output.path == storage.path:
+        wanted = ", ".join(storage.suffixes)
+        return f"other names there: only {wanted}"
+    if output.path.bucket != storage.path.bucket:
+        return ""
+    close = difflib.get_close_matches(str(output.path), [str(storage.path)], n=1, cutoff=0.85)
+    return f"{storage.path}; is that the same place?" if close else ""

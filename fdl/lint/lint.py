@@ -1,0 +1,400 @@
+"""What is wrong or suspicious in a document that parsed: notes with severity and place.
+
+An ERROR stops a deploy, a WARNING is shown by it, a NOTE only by `fdl validate`. Facts about files
+come from outside (`FileFacts`); what only matters on AWS, or only beside it, is asked when the
+`Place` is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from contract.timing import RESERVE_S, kept_back
+from fdl.lint.flow import apart, between
+from fdl.lint.foreign import foreign
+from fdl.lint.notes import FileFacts, Finding, Note, Severity
+from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function, Storage
+from fdl.plan.desired import RETENTION, variables_of
+from fdl.plan.groups import check, deployed
+from fdl.plan.resources import Place
+
+#: Lambda's quota for all names and values together.
+ENVIRONMENT_BYTES_MAX = 4096
+_SECRET_NAME = re.compile(r"(?i)(secret|passw|token|private_?key|api_?key|access_?key|credential)")
+_SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+#: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
+_RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
+_OUR_NAME = re.compile(r"ORCHGPU_")
+#: Variables by which a loader or an interpreter runs code before the program's own.
+_LOADERS = (
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "PYTHONSTARTUP",
+    "PYTHONINSPECT",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "GCONV_PATH",
+    "OCL_ICD_VENDORS",
+)
+#: Of them those by which a middleware's client is found (docs/middlewares.md).
+_OF_CLIENTS = {"cricket": ("LD_PRELOAD",), "pocl": ("OCL_ICD_VENDORS",)}
+#: Variables that say where programs and modules are.
+_SEARCHED = (
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PERL5LIB",
+    "RUBYLIB",
+    "NODE_PATH",
+    "CLASSPATH",
+    "IFS",
+)
+#: What SDKs of AWS take before the role that the function runs under.
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_E, _W = Severity.ERROR, Severity.WARNING
+#: What people put into the name or tag of an image that was built for one kind of processor.
+_ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
+_ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
+
+
+def lint(
+    document: Document,
+    *,
+    files: Mapping[str, FileFacts] | None = None,
+    place: Place | None = None,
+) -> tuple[Note, ...]:
+    """All findings, in the order of the file. Without `files` no file is judged."""
+    of_groups = list(check(document))
+    findings = [*_document(document), *between(document.functions.aws), *of_groups]
+    findings += apart(deployed(document)) if not of_groups else ()
+    for function in document.functions.aws:
+        findings += _one_place(function)
+        findings += _script_time(function, document)
+        findings += _times(function)
+        findings += _middleware(function)
+        findings += foreign(function, document.functions.aws)
+        findings += _storages(function)
+        findings += _variables(function)
+        findings += _code(function, place)
+        findings += _outside(function)
+        if place is not None:
+            findings += _at_place(function, place)
+        if files is not None:
+            findings += _files(function, files)
+    notes = [
+        Note(
+            severity=severity,
+            path=document.written(path),
+            at=document.location(path),
+            message=message,
+        )
+        for severity, path, message in findings
+    ]
+    notes += [
+        Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
+        for rewrite in document.rewrites
+    ]
+    return tuple(sorted(notes, key=lambda note: note.at))
+
+
+def _document(document: Document) -> Iterator[Finding]:
+    if not document.functions.aws:
+        yield _E, "functions", "there is no function under functions.aws"
+    yield from _one_deploy(document)
+    for path, about in document.idle:
+        yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
+
+
+def _within_a_sentence(text: str) -> str:
+    """Without its capital, unless that is a name's (`AWS`), and without its end."""
+    first = text[0].lower() if text[1:2].islower() or text[1:2] == " " else text[0]
+    return first + text[1:].rstrip(".")
+
+
+def _one_deploy(document: Document) -> Iterator[Finding]:
+    """A file's functions are deployed together."""
+    functions = document.functions.aws
+    for key in ("region", "boto_profile"):
+        named = [function for function in functions if getattr(function.function, key)]
+        for function in named[1:]:
+            if getattr(function.function, key) != getattr(named[0].function, key):
+                path = f"{function.path}.lambda.{key}"
+                other = document.written(f"{named[0].path}.lambda.{key}")
+                yield _E, path, f"differs from {other}: {_one(key)}"
+
+
+def _one_place(function: Function) -> Iterator[Finding]:
+    """SCAR lets every block name its own region and profile; a deploy has one."""
+    path, declared = function.path, function.function
+    role = {"region": function.iam.region, "boto_profile": function.iam.boto_profile}
+    neighbours = {"ecr": function.ecr, "cloudwatch": function.cloudwatch, "s3": function.s3}
+    blocks = (("iam", role), *neighbours.items())
+    for block, values in blocks:
+        for key in ("region", "boto_profile"):
+            other = getattr(declared, key)
+            if values.get(key) not in (None, other):
+                message = f"differs from lambda.{key} ({other or 'not written'}): {_one(key)}"
+                yield _E, f"{path}.{block}.{key}", message
+
+
+def _one(key: str) -> str:
+    return "one deploy, one region" if key == "region" else "one deploy, one profile"
+
+
+def _times(function: Function) -> Iterator[Finding]:
+    """What runs out before what: the script, the function, the lease, the job."""
+    path, declared, gpu = function.path, function.function, function.gpu
+    job = function.job
+    if job is not None:
+        longest_s = job.attempts_max * declared.timeout_s
+        if job.queue.retention_s < longest_s:
+            message = (
+                f"shorter than {job.attempts_max} attempts may take ({longest_s} s): jobs are lost"
+            )
+            yield _E, f"{path}.job.queue.retention", message
+    if gpu is None:
+        return
+    if gpu.lease_s is not None and gpu.lease_s < declared.timeout_s:
+        message = f"shorter than lambda.timeout ({declared.timeout_s} s), which the run may take"
+        yield _E, f"{path}.gpu.lease_length", message
+    if gpu.deadline_s is not None and (gpu.max_wait_s or 0.0) > gpu.deadline_s:
+        yield _W, f"{path}.gpu.max_wait", "never reached: gpu.deadline comes first"
+    if gpu.on_unavailable == "requeue" and gpu.max_wait_s is None:
+        message = "needs gpu.max_wait: without it a job waits for its device anyway"
+        yield _E, f"{path}.gpu.on_unavailable", message
+
+
+def _script_time(function: Function, document: Document) -> Iterator[Finding]:
+    """A short function: the runner keeps half of it back, or the file wants more than all of it."""
+    declared, container = function.function, function.function.container
+    path, timeout_s = f"{function.path}.lambda", declared.timeout_s
+    threshold_s, key = container.timeout_threshold_s, f"{path}.container.timeout_threshold"
+    if key in document.locations and threshold_s >= timeout_s:
+        yield _E, key, f"leaves the script no time: the function's timeout is {timeout_s} s"
+        return
+    kept_s, rule = kept_back(timeout_s, threshold_s)
+    if rule == "half":
+        wanted_s = max(threshold_s, RESERVE_S)
+        message = (
+            f"the script is stopped after {timeout_s - kept_s:g} s of these {timeout_s} s: half is"
+            f" kept for uploading its outputs; write {timeout_s + wanted_s:g} for a script that"
+            f" needs {timeout_s} s"
+        )
+        yield _W, f"{path}.timeout", message
+
+
+def _middleware(function: Function) -> Iterator[Finding]:
+    gpu = function.gpu
+    several = gpu is not None and gpu.count > 1 and gpu.placement != "same_host"
+    if gpu is not None and several and gpu.middleware in ONE_HOST_MIDDLEWARES:
+        message = f"its client reaches one host: {gpu.count} devices need placement: same_host"
+        yield _E, f"{function.path}.gpu.middleware", message
+
+
+def _storages(function: Function) -> Iterator[Finding]:
+    declared = function.function
+    lists = [
+        ("lambda.input", declared.input),
+        ("lambda.output", declared.output),
+        ("job.input", function.job.input if function.job is not None else ()),
+    ]
+    for name, storages in lists:
+        for index, storage in enumerate(storages):
+            path = f"{function.path}.{name}[{index}]"
+            if storage.storage_provider not in ("s3", "s3.default"):
+                message = f"{storage.storage_provider!r} is not served yet; only s3 by the role is"
+                yield _E, f"{path}.storage_provider", message
+            if storage.prefixes and name != "lambda.output":
+                yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
+            yield from _patterns(path, storage)
+    if function.lends and len(function.user_input) != 1:
+        message = (
+            f"a function with `gpu:` or `job:` has exactly one input, this one has"
+            f" {len(function.user_input)}: write `job: {{input: BUCKET/PREFIX}}`"
+        )
+        yield _E, f"{function.path}.job.input", message
+    if not function.lends and not function.user_input:
+        yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
+    if not declared.output:
+        yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
+    if declared.file_system and not declared.vpc.subnet_ids:
+        yield _E, f"{function.path}.lambda.file_system", "a file system needs vpc.SubnetIds"
+
+
+def _patterns(path: str, storage: Storage) -> Iterator[Finding]:
+    """Filters are compared as they are written; people who think of a shell write `*.txt`."""
+    for key, texts in (("suffix", storage.suffixes), ("prefix", storage.prefixes)):
+        for said in texts:
+            if "*" in said or "?" in said:
+                wanted = said.strip("*") if not set("*?") & set(said.strip("*")) else ""
+                write = f"write {wanted!r}" if wanted else "leave it out"
+                message = f"{said!r} is compared literally and matches no usual name; {write}"
+                yield _W, f"{path}.{key}", message
+
+
+def _variables(function: Function) -> Iterator[Finding]:
+    declared = function.function
+    both = (
+        ("lambda.environment", declared.variables, _RESERVED_NAME),
+        ("lambda.container.environment", declared.container.variables, _OUR_NAME),
+    )
+    wanted = _OF_CLIENTS.get(function.gpu.middleware if function.gpu else "", ())
+    for block, variables, reserved in both:
+        path = f"{function.path}.{block}.Variables"
+        for name, value in variables.items():
+            if value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)):
+                message = "looks like a secret in clear; give the role access to a secret store"
+                yield _W, f"{path}.{name}", message
+            if reserved.match(name):
+                yield _E, f"{path}.{name}", "this name is reserved"
+            elif name in wanted:  # as the page on middlewares has it
+                continue
+            elif block == "lambda.environment" and name in _LOADERS:
+                yield _W, f"{path}.{name}", "loads code into the function's runner and the script"
+            elif (why := _risky(name)) and block != "lambda.environment":
+                yield _W, f"{path}.{name}", why
+    size = sum(len(k.encode()) + len(v.encode()) for k, v in variables_of(function).items())
+    if size > ENVIRONMENT_BYTES_MAX:
+        message = (
+            f"the variables have {size} bytes with our own; Lambda allows {ENVIRONMENT_BYTES_MAX}"
+        )
+        yield _E, f"{function.path}.lambda.environment", message
+
+
+def _risky(name: str) -> str:
+    """What a variable does to the script, or to what it starts, beside having a value."""
+    if name in _LOADERS:
+        return "loads code into every program that the script starts; say it in the script instead"
+    if name in _CREDENTIALS:
+        return "takes the place of the function's role in the script; give the role the access"
+    if name in _SEARCHED:
+        return "changes which programs or modules are found; say it in the script instead"
+    return ""
+
+
+def _runs_its_image(function: Function, place: Place) -> bool:
+    """True on AWS, where an image function without a script is the image's own business."""
+    return not place.local and function.function.runtime == "image"
+
+
+def _code(function: Function, place: Place | None) -> Iterator[Finding]:
+    declared, path = function.function, f"{function.path}.lambda"
+    if declared.runtime == "image" and declared.container.image is None:
+        yield _E, f"{path}.runtime", "'image' needs container.image"
+    if declared.init_script is not None and declared.handler is not None:
+        yield _E, f"{path}.handler", "init_script says what runs too; keep one"
+    image_runs = function.foreign and function.image is not None
+    if function.runs is None and image_runs:
+        if place is not None and place.local:
+            message = "no container is started here, so an image's own command is not run"
+            yield _E, f"{path}.container.image", message
+    elif function.runs is None and function.lends:
+        message = "no script: nothing says what a job runs; add init_script or handler"
+        yield _E, f"{path}.init_script", message
+    elif function.runs is None and (place is None or not _runs_its_image(function, place)):
+        own = "an image's own command is not run here" if function.image else "no script"
+        yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
+    said = _ARCHITECTURE.search(declared.container.image or "")
+    if declared.runtime == "image" and said is not None:
+        built = "arm64" if said[1] in ("arm64", "aarch64") else "x86_64"
+        if built != declared.architectures[0]:
+            message = (
+                f"the image is called {said[1]}, the function is {declared.architectures[0]}:"
+                f" write architectures: [{built}]"
+            )
+            yield _W, f"{path}.architectures", message
+    if declared.architectures == ("arm64",) and declared.runtime != "image":
+        yield _W, f"{path}.architectures", "arm64 works as far as your script does"
+
+
+def _at_place(function: Function, place: Place) -> Iterator[Finding]:
+    declared, image = function.function, function.function.container.image
+    if place.local:
+        if RETENTION in function.cloudwatch:
+            key = f"{function.path}.cloudwatch.{RETENTION}"
+            yield Severity.NOTE, key, "no effect: off AWS there is no CloudWatch"
+        return
+    if function.iam.role is None and not function.iam.create:
+        message = "AWS needs a role: write `iam: {role: ARN}`, or `iam: {create: true}`"
+        yield _E, f"{function.path}.iam.role", message
+    if declared.runtime == "image" and image is not None and not _ECR_IMAGE.fullmatch(image):
+        yield _E, f"{function.path}.lambda.container.image", "Lambda takes images from ECR only"
+    if declared.runtime != "image" and image is not None:
+        message = "a zip function cannot run in an image (no udocker here); write runtime: image"
+        yield _E, f"{function.path}.lambda.container.image", message
+    if declared.container.image_file is not None:
+        message = "it is not unpacked; push the image to ECR and name it in container.image"
+        yield _E, f"{function.path}.lambda.container.image_file", message
+    if declared.container.create_image:
+        message = "images are not built here; push it to ECR and write false"
+        yield _E, f"{function.path}.lambda.container.create_image", message
+    if function.lends and not declared.vpc.subnet_ids:
+        message = "no vpc: GPU hosts with private addresses cannot be reached"
+        yield _W, f"{function.path}.lambda", message
+
+
+def _outside(function: Function) -> Iterator[Finding]:
+    """What goes into the package from elsewhere than the folder that the file describes."""
+    declared = function.function
+    for key, name in (
+        ("init_script", declared.init_script),
+        ("extra_payload", declared.extra_payload),
+    ):
+        if name is not None and (name.startswith("/") or ".." in name.split("/")):
+            message = f"{name!r} lies outside of this file's folder, and goes into the package"
+            yield _W, f"{function.path}.lambda.{key}", message
+
+
+def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Finding]:
+    extra = function.function.extra_payload
+    if function.runs is not None:
+        yield from _program(function, files.get(function.runs, FileFacts(exists=False)))
+    if extra is not None:
+        facts = files.get(extra, FileFacts(exists=False))
+        if not facts.exists or not facts.folder:
+            message = f"{extra!r} is not a folder (paths start at this file's folder)"
+            yield _E, f"{function.path}.lambda.extra_payload", message
+
+
+def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
+    handler = function.function.handler
+    path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
+    if not facts.exists or not facts.regular:
+        name = function.runs or ""
+        why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
+        start = "an absolute path" if name.startswith("/") else "paths start at this file's folder"
+        yield _E, path, f"{name!r} {why} ({start})"
+    elif handler is not None:
+        name = handler.rpartition(".")[2]
+        if facts.defines is not None and name not in facts.defines:
+            yield _E, path, f"{function.runs!r} defines no {name!r}"
+    else:
+        yield from _script(path, function.runs or "", facts)
+
+
+def _script(path: str, script: str, facts: FileFacts) -> Iterator[Finding]:
+    if facts.first_line.startswith(b"#!") and facts.first_line.endswith(b"\r\n"):
+        yield _E, path, f"{script!r} has Windows line ends: its shebang names no program"
+    elif facts.crlf:
+        yield _W, path, f"{script!r} has Windows line ends"
+    if not facts.first_line.startswith((b"#!", b"\x7fELF")):
+        yield _W, path, f"{script!r} has no shebang; /bin/sh will run it"
+    if not facts.executable:
+        yield Severity.NOTE, path, f"{script!r} is not executable; the package makes it so"

@@ -1,0 +1,1 @@
+"""Older and foreign shapes of definitions, rewritten into the current one."""

@@ -1,0 +1,258 @@
+"""Older shapes and foreign blocks, rewritten into what this program does; nodes to nodes.
+
+What `orchgpu fdl migrate` prints is exactly what a deploy reads: there is one translation. Every
+rewrite is told as a warning with its place. A file that needs none stays as it is, node for node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS
+from fdl.migrate.migration import Migration, scalar_text, text
+from fdl.migrate.oscar import services
+from fdl.migrate.scar_shapes import (
+    into_container,
+    named_storages,
+    old_place,
+    old_places,
+    shape_of_functions,
+    twice,
+)
+from fdl.model import DEFAULT_RUNTIME, RETIRED_RUNTIMES, Rewrite
+from fdl.schema.schema import Faulty, Reading
+from fdl.text.nodes import Entry, Mapping, Node, Sequence
+
+#: Batch's jobs have no limit of their own; Lambda's longest run is the nearest.
+_TIMEOUT_S_MAX = 900
+_MEMORY_MB_MIN, _MEMORY_MB_MAX = 128, 10240
+#: SCAR's default of `batch.memory`: nobody asked for it.
+_BATCH_MEMORY_MB = 1024
+#: Kinds of S3 by name; every other provider's places are taken in S3 too, and that is told.
+_S3 = ("s3", "s3.default")
+_TRANSLATED_PROVIDERS = ("s3", "minio", "onedata")
+
+
+def migrate(root: Node, reading: Reading) -> tuple[Node, tuple[Rewrite, ...]]:
+    """The file as it is read, and what was rewritten; faults in what goes away are noted.
+
+    Raises Faulty for a file of another tool.
+    """
+    if not isinstance(root, Mapping):
+        return root, ()
+    provider = root.entry("provider")
+    if provider is not None:  # another tool's file: nothing else in it is of interest
+        reading.fault(provider.value, "provider", ANOTHER_TOOL)
+        raise Faulty
+    work = Migration(reading=reading)
+    for step in (named_storages, shape_of_functions, services, _functions, _providers):
+        root = step(work, root)
+    return root, tuple(work.rewrites)
+
+
+def _providers(work: Migration, root: Mapping) -> Mapping:
+    entry = root.entry("storage_providers")
+    if entry is None:
+        return root
+    named = _providers_by_name(entry.value)
+    if not work.reading.passes(STORAGE_PROVIDERS, named, "storage_providers"):
+        return root.without("storage_providers")
+    message = (
+        "left out: every place is in S3, reached by the function's role;"
+        " credentials in clear are never sent anywhere, and are better not in a file"
+    )
+    work.tell("storage_providers", entry.at, message)
+    return root.without("storage_providers")
+
+
+def _providers_by_name(providers: Node) -> Node:
+    """`s3: [{name: …}]` is an older way to write `s3: {…: {}}`."""
+    if not isinstance(providers, Mapping):
+        return providers
+    for entry in providers.entries:
+        if isinstance(entry.value, Sequence):
+            named = tuple(
+                Entry(
+                    key=scalar_text(item.child("name")) or f"{number}",
+                    at=item.at,
+                    value=item.without("name", "auth", "type"),
+                )
+                for number, item in enumerate(entry.value.items)
+                if isinstance(item, Mapping)
+            )
+            providers = providers.having(entry.key, Mapping(entries=named, at=entry.value.at))
+    return providers
+
+
+# ---------------------------------------------------------------------- one function
+
+
+def _functions(work: Migration, root: Mapping) -> Mapping:
+    functions = root.child("functions")
+    aws = functions.child("aws") if isinstance(functions, Mapping) else None
+    if not isinstance(functions, Mapping) or not isinstance(aws, Sequence):
+        return root
+    items = tuple(
+        _element(work, item, f"functions.aws[{index}]") if isinstance(item, Mapping) else item
+        for index, item in enumerate(aws.items)
+    )
+    if all(new is old for new, old in zip(items, aws.items, strict=True)):
+        return root
+    return root.having("functions", functions.having("aws", replace(aws, items=items)))
+
+
+def _element(work: Migration, element: Mapping, path: str) -> Mapping:
+    element = old_places(work, element, path)
+    block = element.child("lambda")
+    if isinstance(block, Mapping):
+        steps: tuple[Callable[[Migration, Mapping, str], Mapping], ...] = (
+            _stray_quotes,
+            _container,
+            _words,
+            _run_script,
+            _places,
+        )
+        changed = block
+        for step in steps:
+            changed = step(work, changed, f"{path}.lambda")
+        if changed is not block:
+            element = element.having("lambda", changed)
+    element = _batch(work, element, path)
+    api = element.entry("api_gateway")
+    if api is not None:
+        message = "left out: no API is created; objects in `input` start the function"
+        work.tell(f"{path}.api_gateway", api.at, message)
+        element = element.without("api_gateway")
+    return element
+
+
+def _stray_quotes(work: Migration, block: Mapping, path: str) -> Mapping:
+    """`timeout_threshold": 10`, as in SCAR's own commented example."""
+    for entry in block.entries:
+        inner = f"{path}.{entry.key}"
+        if entry.key.endswith('"'):
+            clean = entry.key.rstrip('"')
+            work.tell(inner, entry.at, f"a stray quote; read as {clean}")
+            block = block.having(clean, entry.value, instead_of=entry.key)
+        elif entry.key == "container" and isinstance(entry.value, Mapping):
+            changed = _stray_quotes(work, entry.value, inner)
+            block = block if changed is entry.value else block.having(entry.key, changed)
+    return block
+
+
+def _container(work: Migration, block: Mapping, path: str) -> Mapping:
+    """What says how the image runs stood among the function's own keys once."""
+    for key in ("image", "image_file", "timeout_threshold"):
+        entry = block.entry(key)
+        if entry is None:
+            continue
+        if twice(work, block, key, f"{path}.{key}"):
+            block = block.without(key)
+            continue
+        work.tell(f"{path}.{key}", entry.at, f"an older shape; read as container.{key}")
+        work.moved(f"{path}.container.{key}", f"{path}.{key}")
+        block = into_container(block, key, entry.value, instead_of=key)
+    return block
+
+
+def _words(work: Migration, block: Mapping, path: str) -> Mapping:
+    """Words that changed: a lower-case log level, a runtime that AWS has retired."""
+    level = block.entry("log_level")
+    word = scalar_text(level.value) if level is not None else None
+    if level is not None and word is not None and word != word.upper():
+        work.tell(f"{path}.log_level", level.at, f"read as {word.upper()}")
+        block = block.having("log_level", text(word.upper(), level.value.at))
+    runtime = block.entry("runtime")
+    if runtime is not None and scalar_text(runtime.value) in RETIRED_RUNTIMES:
+        message = f"{scalar_text(runtime.value)} is retired by AWS; read as {DEFAULT_RUNTIME}"
+        work.tell(f"{path}.runtime", runtime.at, message)
+        block = block.having("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
+    return block
+
+
+def _run_script(work: Migration, block: Mapping, path: str) -> Mapping:
+    """SCAR sends it with each `scar run`; here the function holds its one script."""
+    entry = block.entry("run_script")
+    if entry is None:
+        return block
+    if scalar_text(block.child("init_script")) is not None:
+        work.tell(f"{path}.run_script", entry.at, "left out: init_script is what runs")
+        return block.without("run_script")
+    work.tell(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
+    return block.without("init_script").having("init_script", entry.value, instead_of="run_script")
+
+
+def _places(work: Migration, block: Mapping, path: str) -> Mapping:
+    for key in ("input", "output"):
+        places = block.child(key)
+        if not isinstance(places, Sequence):
+            continue
+        items = tuple(
+            _place(work, item, f"{path}.{key}[{index}]") for index, item in enumerate(places.items)
+        )
+        if any(new is not old for new, old in zip(items, places.items, strict=True)):
+            block = block.having(key, replace(places, items=items))
+    return block
+
+
+def _place(work: Migration, place: Node, path: str) -> Node:
+    """Another provider's place is taken in S3, at the same path."""
+    place = old_place(work, place, path)
+    entry = place.entry("storage_provider") if isinstance(place, Mapping) else None
+    name = scalar_text(entry.value) if entry is not None else None
+    if entry is None or name is None or name in _S3 or not isinstance(place, Mapping):
+        return place
+    if name.partition(".")[0] not in _TRANSLATED_PROVIDERS:
+        return place
+    where = "with the function's role" if name.startswith("s3.") else "at the same path"
+    work.tell(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
+    return place.having("storage_provider", text("s3", entry.value.at))
+
+
+def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
+    """AWS Batch was SCAR's way to more time, memory or a GPU: Lambda and a lent device do it."""
+    block = element.child("lambda")
+    mode = block.entry("execution_mode") if isinstance(block, Mapping) else None
+    word = scalar_text(mode.value) if mode is not None else None
+    if mode is not None and isinstance(block, Mapping) and word in ("batch", "lambda-batch"):
+        block, became = block.without("execution_mode"), "lambda"
+        if word == "batch" and block.entry("timeout") is None:
+            block = block.having("timeout", text(_TIMEOUT_S_MAX, mode.at))
+            became = f"lambda with timeout: {_TIMEOUT_S_MAX}"
+        work.tell(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
+        element = element.having("lambda", block)
+    entry = element.entry("batch")
+    if entry is None:
+        return element
+    declared = work.reading.value(BATCH, entry.value, f"{path}.batch") or {}
+    element = element.without("batch")
+    parts, memory_mb = [], _BATCH_MEMORY_MB
+    if word == "batch" and "memory" in declared and isinstance(block, Mapping):
+        memory_mb = min(max(declared["memory"], _MEMORY_MB_MIN), _MEMORY_MB_MAX)
+        parts.append(f"lambda.memory: {memory_mb}")
+        element = element.having("lambda", block.having("memory", text(memory_mb, entry.at)))
+    if declared.get("enable_gpu") and element.entry("gpu") is None:
+        parts.append("gpu: {count: 1}")
+        count = Mapping(entries=(), at=entry.at, flow=True).having("count", text(1, entry.at))
+        element = element.having("gpu", count)
+    shown = " and ".join(parts)
+    message = f"AWS Batch is not used; read as {shown}" if parts else "left out: no AWS Batch here"
+    work.tell(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
+    return element
+
+
+def _lost(declared: dict[str, Any], memory_mb: int) -> str:
+    """What a `batch` block says that nothing here does, as the end of a sentence."""
+    found = []
+    if declared.get("memory", memory_mb) != memory_mb:
+        found.append(f"memory: {declared['memory']} (Lambda has {_MEMORY_MB_MAX} at most)")
+    if declared.get("vcpus", 1) != 1:
+        found.append(f"vcpus: {declared['vcpus']} (Lambda gives processors by memory)")
+    nodes = declared.get("multi_node_parallel") or {}
+    if nodes.get("enabled"):
+        found.append("multi_node_parallel (a job runs in one function)")
+    if declared.get("environment"):
+        found.append("environment (write it as `container: {environment: …}`)")
+    return f"; not carried over: {', '.join(found)}" if found else ""

@@ -1,0 +1,204 @@
+"""OSCAR's services, as far as a Lambda function can do the same."""
+
+from __future__ import annotations
+
+from fdl.keys.scar import CONTAINER_KEYS, LAMBDA, STORAGES, VARIABLES
+from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
+from fdl.schema.scalars import Flag, Memory, Text
+from fdl.schema.schema import Block, Key, Only, Plain
+from fdl.text.nodes import Entry, Mapping, Node, Scalar, Sequence
+
+_SECRETS = (
+    "are kept by the cluster, and there is no cluster here: let the function's role read a store "
+    "of secrets, as AWS Secrets Manager"
+)
+_HTTP = (
+    "a service that answers HTTP requests is not a function that objects start: leave it out and"
+    " write `script:` with the program that handles one file, and `input:` with its bucket"
+)
+_DISK = (
+    "no disk of a cluster is mounted here: leave it out and let the script use the files of"
+    " `input`; for a shared disk write `file_system:` (EFS) in a `lambda` block"
+)
+_ENCLAVE = (
+    "Lambda and the devices run outside of SGX enclaves: leave it out only if the data may be"
+    " processed in clear"
+)
+#: Keys whose service is something that a function cannot be; what to write instead.
+_REFUSED = {
+    "expose": _HTTP,
+    "kserve": _HTTP,
+    "volume": _DISK,
+    "mount": _DISK,
+    "workspace": _DISK,
+    "enable_sgx": _ENCLAVE,
+}
+_SCALING = "Lambda starts as many as there are jobs; write `job: {concurrency: …}` for a limit"
+_ACCESS = "who may use the function is decided by IAM and the policies of its buckets"
+_ELSEWHERE = "no other cluster takes jobs over; they wait here for a device"
+_NAMES = "tags of the function are set by deploy"
+_PLACED = "the scheduler chooses the device"
+#: Keys without which the service does the same work; what is so here.
+_LEFT_OUT = {
+    "cpu": "Lambda gives processors by memory",
+    "alpine": "the runner needs no musl build",
+    "total_memory": _SCALING,
+    "total_cpu": _SCALING,
+    "synchronous": _SCALING,
+    "vo": _ACCESS,
+    "allowed_users": _ACCESS,
+    "visibility": _ACCESS,
+    "isolation_level": _ACCESS,
+    "replicas": _ELSEWHERE,
+    "federation": _ELSEWHERE,
+    "rescheduler_threshold": _ELSEWHERE,
+    "delegation": _ELSEWHERE,
+    "clusters": _ELSEWHERE,
+    "labels": _NAMES,
+    "annotations": _NAMES,
+    "interlink_node_name": _PLACED,
+    "image_prefetch": "Lambda keeps images of ECR near by itself",
+    "image_pull_secrets": "the function's role reaches ECR",
+    "ephemeral_storage_request": "the function has Lambda's own /tmp",
+    "file_stage_in": "the input is always there as a file, at INPUT_FILE_PATH",
+    "propagate_token": "a job carries nobody's token; the function acts by its own role",
+    "storage_providers": "every place is in S3, reached by the function's role",
+}
+
+OSCAR_SERVICE = Block(
+    into=dict,
+    keys={
+        "name": LAMBDA.keys["name"],
+        "image": Key(reader=CONTAINER_KEYS["image"].reader, becomes="`container.image`"),
+        "script": Key(reader=LAMBDA.keys["init_script"].reader, becomes="`init_script`"),
+        "memory": Key(reader=Memory(), becomes="`memory`, in MB"),
+        "enable_gpu": Key(reader=Flag(), becomes="`gpu: {count: 1}`"),
+        "log_level": LAMBDA.keys["log_level"],
+        "environment": Key(
+            reader=Only("Variables", VARIABLES, also="variables", refused=("secrets", _SECRETS)),
+            becomes="`container.environment`",
+        ),
+        "input": Key(reader=STORAGES),
+        "output": Key(reader=STORAGES),
+        **{
+            name: Key(reader=Flag() if name == "alpine" else Plain(), idle=True, about=about)
+            for name, about in _LEFT_OUT.items()
+        },
+        **{name: Key(reader=Text(), refused=instead) for name, instead in _REFUSED.items()},
+    },
+)
+#: Lambda's longest run: OSCAR's jobs have no limit of their own.
+_TIMEOUT_S_MAX = 900
+_MEMORY_MB_MIN, _MEMORY_MB_MAX = 128, 10240
+
+
+def services(work: Migration, root: Mapping) -> Mapping:
+    """`functions.oscar` becomes elements of `functions.aws`, after the others."""
+    root = _clusters(work, root)
+    functions = root.child("functions")
+    entry = functions.entry("oscar") if isinstance(functions, Mapping) else None
+    if entry is None or not isinstance(functions, Mapping):
+        return root
+    if not isinstance(entry.value, Sequence):
+        work.reading.fault(entry.value, "functions.oscar", "expected a list of {cluster: service}")
+        return root.having("functions", functions.without("oscar"))
+    first = elements_of(functions)
+    elements: list[Mapping] = []
+    for index, item in enumerate(entry.value.items):
+        for at, service in _services_of(item, f"functions.oscar[{index}]"):
+            element = _element(work, at, service, f"functions.aws[{first + len(elements)}]")
+            elements += [element] if element is not None else []
+    functions = functions.without("oscar")
+    return root.having("functions", with_elements(functions, tuple(elements), entry.at))
+
+
+def _clusters(work: Migration, root: Mapping) -> Mapping:
+    """`clusters: {ID: {endpoint, auth_password}}` beside `functions`."""
+    entry = root.entry("clusters")
+    if entry is None:
+        return root
+    work.tell("clusters", entry.at, f"OSCAR's; left out: {_ELSEWHERE}")
+    return root.without("clusters")
+
+
+def _services_of(item: Node, path: str) -> list[tuple[str, Entry]]:
+    """`{cluster: {name, …}}`, or the service itself."""
+    if not isinstance(item, Mapping):
+        return [(path, Entry(key="", at=item.at, value=item))]
+    if isinstance(item.child("name"), Scalar):
+        return [(path, Entry(key="", at=item.at, value=item))]
+    return [(f"{path}.{entry.key}", entry) for entry in item.entries]
+
+
+def _element(work: Migration, origin: str, service: Entry, path: str) -> Mapping | None:
+    """The element of a valid service; None, with its faults noted, for any other."""
+    idle = len(work.reading.idle)
+    valid = work.reading.passes(OSCAR_SERVICE, service.value, origin)
+    left_out = work.reading.idle[idle:]
+    del work.reading.idle[idle:]  # what goes away is told here, and not once more by lint
+    if not valid or not isinstance(service.value, Mapping):
+        return None
+    work.tell(origin, service.at, "an OSCAR service; read as a Lambda function")
+    for inner, about in left_out:
+        work.tell(inner, work.reading.locations[inner], f"left out: {about}")
+    _move(work, path, origin)
+    memory = service.value.entry("memory")
+    size_mb = _memory_mb(service.value)
+    if memory is not None and size_mb is not None and size_mb > _MEMORY_MB_MAX:
+        message = f"read as {_MEMORY_MB_MAX} MB: Lambda has no more"
+        work.tell(f"{origin}.memory", memory.at, message)
+    return function_of_service(service.value)
+
+
+def _move(work: Migration, path: str, origin: str) -> None:
+    work.moved(path, origin)
+    work.moved(f"{path}.lambda", origin)
+    work.moved(f"{path}.lambda.container", origin)
+    work.moved(f"{path}.lambda.init_script", f"{origin}.script")
+    work.moved(f"{path}.gpu", f"{origin}.enable_gpu")
+    work.moved(f"{path}.gpu.count", f"{origin}.enable_gpu")
+
+
+def function_of_service(service: Mapping) -> Mapping:
+    """The element of `functions.aws` that does what a valid service does.
+
+    `enable_gpu` is one lent device.
+    """
+    block = Mapping(entries=(), at=service.at)
+    for key, to in (("name", "name"), ("script", "init_script"), ("log_level", "log_level")):
+        block = _taken(block, to, service.child(key))
+    memory, size_mb = service.child("memory"), _memory_mb(service)
+    if memory is not None and size_mb is not None:
+        bounded_mb = min(max(size_mb, _MEMORY_MB_MIN), _MEMORY_MB_MAX)
+        block = block.having("memory", text(bounded_mb, memory.at))
+    block = block.having("timeout", text(_TIMEOUT_S_MAX, service.at))
+    container = _taken(Mapping(entries=(), at=service.at), "image", service.child("image"))
+    container = _taken(container, "environment", _environment(service.child("environment")))
+    if container.entries:
+        block = block.having("container", container)
+    for key in ("input", "output"):
+        block = _taken(block, key, service.child(key))
+    element = Mapping(entries=(), at=service.at).having("lambda", block)
+    wants = service.child("enable_gpu")
+    if (scalar_text(wants) or "").lower() in ("true", "yes", "on") and wants is not None:
+        count = Mapping(entries=(), at=wants.at, flow=True).having("count", text(1, wants.at))
+        element = element.having("gpu", count)
+    return element
+
+
+def _memory_mb(service: Mapping) -> int | None:
+    memory = scalar_text(service.child("memory"))
+    return None if memory is None else Memory().size_mib(memory)
+
+
+def _taken(block: Mapping, key: str, value: Node | None) -> Mapping:
+    return block if value is None else block.having(key, value)
+
+
+def _environment(node: Node | None) -> Node | None:
+    """OSCAR writes `variables` where SCAR writes `Variables`."""
+    if isinstance(node, Mapping) and node.entry("variables") is not None:
+        variables = node.child("variables")
+        assert variables is not None, "its entry is there"
+        return node.having("Variables", variables, instead_of="variables")
+    return node

@@ -1,0 +1,253 @@
+"""Groups: steps that share one sandbox are one function with the sum of what they need.
+
+After KNIX's sandboxes (one per workflow): the steps run one after the other in one job and on one
+lease, and what a step writes where another one's input is goes there as a file. Memory, of the
+function and of the device, and guarantees of compute add up, because warm data of all the steps
+stays; times add up too. What a sandbox has only once must be the same for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any, TypeVar
+
+from corekit.errors import AppError
+from fdl.graph.graph import overlap
+from fdl.lint.notes import Finding, Severity
+from fdl.model import Compute, Document, Function, Gpu, Lambda, Storage
+
+#: Where the package has the list of a group's steps, below the task root.
+STEPS_FILE = "script/steps.json"
+#: Lambda's limits of one function.
+_MEMORY_MIB_MAX, _TIMEOUT_S_MAX = 10240, 900
+#: What a sandbox has once: of `lambda`, and of `gpu`.
+_SAME_LAMBDA = (
+    "runtime",
+    "architectures",
+    "region",
+    "boto_profile",
+    "log_level",
+    "layers",
+    "variables",
+    "deployment",
+    "extra_payload",
+    "vpc",
+    "file_system",
+)
+_SAME_GPU = (
+    "kinds",
+    "models",
+    "sharing",
+    "placement",
+    "tenant",
+    "middleware",
+    "on_unavailable",
+    "warm_key",
+    "min_driver",
+    "min_runtime",
+)
+_E = Severity.ERROR
+_Number = TypeVar("_Number", int, float)
+
+
+def deployed(document: Document) -> tuple[Function, ...]:
+    """What a deploy makes: functions, with those of each group as one, in the order of the file.
+
+    Total for a document that `lint` passed.
+    """
+    made: dict[str, Function] = {}
+    for function in document.functions.aws:
+        if function.group is None:
+            made[f"function {function.name}"] = function
+        elif f"group {function.group}" not in made:
+            made[f"group {function.group}"] = _merged(_members(document, function.group))
+    return tuple(made.values())
+
+
+def steps_json(function: Function) -> bytes:
+    """The list that the runner goes by; see `lambda_functions/gpu_runner/steps.py`."""
+    first = function.steps[0]
+    listed = [
+        {
+            "name": step.name,
+            "folder": f"script/{step.name}",
+            "script": _script_of(step),
+            "handler": step.function.handler or "",
+            "inputs": [] if step is first else [_place(place) for place in step.function.input],
+            "outputs": [_place(place) for place in step.function.output],
+            "variables": dict(step.function.container.variables),
+        }
+        for step in function.steps
+    ]
+    return (json.dumps(listed, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _script_of(step: Function) -> str:
+    script = step.function.init_script
+    return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
+
+
+def _place(storage: Storage) -> dict[str, Any]:
+    return {
+        "bucket": storage.path.bucket,
+        "prefix": storage.path.prefix,
+        "suffix": list(storage.suffixes),
+        "filter": list(storage.prefixes),
+    }
+
+
+def _members(document: Document, group: str) -> tuple[Function, ...]:
+    """The first step first, the others as in the file."""
+    members = [f for f in document.functions.aws if f.group == group]
+    firsts = [f for f in members if not _fed(f, members)]
+    return tuple(sorted(members, key=lambda f: f not in firsts[:1]))
+
+
+def _fed(function: Function, members: list[Function]) -> bool:
+    """Whether a step's input is some other one's output."""
+    written = [o for f in members if f is not function for o in f.function.output]
+    return any(overlap(o, s) for o, s in product(written, function.user_input))
+
+
+def _merged(members: tuple[Function, ...]) -> Function:
+    first = members[0]
+    inside = [place for step in members[1:] for place in step.function.input]
+    outputs = [o for step in members for o in step.function.output]
+    container = first.function.container
+    lambda_ = replace(
+        first.function,
+        name=str(first.group),
+        memory_mib=sum(step.function.memory_mib for step in members),
+        timeout_s=sum(step.function.timeout_s for step in members),
+        description=first.function.description or "steps: " + ", ".join(f.name for f in members),
+        init_script=None,
+        handler=None,
+        container=replace(
+            container,
+            variables={},
+            timeout_threshold_s=max(
+                step.function.container.timeout_threshold_s for step in members
+            ),
+        ),
+        output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
+        preheat=any(step.function.preheat for step in members),
+    )
+    return replace(first, function=lambda_, gpu=_gpu(members), steps=members)
+
+
+def _inner(output: Storage, inside: list[Storage]) -> bool:
+    """Whether steps of the group take every file of an output, so that none goes up."""
+    return any(
+        output.path.bucket == place.path.bucket
+        and output.path.key_prefix.startswith(place.path.key_prefix)
+        and (
+            not place.suffixes
+            or (output.suffixes and all(s.endswith(place.suffixes) for s in output.suffixes))
+        )
+        for place in inside
+    )
+
+
+def _gpu(members: tuple[Function, ...]) -> Gpu | None:
+    """One request for all: sums of memory and guarantee, else the largest or the strictest."""
+    asked = [step.gpu for step in members if step.gpu is not None]
+    if not asked:
+        return None
+    requests = [gpu.request() for gpu in asked]
+    lengths = [gpu.lease_s for gpu in asked]
+    return replace(
+        asked[0],
+        count=max(gpu.count for gpu in asked),
+        memory_mib=sum(gpu.memory_mib for gpu in asked),
+        memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
+        compute=Compute(
+            guarantee_pct=sum(request.compute_guarantee_pct for request in requests),
+            limit_pct=max(request.compute_limit_pct for request in requests),
+        ),
+        compute_guarantee_pct=None,
+        compute_limit_pct=None,
+        priority=max(gpu.priority for gpu in asked),
+        max_wait_s=_least(gpu.max_wait_s for gpu in asked),
+        deadline_s=_least(gpu.deadline_s for gpu in asked),
+        lease_s=None if None in lengths else sum(length or 0.0 for length in lengths),
+    )
+
+
+def _least(values: Iterator[_Number | None]) -> _Number | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+# ---------------------------------------------------------------------- what is wrong with groups
+
+
+def check(document: Document) -> Iterator[Finding]:
+    """Errors of groups: what cannot be one sandbox, one job, one lease."""
+    functions = document.functions.aws
+    names = {f.name for f in functions if f.group is None}
+    for group in dict.fromkeys(f.group for f in functions if f.group is not None):
+        members = [f for f in functions if f.group == group]
+        if group in names:
+            yield _E, f"{members[0].path}.group", f"a function is called {group!r} too"
+        yield from _first(members)
+        for other in members[1:]:
+            yield from _same(members[0], other)
+        borrowers = [f for f in members if f.gpu is not None]
+        for other in borrowers[1:]:
+            yield from _same_gpu(borrowers[0], other)
+        yield from _sums(members)
+
+
+def _first(members: list[Function]) -> Iterator[Finding]:
+    """Jobs come in at one step; the others live on what steps write."""
+    firsts = [f for f in members if not _fed(f, members)]
+    if len(firsts) != 1:
+        why = "nothing comes into it" if not firsts else f"{firsts[0].name} begins it too"
+        message = f"a group begins with one step, whose input no other step writes: {why}"
+        yield _E, f"{(firsts or members)[-1].path}.group", message
+        return
+    for step in members:
+        if step.foreign:
+            yield _E, f"{step.path}.job.completion", "our runner runs a group; write result"
+        if step is not firsts[0] and step.job is not None:
+            yield _E, f"{step.path}.job", f"jobs of the group come in at {firsts[0].name}"
+
+
+def _same(first: Function, other: Function) -> Iterator[Finding]:
+    for key in _SAME_LAMBDA:
+        if getattr(first.function, key) != getattr(other.function, key):
+            written = _WRITTEN.get(key, key)
+            yield _E, f"{other.path}.lambda.{written}", _DIFFERS.format(written, first.name)
+    if first.image != other.image:
+        yield _E, f"{other.path}.lambda.container", _DIFFERS.format("image", first.name)
+    if first.iam != other.iam:
+        yield _E, f"{other.path}.iam", _DIFFERS.format("iam", first.name)
+
+
+def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
+    for key in _SAME_GPU:
+        if getattr(first.gpu, key) != getattr(other.gpu, key):
+            yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
+
+
+_DIFFERS = "{} differs from {}'s: a group has one sandbox and one lease"
+#: Keys whose name in a file is another one.
+_WRITTEN: Mapping[str, str] = {"variables": "environment"}
+
+
+def _sums(members: list[Function]) -> Iterator[Finding]:
+    path = f"{members[0].path}.group"
+    lambdas: list[Lambda] = [f.function for f in members]
+    memory, timeout = sum(f.memory_mib for f in lambdas), sum(f.timeout_s for f in lambdas)
+    if memory > _MEMORY_MIB_MAX:
+        yield _E, path, f"its steps need {memory} MB together; Lambda has {_MEMORY_MIB_MAX}"
+    if timeout > _TIMEOUT_S_MAX:
+        yield _E, path, f"its steps may take {timeout} s together; Lambda has {_TIMEOUT_S_MAX}"
+    try:
+        gpu = _gpu(tuple(members))
+        if gpu is not None:
+            gpu.request()
+    except AppError as error:
+        yield _E, path, f"its steps together ask for what nothing has: {error.message}"

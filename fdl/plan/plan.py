@@ -1,0 +1,354 @@
+"""(desired, observed) → Plan: ordered steps with nothing left to decide.
+
+Rules. Only what a ledger says we created is ever changed or deleted, and a bucket only when it is
+empty; a foreign bucket is used as it is, a foreign function or queue of that name is a CONFLICT.
+The ledger is written before what it will own, so a deploy that was cut off still owns its pieces.
+The record comes last and goes first: orchestrators never see half a function. Planning again after
+all steps were applied gives no steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
+from fdl.plan.resources import (
+    ORDER,
+    Bucket,
+    FunctionResource,
+    Ledger,
+    Notification,
+    Place,
+    QueueResource,
+    Record,
+    Resource,
+    Role,
+    fields_of,
+    key_of,
+)
+
+#: Fields whose values are shown by name only: they may be long, or somebody's.
+_QUIET = ("variables", "policy", "body", "created", "package", "tags")
+
+
+class Action(StrEnum):
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One change; doing it again after it was done changes nothing."""
+
+    action: Action
+    resource: Resource  #: as it must be after the step; for DELETE as it was
+    before: Resource | None = None  #: for UPDATE
+    #: Of a rule that goes out: the others of its bucket that go out in the same write. Each has a
+    #: step of its own, which then finds nothing left to do.
+    along: tuple[Notification, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return key_of(self.resource)
+
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """Field → (before, after) of an UPDATE."""
+        if self.before is None:
+            return {}
+        old, new = fields_of(self.before), fields_of(self.resource)
+        return {
+            f.name: (old[f.name], new[f.name])
+            for f in dataclasses.fields(self.resource)
+            if f.compare and old[f.name] != new[f.name]
+        }
+
+    def sentence(self) -> str:
+        """One line for people."""
+        sign = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}[self.action]
+        changes = [_change(name, *values) for name, values in self.changes().items()]
+        detail = ": " + ", ".join(changes) if changes else ""
+        return f"{sign} {self.resource.kind} {self.resource.name}{detail}"
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    if name not in _QUIET:
+        return f"{name} {_shown(old)} → {_shown(new)}"
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        names = sorted(dict.fromkeys((*old, *new)))
+        keys = [key for key in names if old.get(key) != new.get(key)]
+        return f"{name} ({', '.join(keys)})"
+    return name
+
+
+def _shown(value: Any) -> str:
+    return '""' if value == "" else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Something ours that is not deleted, and why."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, in this order."""
+
+    steps: tuple[Step, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not self.steps
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as data; values of quiet fields are left out."""
+        return {
+            "changes": len(self.steps),
+            "steps": [_step_json(step) for step in self.steps],
+            "kept": [{"resource": kept.key, "reason": kept.reason} for kept in self.kept],
+            "notices": list(self.notices),
+        }
+
+    def text(self) -> str:
+        """The plan for people."""
+        lines = [f"  {step.sentence()}" for step in self.steps]
+        lines += [f"  = {kept.key.replace('/', ' ', 1)} stays: {kept.reason}" for kept in self.kept]
+        counts = [sum(step.action is action for step in self.steps) for action in Action]
+        total = "{} to create, {} to change, {} to delete".format(*counts)
+        return "\n".join([*lines, f"plan: {total}" if self.steps else "plan: nothing to do"])
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    changes = {
+        name: None if name in _QUIET else {"before": old, "after": new}
+        for name, (old, new) in step.changes().items()
+    }
+    return {
+        "action": step.action.value,
+        "resource": step.key,
+        "kind": step.resource.kind,
+        "name": step.resource.name,
+        "changes": changes,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What exists, as far as a plan needs it."""
+
+    resources: Mapping[str, Resource] = field(default_factory=dict)  #: key → as it is
+    rules: tuple[Notification, ...] = ()  #: every rule of the buckets concerned, foreign ones too
+    ledgers: Mapping[str, Ledger] = field(default_factory=dict)  #: of all functions ever deployed
+    queue_urls: Mapping[str, str] = field(default_factory=dict)  #: of the queues that exist
+    filled: tuple[str, ...] = ()  #: buckets that hold objects or old versions
+    #: queue → about how many messages it holds, S3's test events aside; empty when not asked
+    messages: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) -> Plan:
+    """What to do so that `wanted` exists. Raises CONFLICT for what is not ours to change."""
+    resources = {key_of(r): r for function in wanted for r in function.resources}
+    owned = _owned(observed.ledgers.values())
+    state = key_of(Bucket(name=place.state_bucket))
+    _check_foreign(wanted, observed)
+    garbage = _garbage(wanted, observed, resources)
+    _check_overlaps(resources, observed, garbage)
+    steps = [_upsert(resource, observed, owned) for resource in resources.values()]
+    made = sorted((step for step in steps if step is not None), key=lambda step: _rank(step, state))
+    first = [step for step in made if step.key == state]
+    removals, kept = _deletions(garbage, observed)
+    before = [step for step in removals if isinstance(step.resource, Notification)]
+    split = next((i for i, s in enumerate(made) if _rank(s, state) >= _NOTIFY), len(made))
+    return Plan(
+        steps=(
+            *first,
+            *_intents(wanted, observed, place, owned),
+            *made[len(first) : split],
+            *before,
+            *made[max(split, len(first)) :],
+            *(step for step in removals if step not in before),
+            *_settled(wanted, observed, place, owned),
+        ),
+        kept=kept,
+        notices=tuple(notice for function in wanted for notice in function.notices),
+    )
+
+
+def removal(names: Sequence[str], observed: Observed, place: Place, *, force: bool = False) -> Plan:
+    """What to do so that nothing of these functions is left but data and foreign things.
+
+    Raises CONFLICT when a queue of theirs still holds messages, unless `force`.
+    """
+    others = _owned(led for name, led in observed.ledgers.items() if name not in names)
+    created = _owned(observed.ledgers[n] for n in names if n in observed.ledgers)
+    records = [Record(name=n, bucket=place.state_bucket, body={}) for n in names]
+    doomed = [key_of(record) for record in records] + [k for k in created if k not in others]
+    if not force:
+        _check_messages(doomed, observed)
+    steps, kept = _deletions(doomed, observed)
+    ledgers = [observed.ledgers[n] for n in names if n in observed.ledgers]
+    last = [Step(action=Action.DELETE, resource=ledger) for ledger in ledgers]
+    shared = [Kept(key=k, reason="another function uses it") for k in created if k in others]
+    return Plan(steps=(*steps, *last), kept=(*kept, *shared))
+
+
+_NOTIFY = ORDER.index("notification")
+
+
+def _rank(step: Step, state: str) -> int:
+    return -1 if step.key == state else ORDER.index(step.resource.kind)
+
+
+def _owned(ledgers: Iterable[Ledger]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for ledger in ledgers for key in ledger.created))
+
+
+def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> Step | None:
+    found = observed.resources.get(key_of(resource))
+    if found is None:
+        return Step(action=Action.CREATE, resource=resource)
+    if isinstance(resource, Bucket) and key_of(resource) not in owned:
+        return None  # somebody else's: used as it is
+    settled = resource
+    if isinstance(resource, Record):
+        settled = resource.resolved(observed.queue_urls)
+    if settled == found:
+        return None
+    return Step(action=Action.UPDATE, resource=settled, before=found)
+
+
+def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
+    """Functions, queues and roles belong to one function; buckets may be shared."""
+    for function in wanted:
+        ledger = observed.ledgers.get(function.name)
+        for resource in function.resources:
+            key = key_of(resource)
+            exclusive = isinstance(resource, FunctionResource | QueueResource | Role)
+            if not exclusive or key not in observed.resources:
+                continue
+            if ledger is not None and key in ledger.created:
+                continue
+            owner = next((n for n, led in observed.ledgers.items() if key in led.created), None)
+            whose = f"belongs to {owner}" if owner else "was not made by orchgpu deploy"
+            message = (
+                f"{resource.kind} {resource.name!r} exists and {whose};"
+                " choose another name, or delete it yourself"
+            )
+            raise AppError(ErrorCode.CONFLICT, message, resource=key)
+
+
+def _check_overlaps(
+    resources: Mapping[str, Resource], observed: Observed, garbage: Sequence[str]
+) -> None:
+    staying = [r for r in observed.rules if key_of(r) not in resources and key_of(r) not in garbage]
+    for resource in resources.values():
+        if not isinstance(resource, Notification):
+            continue
+        rival = next((rule for rule in staying if resource.overlaps(rule)), None)
+        if rival is not None:
+            message = (
+                f"bucket {rival.bucket}: the rule {rival.id!r} (prefix {rival.prefix!r}, suffix"
+                f" {rival.suffix!r}) already takes objects that {resource.id!r} needs; S3 allows"
+                " one rule per object: change one of the prefixes"
+            )
+            raise AppError(ErrorCode.CONFLICT, message, resource=key_of(resource))
+
+
+def _check_messages(doomed: Sequence[str], observed: Observed) -> None:
+    """Jobs and dead letters must not be lost; a completion message only wakes somebody."""
+    queues = [r for r in observed.resources.values() if isinstance(r, QueueResource)]
+    dead = [queue.dead_letter_arn for queue in queues if queue.dead_letter_arn]
+    held = [
+        f"{queue.name} ({observed.messages.get(queue.name, 0)})"
+        for queue in sorted(queues, key=lambda queue: queue.name)
+        if (queue.dead_letter_arn or any(arn.endswith(f":{queue.name}") for arn in dead))
+        and key_of(queue) in doomed
+        and observed.messages.get(queue.name, 0)
+    ]
+    if held:
+        message = f"these queues still hold messages: {', '.join(held)}; wait, or use --force"
+        raise AppError(ErrorCode.CONFLICT, message)
+
+
+def _garbage(
+    wanted: Sequence[DesiredFunction], observed: Observed, needed: Mapping[str, Resource]
+) -> tuple[str, ...]:
+    """Keys we created for these functions earlier that nothing needs any more."""
+    names = {function.name for function in wanted}
+    mine = _owned(led for name, led in observed.ledgers.items() if name in names)
+    others = _owned(led for name, led in observed.ledgers.items() if name not in names)
+    return tuple(key for key in mine if key not in needed and key not in others)
+
+
+def _deletions(
+    keys: Iterable[str], observed: Observed
+) -> tuple[tuple[Step, ...], tuple[Kept, ...]]:
+    steps, kept = [], []
+    found = [observed.resources[key] for key in keys if key in observed.resources]
+    for resource in sorted(found, key=lambda r: (-ORDER.index(r.kind), r.name)):
+        if isinstance(resource, Bucket) and resource.name in observed.filled:
+            kept.append(Kept(key=key_of(resource), reason="it holds data"))
+        else:
+            along = _along(resource, found)
+            steps.append(Step(action=Action.DELETE, resource=resource, along=along))
+    return tuple(steps), tuple(kept)
+
+
+def _along(resource: Resource, doomed: Sequence[Resource]) -> tuple[Notification, ...]:
+    """The other rules of a rule's bucket that go out too."""
+    if not isinstance(resource, Notification):
+        return ()
+    rules = [rule for rule in doomed if isinstance(rule, Notification)]
+    return tuple(r for r in rules if r.bucket == resource.bucket and r.id != resource.id)
+
+
+def _final(
+    function: DesiredFunction, observed: Observed, place: Place, owned: tuple[str, ...]
+) -> Ledger:
+    keys = owned_keys(function, place)
+    ours = tuple(key for key in keys if key not in observed.resources or key in owned)
+    return ledger_of(function.name, place, ours)
+
+
+def _intents(
+    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+) -> list[Step]:
+    """Ledgers that name what was and what will be ours, before anything is made."""
+    steps = []
+    for function in wanted:
+        before = observed.ledgers.get(function.name)
+        final = _final(function, observed, place, owned)
+        earlier = before.created if before is not None else ()
+        union = tuple(dict.fromkeys((*final.created, *earlier)))
+        intent = ledger_of(function.name, place, union)
+        if before is None:
+            steps.append(Step(action=Action.CREATE, resource=intent))
+        elif intent != before:
+            steps.append(Step(action=Action.UPDATE, resource=intent, before=before))
+    return steps
+
+
+def _settled(
+    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+) -> list[Step]:
+    """Ledgers without what is no longer ours, after everything."""
+    steps = []
+    for function in wanted:
+        before = observed.ledgers.get(function.name)
+        final = _final(function, observed, place, owned)
+        earlier = before.created if before is not None else ()
+        gone = tuple(key for key in earlier if key not in final.created)
+        if gone:
+            intent = ledger_of(function.name, place, (*final.created, *gone))
+            steps.append(Step(action=Action.UPDATE, resource=final, before=intent))
+    return steps

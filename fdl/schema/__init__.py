@@ -1,0 +1,1 @@
+"""The readers of values: scalars, lists, maps and blocks of known keys."""

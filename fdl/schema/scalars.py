@@ -1,0 +1,295 @@
+"""The readers of single values: text, numbers, words of a closed set, sizes, times, versions."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.errors import AppError, invalid
+from corekit.units import format_duration, parse_duration_s, parse_memory_mib
+from fdl.schema.schema import Reading
+from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
+from gpu_scheduler.versions import is_version
+
+#: Longer text is no name, path or description that any service here accepts.
+TEXT_CHARACTERS_MAX = 4096
+_WHOLE = re.compile(r"[-+]?[0-9]{1,40}")
+_LEADING_ZERO = re.compile(r"([-+]?)0+([0-9]+)")
+#: Kinds of characters that nobody sees: control, format, separators of lines, not assigned.
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")
+#: Two that words of several scripts need: the joiner and the non-joiner.
+_JOINERS = "\u200c\u200d"
+#: YAML 1.1's words, which SCAR's own loader takes too.
+_FLAGS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _scalar(node: Node, path: str, reading: Reading, wanted: str) -> Scalar:
+    if not isinstance(node, Scalar) or node.is_null:
+        raise reading.error(node, path, f"expected {wanted}, got {kind_of(node)}")
+    return node
+
+
+def _number(node: Node, path: str, reading: Reading, wanted: str) -> str:
+    """The text of a number, which all of YAML's versions read as the same one.
+
+    YAML 1.1, SCAR's own loader among its readers, takes a leading zero for octal.
+    """
+    scalar = _scalar(node, path, reading, wanted)
+    match = _LEADING_ZERO.fullmatch(scalar.text)
+    if not scalar.plain or match is None:
+        return scalar.text
+    sign, digits = match.groups()
+    octal = int(digits, 8) if len(digits) < 20 and not set(digits) & set("89") else None
+    message = f"{kind_of(node)} has a leading zero"
+    if octal is None or octal == int(digits[:20]):
+        raise reading.error(node, path, f"{message}: write {sign}{digits[:20]}")
+    message += f", and YAML 1.1 reads it as octal: write {sign}{digits} or {sign}{octal}"
+    raise reading.error(node, path, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A string; a plain number or word is taken as it was written."""
+
+    pattern: str = r"(?s).*"
+    what: str = "a string"  #: what the pattern means, for people
+    short: str = ""  #: the same in a word or two
+    empty: bool = False  #: whether "" (and nothing at all) is allowed
+    lines: bool = False  #: whether it may have several lines
+    free: bool = False  #: any character: the value of somebody else's variable
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        if self.empty and isinstance(node, Scalar) and node.is_null:
+            return ""
+        if not isinstance(node, Scalar) and node.flow:
+            message = f"got {kind_of(node)}; a text that begins with [ or {{ needs quotes"
+            raise reading.error(node, path, f"expected {self.what}, {message}")
+        text = _scalar(node, path, reading, self.what).text
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise reading.error(node, path, f"longer than {TEXT_CHARACTERS_MAX} characters")
+        if (not text and not self.empty) or not re.fullmatch(self.pattern, text, re.ASCII):
+            raise reading.error(node, path, f"{kind_of(node)} is not {self.what}")
+        if (hidden := self._hidden(text)) is not None:
+            what = f"the invisible character U+{ord(hidden):04X}; leave it out"
+            raise reading.error(node, path, f"{kind_of(node)} has {what}")
+        return text
+
+    def _hidden(self, text: str) -> str | None:
+        """The first character that nobody sees and that changes what a text seems to say."""
+        if self.free:
+            return "\0" if "\0" in text else None
+        allowed = "\n\t" + _JOINERS if self.lines else _JOINERS
+        return next(
+            (c for c in text if unicodedata.category(c) in _HIDDEN and c not in allowed), None
+        )
+
+    def words(self) -> str:
+        return self.short or self.what
+
+    def schema(self) -> dict[str, Any]:
+        types = ["string", "number", "boolean", *(["null"] if self.empty else [])]
+        if self.pattern.startswith("(?s)"):
+            return {"type": types}
+        return {"type": types, "pattern": f"^(?:{self.pattern})$"}  # of strings only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A whole number within bounds."""
+
+    low: int
+    high: int
+    unit: str = ""
+    only: tuple[int, ...] = ()  #: no other value within the bounds; empty = all
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        scalar = _scalar(node, path, reading, "a whole number")
+        _number(node, path, reading, "a whole number")
+        if not scalar.plain:
+            raise reading.error(node, path, "expected a whole number; remove the quotes")
+        if not _WHOLE.fullmatch(scalar.text):
+            raise reading.error(node, path, f"expected a whole number, got {kind_of(node)}")
+        value = int(scalar.text)
+        if not self.low <= value <= self.high:
+            unit = f" {self.unit}" if self.unit else ""
+            raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")
+        if self.only and value not in self.only:
+            near = min(self.only, key=lambda known: abs(known - value))
+            allowed = ", ".join(map(str, self.only))
+            message = f"{value} is not one of {allowed}; the nearest is {near}"
+            raise reading.error(node, path, message)
+        return value
+
+    def words(self) -> str:
+        return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
+
+    def schema(self) -> dict[str, Any]:
+        if self.only:
+            return {"enum": list(self.only)}
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """true or false (or YAML 1.1's yes, no, on, off)."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> bool:
+        scalar = _scalar(node, path, reading, "true or false")
+        if not scalar.plain or scalar.text.lower() not in _FLAGS:
+            raise reading.error(node, path, f"expected true or false, got {kind_of(node)}")
+        return _FLAGS[scalar.text.lower()]
+
+    def words(self) -> str:
+        return "true, false"
+
+    def schema(self) -> dict[str, Any]:
+        words = "|".join("".join(f"[{c}{c.upper()}]" for c in word) for word in _FLAGS)
+        return {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^({words})$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a closed set of words."""
+
+    options: tuple[str, ...]
+    #: Words that are known and not done yet → what to do instead.
+    refused: MappingABC[str, str] = field(default_factory=dict)
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
+        if text in self.refused:
+            raise reading.error(node, path, f"{text!r} is not done yet: {self.refused[text]}")
+        if text not in self.options:
+            hint = did_you_mean(text, self.options)
+            message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
+            raise reading.error(node, path, message)
+        return text
+
+    def words(self) -> str:
+        return ", ".join(f"`{word}`" for word in self.options)
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.options)}
+
+
+def _ascii(text: str) -> str:
+    """Raises INVALID for digits of other scripts, which Python's numbers would take."""
+    if not text.isascii():
+        raise invalid(f"{text!r} is not a number")
+    return text
+
+
+#: A number, or a number with a unit.
+_QUANTITY_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[A-Za-z]*\s*$"},
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """MiB as a number, or `4GiB`."""
+
+    @staticmethod
+    def size_mib(text: str) -> int:
+        """Raises AppError or OverflowError for what is no size."""
+        return parse_memory_mib(text)
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        text = _number(node, path, reading, "a memory size")
+        try:
+            value = self.size_mib(_ascii(text))
+        except (AppError, OverflowError):
+            message = f"{kind_of(node)} is not a memory size; write MiB, or a unit as in 4GiB"
+            raise reading.error(node, path, message) from None
+        if value >= 2**31:
+            raise reading.error(node, path, f"{value} MiB is more than any device has")
+        return value
+
+    def words(self) -> str:
+        return "MiB, or `4GiB`"
+
+    def schema(self) -> dict[str, Any]:
+        return _QUANTITY_SCHEMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """Seconds as a number, or `10m`, `250ms`."""
+
+    low_s: float = 0.0
+    high_s: float = 30 * 86400.0
+
+    def read(self, node: Node, path: str, reading: Reading) -> float:
+        text = _number(node, path, reading, "a duration")
+        try:
+            value = parse_duration_s(_ascii(text))
+        except (AppError, OverflowError):
+            message = f"{kind_of(node)} is not a duration; write seconds, or a unit as in 10m"
+            raise reading.error(node, path, message) from None
+        if not self.low_s <= value <= self.high_s:
+            low, high = format_duration(self.low_s), format_duration(self.high_s)
+            raise reading.error(node, path, f"{kind_of(node)} must lie in {low}…{high}")
+        return value
+
+    def words(self) -> str:
+        return "seconds, or `10m`"
+
+    def schema(self) -> dict[str, Any]:
+        return _QUANTITY_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """0…100, with or without `%`."""
+
+    low: int = 0
+
+    def read(self, node: Node, path: str, reading: Reading) -> int:
+        text = _number(node, path, reading, "a percentage").strip().removesuffix("%").strip()
+        if not re.fullmatch(r"[0-9]{1,3}", text) or not self.low <= int(text) <= 100:
+            what = f"a percentage in {self.low}…100"
+            raise reading.error(node, path, f"{kind_of(node)} is not {what}")
+        return int(text)
+
+    def words(self) -> str:
+        return f"{self.low}…100 %"
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self.low, "maximum": 100}
+        return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Numbers with dots between; a plain `12.10` stays what it is."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "a version").text
+        if not is_version(text):
+            message = f"{kind_of(node)} is not a version: numbers with dots between, as 550.54"
+            raise reading.error(node, path, message)
+        return text
+
+    def words(self) -> str:
+        return "a version, as `12.4`"
+
+    def schema(self) -> dict[str, Any]:
+        return {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
+            ]
+        }

@@ -1,0 +1,1 @@
+"""YAML text to located nodes and back; the only modules that know YAML."""

@@ -1,0 +1,213 @@
+"""What PyYAML's scanner and parser complain of, in words for who wrote the file.
+
+Their own messages speak of tokens and block ends. Each is known here by its text; one that is not
+(a newer PyYAML) is shown as it is, so nothing depends on the list being complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+
+from fdl.text.nodes import Location
+
+#: PyYAML looks for the colon of a key no further.
+_KEY_CHARACTERS_MAX = 1024
+_COLON = re.compile(r":(\s|$)")
+
+
+def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Location, str]:
+    """Where to look, and what is wrong there."""
+    problem, context = str(error.problem or error.context), str(error.context or "")
+    at = error.problem_mark or error.context_mark
+    opened = error.context_mark or at
+    fault = _Fault(lines=text.split("\n"), at=_location(at), opened=_location(opened))
+    for pattern, words in _BY_CONTEXT:
+        if pattern in context and (said := words(fault, problem)):
+            return said
+    for expression, words_of in _BY_PROBLEM:
+        match = re.match(expression, problem)
+        if match is not None:
+            return words_of(fault, *match.groups())
+    return fault.at, problem
+
+
+def _location(mark: Any) -> Location:
+    return Location(1, 1) if mark is None else Location(mark.line + 1, mark.column + 1)
+
+
+class _Fault:
+    """One complaint: where it was noticed, and where what it is about begins."""
+
+    def __init__(self, *, lines: Sequence[str], at: Location, opened: Location) -> None:
+        self.at, self.opened, self._lines = at, opened, lines
+
+    @property
+    def line(self) -> str:
+        """The line on which it was noticed."""
+        return self._lines[self.at.line - 1] if self.at.line <= len(self._lines) else ""
+
+    def before(self) -> tuple[int, str]:
+        """Number and text of the last line above that says something; (0, "") = there is none."""
+        for index in range(min(self.at.line - 1, len(self._lines)) - 1, -1, -1):
+            line = self._lines[index]
+            if line.strip() and not line.lstrip().startswith("#"):
+                return index + 1, line
+        return 0, ""
+
+
+_Said = tuple[Location, str]
+
+
+def _quote(fault: _Fault, problem: str) -> _Said | None:
+    if "unexpected" not in problem:
+        return None
+    return fault.opened, "the quote that opens here is never closed"
+
+
+def _alias(fault: _Fault, _: str) -> _Said:
+    return fault.opened, "a value that begins with * needs quotes (aliases are not allowed here)"
+
+
+def _anchor(fault: _Fault, _: str) -> _Said:
+    return fault.opened, "a value that begins with & needs quotes (anchors are not allowed here)"
+
+
+def _tag(fault: _Fault, _: str) -> _Said:
+    return fault.opened, "a value that begins with ! needs quotes (tags are not allowed here)"
+
+
+def _block_text(fault: _Fault, _: str) -> _Said:
+    message = (
+        "after | or > a text begins on the next line, indented; a value that begins with | or >"
+        " needs quotes"
+    )
+    return fault.opened, message
+
+
+def _directive(fault: _Fault, _: str) -> _Said:
+    return fault.at, "directives (%YAML, %TAG) are not allowed here: leave the line out"
+
+
+def _key(fault: _Fault, _: str) -> _Said:
+    message = (
+        "a line without ': ': write 'key: value', or indent the line if it goes on with the value"
+        " above"
+    )
+    return fault.opened, message
+
+
+#: What was being read → words, which may decline.
+_BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Said | None]], ...] = (
+    ("quoted scalar", _quote),
+    ("an alias", _alias),
+    ("an anchor", _anchor),
+    ("a tag", _tag),
+    ("block scalar", _block_text),
+    ("a directive", _directive),
+    ("a simple key", _key),
+)
+
+
+def _character(fault: _Fault, character: str) -> _Said:
+    if character == "\\t":
+        return fault.at, "a tab: YAML indents with spaces; write spaces instead"
+    return fault.at, f"a value cannot begin with {character}: put quotes around it"
+
+
+def _second_colon(fault: _Fault) -> _Said:
+    number, above = fault.before()
+    if fault.at.column > _KEY_CHARACTERS_MAX:
+        return fault.at, f"a key has at most {_KEY_CHARACTERS_MAX} characters"
+    if _COLON.search(fault.line[: fault.at.column - 1]):
+        message = "a second ': ' on one line: put quotes around the value, or begin a new line"
+    elif number and not _COLON.search(above):
+        message = f"a key here cannot be: line {number} above has no ': '"
+    else:
+        message = f"indented deeper than line {number}, which has its value already: indent alike"
+    return fault.at, message
+
+
+def _open(fault: _Fault, closing: str, found: str) -> _Said:
+    opening = {"]": "[", "}": "{"}[closing]
+    if found == "<stream end>":
+        return fault.opened, f"the '{opening}' that opens here is never closed"
+    where = f"line {fault.opened.line}, column {fault.opened.column}"
+    return fault.at, f"',' or '{closing}' is missing: the '{opening}' on {where} is still open"
+
+
+def _no_value(fault: _Fault, found: str) -> _Said:
+    if found in ("]", "}"):
+        return _closes(fault, found)
+    if found == ",":
+        return fault.at, "nothing stands before this comma: leave it out, or write the value"
+    if found == "<stream end>":
+        return fault.at, "the file ends before the value does: a ']' or '}' is missing"
+    return fault.at, f"a value is missing before {found!r}"
+
+
+def _closes(fault: _Fault, found: str) -> _Said:
+    return fault.at, f"'{found}' closes nothing that is open here; quote it if it is text"
+
+
+def _elsewhere(fault: _Fault, found: str) -> _Said:
+    column, since = fault.opened.column, fault.opened.line
+    if found in ("]", "}"):
+        return _closes(fault, found)
+    if found == "-":
+        message = f"a '- ' item among keys, which begin on line {since}: indent it below its key"
+    elif found == "?":
+        message = f"a key among '- ' items, which begin on line {since}: indent it below an item"
+    elif found == "<scalar>":
+        message = "text goes on after the end of a value: put quotes around all of it"
+    else:
+        message = (
+            f"indented otherwise than the lines it belongs with: those begin in column {column}"
+            f" (line {since})"
+        )
+    return fault.at, message
+
+
+def _after_the_end(fault: _Fault, _: str) -> _Said:
+    number, above = fault.before()
+    if above.startswith("%"):
+        return Location(number, 1), _directive(fault, "")[1]
+    if above.startswith("..."):
+        return fault.at, f"the document ended on line {number} ('...'): one file holds one document"
+    return fault.at, "indented otherwise than the first line: all keys of a block begin alike"
+
+
+def _escape(fault: _Fault, character: str) -> _Said:
+    message = (
+        f"\\{character} is no escape inside double quotes: write \\\\{character}, or use single"
+        " quotes"
+    )
+    return fault.at, message
+
+
+#: What was complained of → words.
+_BY_PROBLEM: tuple[tuple[str, Callable[..., _Said]], ...] = (
+    (r"found character '(.+)' that cannot start any token", _character),
+    (r"mapping values are not allowed", _second_colon),
+    (r"expected ',' or '([\]}])', but got '?(.*?)'?$", _open),
+    (r"expected the node content, but found '(.+)'", _no_value),
+    (r"expected <block end>, but found '(.+)'", _elsewhere),
+    (r"expected '<document start>', but found '(.+)'", _after_the_end),
+    (r"found unknown escape character '(.+)'", _escape),
+    (
+        r"expected escape sequence of (\d+) hexadecimal",
+        lambda fault, count: (fault.at, f"the escape needs {count} hexadecimal digits after it"),
+    ),
+    (
+        r"sequence entries are not allowed",
+        lambda fault: (fault.at, "a '- ' item begins on a line of its own"),
+    ),
+    (
+        r"(?:duplicate tag handle|found (?:duplicate YAML directive|incompatible YAML))",
+        lambda fault: _directive(fault, ""),
+    ),
+    (r"found undefined tag handle", lambda fault: _tag(fault, "")),
+)

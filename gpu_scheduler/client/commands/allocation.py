@@ -1,0 +1,178 @@
+"""One reservation from the command line: asked once, waited for if wanted, accepted when pushed.
+
+Whoever stops waiting (Ctrl-C, SIGTERM) leaves nothing behind: the request, or a lease it was
+granted in that moment, is withdrawn before the program ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.client.pushes import OnPush, PushWord
+from gpu_scheduler.model import Door, Explanation, GrantedLease, Hold, LeaseState, Request
+from gpu_scheduler.protocol.answers import (
+    AttemptOutcome,
+    BusyPush,
+    GrantedPush,
+    ImpossiblePush,
+    LeasePush,
+    Outcome,
+)
+
+#: Length of a lease taken from the command line, unless told otherwise; the classic one's too.
+LEASE_S = 3600.0
+
+#: A client for a session id, with its pushes.
+Connect = Callable[[str, OnPush], SchedulerClient]
+#: Told why, and how long so far, about once a beat while the request waits.
+OnWait = Callable[[Explanation, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What one `alloc` wants."""
+
+    request: Request
+    wait: bool = False
+    attempt: str | None = None  #: repeating it answers what stands; None = a new one
+    door: Door = Door.GATEWAY
+    sources: tuple[str, ...] = ()  #: Door.PORT: who may connect; none = this machine
+
+
+def with_length(request: Request) -> Request:
+    """The request with the length that its lease will have."""
+    return dataclasses.replace(request, lease_s=request.lease_s or LEASE_S)
+
+
+def check_lease(lease: str) -> None:
+    """Raises INVALID for what no lease is called: an attempt given back would still be lent."""
+    if not lease.startswith("lease-"):
+        raise invalid(f"{lease!r:.80} is no lease; `ssgm leases` lists those that live")
+
+
+def session_of(attempt: str) -> str:
+    """The session that asks for an attempt: who repeats it is the same caller."""
+    return f"session-{attempt}"
+
+
+async def allocate(
+    connect: Connect, budget: Budget, ask: Ask, on_wait: OnWait | None = None
+) -> AttemptOutcome:
+    """A deadline lease, or why not. Raises AppError when nobody answers."""
+    words: asyncio.Queue[PushWord] = asyncio.Queue()
+    attempt = ask.attempt or f"ssgm-{secrets.token_hex(8)}"
+    async with connect(session_of(attempt), words.put_nowait) as client:
+        try:
+            return await _Reservation(client, attempt, ask, words, budget).settled(on_wait)
+        except asyncio.CancelledError:
+            await _withdraw(client, attempt, budget.client_gone_s)
+            raise
+
+
+async def _withdraw(client: SchedulerClient, attempt: str, within_s: float) -> None:
+    """Best effort: a scheduler that is away notices the end of the session by itself."""
+    with contextlib.suppress(AppError, TimeoutError):
+        async with asyncio.timeout(within_s):
+            await client.withdraw(attempt)
+
+
+class _Reservation:
+    """One attempt until it is granted or refused. Asking again for it changes nothing."""
+
+    def __init__(
+        self,
+        client: SchedulerClient,
+        attempt: str,
+        ask: Ask,
+        words: asyncio.Queue[PushWord],
+        budget: Budget,
+    ) -> None:
+        self._client = client
+        self._attempt = attempt
+        self._ask = ask
+        self._words = words
+        self._beat_s = budget.client_beat_s
+        self._doors_within_s = budget.install_wait_s + budget.client_beat_s
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+
+    async def settled(self, on_wait: OnWait | None) -> AttemptOutcome:
+        """Woken by the push; asks again every beat, for the place in the queue and because a
+        push may be lost with its connection."""
+        answer = await self._reserve()
+        while answer.outcome is Outcome.WAITING:
+            if on_wait is not None and answer.explanation is not None:
+                on_wait(answer.explanation, self._waited_s())
+            answer = await self._pushed() or await self._reserve()
+        if answer.granted is not None and self._ask.door is Door.PORT:
+            return await self._with_doors(answer)
+        return answer
+
+    async def _with_doors(self, answer: AttemptOutcome) -> AttemptOutcome:
+        """Wait until every host of the lease with a gateway has opened its port."""
+        granted, until_s = answer.granted, self._loop.time() + self._doors_within_s
+        while granted is not None and (missing := _closed_doors(granted)):
+            if self._loop.time() > until_s:
+                await self._client.release(granted.lease.id)
+                text = f"{missing[0]} opened no port for lease {granted.lease.id}; see gpud's log"
+                raise AppError(ErrorCode.UNAVAILABLE, text)
+            answer = await self._pushed() or await self._reserve()
+            granted = answer.granted
+        return answer
+
+    def _waited_s(self) -> float:
+        return self._loop.time() - self._began_s
+
+    async def _reserve(self) -> AttemptOutcome:
+        request, wait = self._ask.request, self._ask.wait
+        if request.max_wait_s is not None:
+            left_s = request.max_wait_s - self._waited_s()
+            wait = wait and left_s > 0
+            request = dataclasses.replace(request, max_wait_s=max(0.0, left_s))
+        request = with_length(request)
+        return await self._client.reserve(
+            self._attempt,
+            request,
+            wait=wait,
+            hold=Hold.DEADLINE,
+            lease_s=request.lease_s,
+            door=self._ask.door,
+            sources=self._ask.sources,
+        )
+
+    async def _pushed(self) -> AttemptOutcome | None:
+        """What the scheduler says by itself within a beat."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._beat_s):
+                while True:
+                    word = await self._words.get()
+                    if getattr(word, "attempt", None) == self._attempt:
+                        break
+            return await self._taken(word)
+        return None
+
+    async def _taken(self, word: PushWord) -> AttemptOutcome | None:
+        if isinstance(word, GrantedPush):
+            await self._client.renew(word.granted.lease.id)  # accepts the grant
+            return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
+        if isinstance(word, LeasePush) and word.state is LeaseState.ENDED:
+            text = f"lease {word.lease} ended before its port was open: {word.detail}"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
+        if isinstance(word, BusyPush):
+            return AttemptOutcome(outcome=Outcome.BUSY, explanation=word.explanation)
+        if isinstance(word, ImpossiblePush):
+            return AttemptOutcome(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
+        return None
+
+
+def _closed_doors(granted: GrantedLease) -> list[str]:
+    """Hosts whose port is not known yet; those without a gateway open none."""
+    return [host for host in granted.gateways if host not in granted.lease.doors]

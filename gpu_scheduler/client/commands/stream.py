@@ -1,0 +1,100 @@
+"""`ssgm events`: what changes, as it happens.
+
+Over the HTTP door everything: leases, queue, hosts, devices, parameters. Over the socket door,
+which every command uses, the leases. The events have the same form, `protocol/watch.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from corekit.decode import encode
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
+from gpu_scheduler.protocol.answers import LeasePush
+
+if TYPE_CHECKING:
+    from gpu_scheduler.client.commands.options import Line
+
+Event = Mapping[str, Any]
+
+
+async def of_leases(line: Line) -> AsyncGenerator[Event, None]:
+    """Every lease as it changes, and the connection's own news; through reconnects, for ever."""
+    words: asyncio.Queue[PushWord] = asyncio.Queue()
+    async with line.client(on_push=words.put_nowait) as client:
+        await client.wait_connected(line.timeout_s or line.budget.client_gone_s)
+        while True:
+            word = await words.get()
+            if isinstance(word, Connected):
+                await client.watch()
+                yield {"event": "connected", **encode(word)}
+            elif isinstance(word, Disconnected):
+                yield {"event": "disconnected", **encode(word)}
+            elif isinstance(word, LeasePush):
+                yield {"event": "lease", **encode(word)}
+
+
+async def of_everything(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:
+    """`GET /v1/watch` until it ends. Raises UNAVAILABLE, or what the door answers."""
+    import aiohttp  # 0.2 s that no other command needs
+
+    tls = access.tls()
+    url = f"{'http' if tls is None else 'https'}://{http}/v1/watch"
+    headers = {} if access.key is None else {"Authorization": f"Bearer {access.key}"}
+    silence = aiohttp.ClientTimeout(total=None, sock_connect=within_s, sock_read=within_s)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=silence, headers=headers) as session,
+            session.get(url, ssl=tls or False) as answer,
+        ):
+            if answer.status != 200:
+                raise AppError.from_json((await answer.json())["error"])
+            async for one in answer.content:
+                event = json.loads(one)
+                if event["event"] != "beat":
+                    yield event
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        why = str(error) or "it was silent"
+        text = f"no events from the HTTP door at {http}: {why}; is ssgmd up?"
+        raise AppError(ErrorCode.UNAVAILABLE, text) from None
+
+
+def in_words(event: Event) -> str:
+    """One line for people; the name of the event first."""
+    name = str(event["event"])
+    known = _WORDS.get(name)
+    values = {key: "" if value is None else value for key, value in event.items()}
+    said = f"{name}  {known(values)}" if known else f"{name}  {json.dumps(event)}"
+    return said.rstrip()
+
+
+def _lease(event: Event) -> str:
+    state = " ".join(str(part) for part in (event["state"], event["reason"]) if part)
+    return f"{event['lease']}  {state}  {event['attempt']}  {event['device']}  {event['detail']}"
+
+
+def _device(event: Event) -> str:
+    symptoms = " ".join(event["symptoms"])
+    state = "DRAINED" if event["drained"] else event["health"] or "gone"
+    return f"{event['host']}  {event['device']}  {state}  {symptoms}"
+
+
+_WORDS: Mapping[str, Callable[[Event], str]] = {
+    "connected": lambda event: f"epoch {event['epoch']}",
+    "started": lambda event: f"epoch {event['epoch']}",
+    "disconnected": lambda event: str(event["detail"]),
+    "lost": lambda event: str(event["why"]),
+    "lease": _lease,
+    "queue": lambda event: (
+        f"{event['attempt']}  {'waits' if event['queued'] else 'waits no longer'}  "
+        f"{event['waiting']} in the queue"
+    ),
+    "host": lambda event: f"{event['host']}  {event['state'] or 'forgotten'}",
+    "device": _device,
+    "parameter": lambda event: f"{event['name']}  {event['value']}",
+}

@@ -1,0 +1,1 @@
+"""Limits and accounting: what each key and each tenant may have waiting, and what it uses."""

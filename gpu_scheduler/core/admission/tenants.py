@@ -1,0 +1,147 @@
+"""What every tenant holds and has used: the books of quotas and of fair share.
+
+A tenant's share is dominant-resource: the largest part it has of any one resource (devices, memory,
+compute), divided by its weight. What it holds counts in full; what it gave back counts as amount ×
+time held, halved every `usage_half_life_s`, over the mean life that belongs to that half-life: a
+tenant that held x for long is told from one that holds x by nothing but that it can be passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from corekit.values import dataclass, field
+from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.model import Device, Request, Share, Sharing
+from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
+
+#: Tenants whose past use is remembered; beyond it the one with the least is forgotten.
+REMEMBERED_MAX = 10_000
+
+
+class Amount(NamedTuple):
+    """Of the three resources that are shared out; times seconds, where a use is meant."""
+
+    devices: float = 0
+    memory_mib: float = 0
+    compute_pct: float = 0
+
+    def plus(self, other: Amount, times: float = 1) -> Amount:
+        devices, memory_mib, compute_pct = other
+        return Amount(
+            self.devices + times * devices,
+            self.memory_mib + times * memory_mib,
+            self.compute_pct + times * compute_pct,
+        )
+
+    def times(self, factor: float) -> Amount:
+        return Amount(self.devices * factor, self.memory_mib * factor, self.compute_pct * factor)
+
+    def within(self, quota: Quota) -> bool:
+        return (
+            (quota.devices is None or self.devices <= quota.devices)
+            and (quota.memory_mib is None or self.memory_mib <= quota.memory_mib)
+            and (quota.compute_pct is None or self.compute_pct <= quota.compute_pct)
+        )
+
+
+NOTHING = Amount()
+
+
+def amount_of(shares: Iterable[Share]) -> Amount:
+    """What a lease holds; an exclusive share is all of its device."""
+    devices = memory_mib = compute_pct = 0
+    for share in shares:
+        devices += 1
+        memory_mib += share.memory_mib
+        compute_pct += share.compute_guarantee_pct
+    return Amount(devices, memory_mib, compute_pct)
+
+
+def least_amount(request: Request) -> Amount:
+    """What a grant of it holds at least: an exclusive device may be larger than was asked."""
+    exclusive = request.sharing is Sharing.EXCLUSIVE
+    compute_pct = COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct
+    return Amount(request.count, request.count * request.memory_mib, request.count * compute_pct)
+
+
+def capacity_of(devices: Iterable[Device]) -> Amount:
+    """What these devices have together."""
+    memory = [device.memory_mib for device in devices]
+    return Amount(len(memory), sum(memory), COMPUTE_PCT_MAX * len(memory))
+
+
+class Used(NamedTuple):
+    """What a tenant gave back, in amounts × seconds, decayed up to a moment."""
+
+    amount: Amount
+    as_of_s: float  #: wall clock
+
+    def at(self, wall_s: float, half_life_s: float) -> Amount:
+        gone_s = max(0.0, wall_s - self.as_of_s)
+        return self.amount.times(0.5 ** (gone_s / half_life_s))
+
+
+@dataclass(slots=True)
+class Tenants:
+    """The books of all tenants. Derived from leases; only `used` is durable by itself."""
+
+    capacity: Amount = NOTHING  #: of all known devices
+    held: dict[str, Amount] = field(default_factory=dict)
+    used: dict[str, Used] = field(default_factory=dict)
+    loosened: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
+
+    def resize(self, before: Amount, after: Amount) -> None:
+        """What a host has was known as `before`."""
+        self.capacity = self.capacity.plus(before, -1).plus(after)
+
+    def take(self, tenant: str, amount: Amount) -> None:
+        """A lease of it begins."""
+        held = self.held.get(tenant)
+        self.held[tenant] = amount if held is None else held.plus(amount)
+
+    def give_back(self, tenant: str, amount: Amount) -> None:
+        """The shares of a lease of it are free again."""
+        left = self.held[tenant].plus(amount, -1)
+        if left.devices:
+            self.held[tenant] = left
+        else:
+            del self.held[tenant]
+        self.loosened[tenant] = None
+
+    def charge(
+        self, tenant: str, amount: Amount, for_s: float, wall_s: float, half_life_s: float
+    ) -> None:
+        """Remember what it used: an amount, and for how long."""
+        before = self.used.get(tenant)
+        past = NOTHING if before is None else before.at(wall_s, half_life_s)
+        self.used[tenant] = Used(past.plus(amount, for_s), wall_s)
+        if len(self.used) > REMEMBERED_MAX:
+            del self.used[min(self.used, key=lambda name: self.used[name].amount)]
+
+    def allows(self, tenant: str, amount: Amount, quota: Quota) -> bool:
+        """True when the tenant may hold that much more."""
+        if quota is NO_QUOTA:
+            return True
+        return self.held.get(tenant, NOTHING).plus(amount).within(quota)
+
+    def share(self, tenant: str, wall_s: float, parameters: Parameters) -> float:
+        """Its weighted dominant share: 1 = all there is of one resource, for a weight of 1."""
+        devices, memory_mib, compute_pct = self.held.get(tenant, NOTHING)
+        used = self.used.get(tenant)
+        if used is not None:  # once per tenant and decision: no values are made for it
+            half_life_s = parameters.usage_half_life_s
+            gone_s = max(0.0, wall_s - used.as_of_s)
+            per_mean_life = 0.5 ** (gone_s / half_life_s) * math.log(2) / half_life_s
+            devices += used.amount.devices * per_mean_life
+            memory_mib += used.amount.memory_mib * per_mean_life
+            compute_pct += used.amount.compute_pct * per_mean_life
+        all_ = self.capacity
+        dominant = max(
+            devices / max(1.0, all_.devices),
+            memory_mib / max(1.0, all_.memory_mib),
+            compute_pct / max(1.0, all_.compute_pct),
+        )
+        return dominant / parameters.weight(tenant)

@@ -1,0 +1,109 @@
+"""How much each key, each tenant and everybody together has in the scheduler: what limits go by.
+
+Derived from records and queue, and changed with them (`State.set_record`, apply.py), so a replay
+counts the same. A waiting job is counted by its record, which knows the key that made it also while
+no session owns it; a waiting reservation by its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from corekit.ids import JobId
+from corekit.values import dataclass, field
+from gpu_scheduler.core.durable.changes import Waiting
+from gpu_scheduler.model import Record, Step
+
+
+def key_of(session: str | None) -> str:
+    """The key that a session belongs to; "" for a session of no key."""
+    name, slash, _ = (session or "").partition("/")
+    return name if slash else ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of one key, one tenant, or all."""
+
+    waiting: int = 0  #: requests in the queue
+    live: int = 0  #: records of jobs that have not ended
+    ended: dict[JobId, None] = field(default_factory=dict)  #: history, oldest first
+
+    @property
+    def records(self) -> int:
+        return self.live + len(self.ended)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.waiting or self.live or self.ended)
+
+
+NOBODYS = Tally()  #: of a key or tenant that has nothing; never changed
+
+
+@dataclass(slots=True)
+class Tallies:
+    """All of them; a key or tenant that has nothing takes no room."""
+
+    total: Tally = field(default_factory=Tally)
+    keys: dict[str, Tally] = field(default_factory=dict)
+    tenants: dict[str, Tally] = field(default_factory=dict)
+
+    def of_key(self, key: str) -> Tally:
+        return self.keys.get(key, NOBODYS)
+
+    def of_tenant(self, tenant: str) -> Tally:
+        return self.tenants.get(tenant, NOBODYS)
+
+    def record_changed(self, old: Record | None, new: Record | None) -> None:
+        """A record is written (`old` None: a new one) or forgotten (`new` None)."""
+        if old is not None and new is not None and _counts_as(old) == _counts_as(new):
+            return  # most writes: the job goes on
+        if old is not None:
+            self._count_record(old, -1)
+        if new is not None:
+            self._count_record(new, +1)
+
+    def reservation_waits(self, waiting: Waiting, by: int) -> None:
+        """It is queued (+1) or not any more (−1). Jobs are counted by their records."""
+        if waiting.holder is not None:
+            return
+        key, tenant = key_of(waiting.session), waiting.request.tenant
+        for tally in self._scopes(key, tenant):
+            tally.waiting += by
+        self._tidy(key, tenant)
+
+    def _count_record(self, record: Record, by: int) -> None:
+        for tally in self._scopes(record.key, record.tenant):
+            if record.step is not Step.ENDED:
+                tally.live += by
+                tally.waiting += by if record.step is Step.WAITING else 0
+            elif by > 0:
+                tally.ended[record.holder] = None
+            else:
+                del tally.ended[record.holder]
+        self._tidy(record.key, record.tenant)
+
+    def _scopes(self, key: str, tenant: str | None) -> Iterator[Tally]:
+        yield self.total
+        if key:
+            yield _of(self.keys, key)
+        if tenant is not None:
+            yield _of(self.tenants, tenant)
+
+    def _tidy(self, key: str, tenant: str | None) -> None:
+        if key and self.keys[key].is_empty:
+            del self.keys[key]
+        if tenant is not None and self.tenants[tenant].is_empty:
+            del self.tenants[tenant]
+
+
+def _counts_as(record: Record) -> tuple[str, str | None, bool, bool]:
+    return record.key, record.tenant, record.step is Step.ENDED, record.step is Step.WAITING
+
+
+def _of(tallies: dict[str, Tally], name: str) -> Tally:
+    tally = tallies.get(name)
+    if tally is None:
+        tally = tallies[name] = Tally()
+    return tally

@@ -1,0 +1,1 @@
+"""The durable state: changes that the journal stores, their effects, snapshots, recovery."""

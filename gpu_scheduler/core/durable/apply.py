@@ -1,0 +1,186 @@
+"""What each durable part does to the state. No decisions: replay and life run the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
+
+from corekit.ids import HostId
+from corekit.values import replace
+from gpu_scheduler.core.admission.tenants import NOTHING, Amount, Used, amount_of, capacity_of
+from gpu_scheduler.core.durable import changes as do
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.model import LeaseState
+
+
+def apply_part(state: State, part: do.Part) -> None:
+    """Bring one part into the state."""
+    state.position += 1
+    _EFFECTS[type(part)](state, part)
+
+
+def _began(state: State, part: do.EpochStarted) -> None:
+    state.epoch, state.position, state.run = part.epoch, part.position, part.run
+    state.build = part.build
+
+
+def _used(state: State, part: do.TenantUsed) -> None:
+    state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
+
+
+def _known(
+    state: State,
+    part: do.InventoryDeclared
+    | do.HostRegistered
+    | do.HostDrained
+    | do.DeviceDrained
+    | do.DeviceChanged
+    | do.HostForgotten,
+) -> None:
+    inventory = state.inventory
+    match part:
+        case do.InventoryDeclared():
+            inventory.declared = part.devices
+        case do.HostRegistered():
+            before = _capacity(inventory, part.host)
+            inventory.register(
+                part.host, part.incarnation, part.gateway, part.devices, part.middlewares
+            )
+            state.tenants.resize(before, _capacity(inventory, part.host))
+        case do.HostDrained():
+            inventory.set_drained(part.host, part.drained)
+        case do.DeviceDrained():
+            inventory.set_device_drained(part.device, part.drained)
+        case do.DeviceChanged():
+            inventory.set_device(part.device)
+        case do.HostForgotten():
+            state.tenants.resize(_capacity(inventory, part.host), NOTHING)
+            inventory.forget(part.host)
+        case _:
+            assert_never(part)
+
+
+def _capacity(inventory: Inventory, host: HostId) -> Amount:
+    entry = inventory.hosts.get(host)
+    return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
+
+
+def _prolonged(state: State, part: do.LeaseProlonged) -> None:
+    state.leases[part.lease].lease_s = part.lease_s
+
+
+def _transferred(state: State, part: do.LeaseTransferred) -> None:
+    state.leases[part.lease].session = part.session
+
+
+def _granted(state: State, part: do.LeaseGranted) -> None:
+    lease, amount = part.lease, amount_of(part.lease.shares)
+    _dropped(state, lease.attempt)
+    state.leases[lease.id] = LeaseEntry(
+        lease=lease,
+        request=part.request,
+        amount=amount,
+        session=part.session,
+        waiting_since_s=part.waiting_since_s,
+        lease_s=part.lease_s,
+        granted_s=part.granted_s,
+        accepted=part.accepted,
+        active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
+    )
+    state.lease_of[lease.attempt] = lease.id
+    state.tenants.take(lease.tenant, amount)
+    for share in lease.shares:
+        state.inventory.hosts[share.host].leases[lease.id] = None
+        state.inventory.promise(lease.id, share)
+
+
+def _queued(state: State, part: do.RequestQueued) -> None:
+    _dropped(state, part.waiting.attempt)
+    state.queue.put(part.waiting)
+    state.tallies.reservation_waits(part.waiting, +1)
+
+
+def _dropped(state: State, attempt: str) -> None:
+    waiting = state.queue.entries.get(attempt)
+    if waiting is not None:
+        state.queue.drop(attempt)
+        state.tallies.reservation_waits(waiting, -1)
+
+
+def _changed(state: State, part: do.LeaseChanged) -> None:
+    entry = state.leases[part.lease]
+    held = entry.lease.state is not LeaseState.ENDING
+    entry.lease = replace(
+        entry.lease, state=part.state, end_reason=part.reason, end_detail=part.detail
+    )
+    entry.accepted = part.accepted
+    entry.connect_by_s = part.connect_by_s if part.connect_by_s is not None else entry.connect_by_s
+    entry.active_s = part.active_s if part.active_s is not None else entry.active_s
+    if part.state in (LeaseState.ENDING, LeaseState.ENDED):
+        for share in entry.lease.shares:
+            state.inventory.take_back(part.lease, share)
+        if held:
+            _given_back(state, entry, part.freed_s)
+    if part.state is LeaseState.ENDED:
+        _ended(state, entry)
+
+
+def _resized(state: State, part: do.LeaseResized) -> None:
+    entry, limit_pct = state.leases[part.lease], part.compute_limit_pct
+    entry.request = replace(entry.request, compute_limit_pct=limit_pct)
+    shares = tuple(replace(share, compute_limit_pct=limit_pct) for share in entry.lease.shares)
+    entry.lease = replace(entry.lease, shares=shares)
+    for share in shares:
+        state.inventory.devices[share.device].shares[entry.lease.id] = share
+
+
+def _door_opened(state: State, part: do.LeaseDoorOpened) -> None:
+    entry = state.leases[part.lease]
+    entry.lease = replace(entry.lease, doors={**entry.lease.doors, part.host: part.address})
+
+
+def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
+    """Its tenant has that much less; what it used is remembered, unless a snapshot has done so."""
+    tenants, tenant = state.tenants, entry.lease.tenant
+    tenants.give_back(tenant, entry.amount)
+    if freed_s is not None:
+        held_s = max(0.0, freed_s - entry.granted_s)
+        half_life_s = state.parameters.usage_half_life_s
+        tenants.charge(tenant, entry.amount, held_s, freed_s, half_life_s)
+
+
+def _ended(state: State, entry: LeaseEntry) -> None:
+    lease = entry.lease
+    del state.leases[lease.id]
+    if state.lease_of.get(lease.attempt) == lease.id:
+        del state.lease_of[lease.attempt]
+    for share in lease.shares:
+        host = state.inventory.hosts.get(share.host)
+        if host is not None:
+            host.leases.pop(lease.id, None)
+
+
+#: What each part does; one for every class of `changes.Part`.
+_EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
+    do.LeaseGranted: _granted,
+    do.LeaseChanged: _changed,
+    do.LeaseProlonged: _prolonged,
+    do.LeaseResized: _resized,
+    do.LeaseTransferred: _transferred,
+    do.LeaseDoorOpened: _door_opened,
+    do.RecordWritten: lambda state, part: state.set_record(part.record),
+    do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
+    do.RequestQueued: _queued,
+    do.RequestDropped: lambda state, part: _dropped(state, part.attempt),
+    do.EpochStarted: _began,
+    do.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
+    do.TenantUsed: _used,
+    do.InventoryDeclared: _known,
+    do.HostRegistered: _known,
+    do.HostDrained: _known,
+    do.DeviceDrained: _known,
+    do.DeviceChanged: _known,
+    do.HostForgotten: _known,
+    do.Unknown: lambda state, part: state.unknown.append(part),
+}

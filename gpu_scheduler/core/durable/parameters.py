@@ -1,0 +1,44 @@
+"""The parameters of a running scheduler: changed by an operator, journalled, in force at once."""
+
+from __future__ import annotations
+
+from corekit.errors import AppError
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.admission import limits
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.state import State
+from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.parameters import DEFAULT, changed, known_name
+
+
+def parameters(state: State) -> do.ParametersAnswer:
+    """What holds now, and which of it was set here; not what only a newer version knows."""
+    overridden = tuple(name for name in state.overrides if name not in state.ignored)
+    return do.ParametersAnswer(parameters=state.parameters, overridden=overridden)
+
+
+def room_changed(turn: Turn, event: on.RoomChanged) -> None:
+    """While the disk is full leases end and nobody is granted; then who waits is served."""
+    turn.state.has_room = event.has_room
+    turn.capacity_freed = event.has_room
+
+
+def set_parameter(turn: Turn, event: on.SetAsked) -> None:
+    """Idempotent: a value that stands already is not journalled again."""
+    state = turn.state
+    try:
+        if event.value == DEFAULT:
+            if event.name not in state.ignored:  # what a newer version set can be taken back
+                known_name(event.name)
+        else:
+            changed(state.parameters, event.name, event.value)
+    except AppError as error:
+        turn.refuse(event.reply_to, error.code, error.message)
+        return
+    if state.overrides.get(event.name, DEFAULT) != event.value:
+        turn.emit(to.ParameterSet(name=event.name, value=event.value))
+        dispatch.judge_anew(turn)
+        limits.shrunk(turn)
+    turn.reply(event.reply_to, parameters(state))

@@ -1,0 +1,89 @@
+"""The durable state as parts, for journal compaction: applying them to a fresh state rebuilds it.
+
+Two states are the same exactly when their snapshots are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from itertools import chain
+
+from corekit.values import replace
+from gpu_scheduler.core.durable import changes as do
+from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.model import LeaseState
+
+
+def snapshot(state: State) -> tuple[do.Entry, ...]:
+    """One entry: half a snapshot is no snapshot."""
+    return (do.Entry(parts=tuple(parts(state))),)
+
+
+def parts(state: State) -> Iterator[do.Part]:
+    """The parts of that entry. What may change is copied before this returns: another thread may
+    take them while the state goes on.
+    """
+    waiting = list(state.queue.entries.values())
+    leases = [copy(entry) for entry in state.leases.values()]
+    records = list(state.records.values())
+    # last: it sets the position, which the parts before it have moved
+    last = do.EpochStarted(
+        epoch=state.epoch, position=state.position, run=state.run, build=state.build
+    )
+    return chain(
+        list(_known(state)),
+        (do.RequestQueued(waiting=one) for one in waiting),
+        chain.from_iterable(map(_lease_parts, leases)),
+        list(_used(state)),
+        (do.RecordWritten(record=record) for record in records),
+        tuple(state.unknown),
+        (last,),
+    )
+
+
+def _known(state: State) -> Iterator[do.Part]:
+    inventory = state.inventory
+    for name, value in state.overrides.items():
+        yield do.ParameterSet(name=name, value=value)
+    yield do.InventoryDeclared(devices=inventory.declared)
+    for host in inventory.hosts.values():
+        yield do.HostRegistered(
+            host=host.host,
+            incarnation=host.incarnation,
+            gateway=host.gateway,
+            devices=tuple(entry.device for entry in host.devices.values()),
+            middlewares=host.middlewares,
+        )
+        if host.drained:
+            yield do.HostDrained(host=host.host, drained=True)
+        for device in host.devices.values():
+            if device.drained:
+                yield do.DeviceDrained(device=device.device.id, drained=True)
+
+
+def _used(state: State) -> Iterator[do.Part]:
+    for tenant, used in state.tenants.used.items():
+        yield do.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+
+
+def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:
+    lease = entry.lease
+    yield do.LeaseGranted(
+        lease=replace(lease, state=LeaseState.RESERVED),
+        request=entry.request,
+        session=entry.session,
+        waiting_since_s=entry.waiting_since_s,
+        lease_s=entry.lease_s,
+        granted_s=entry.granted_s,
+        accepted=entry.accepted,
+    )
+    yield do.LeaseChanged(
+        lease=lease.id,
+        state=lease.state,
+        accepted=entry.accepted,
+        connect_by_s=entry.connect_by_s,
+        active_s=entry.active_s,
+        reason=lease.end_reason,
+        detail=lease.end_detail,
+    )

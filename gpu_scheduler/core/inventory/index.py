@@ -1,0 +1,265 @@
+"""Devices indexed by what decides feasibility, so that no decision looks at all of them.
+
+Devices of one `Make` are a `Group`: what can never fit is known of all of them at once. In it those
+that can be lent now lie in rows of equal free compute, sorted by free memory: within a row, what
+fits and how well is monotonic in memory but for the few steps of `slots`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Any
+
+from corekit.ids import DeviceId
+from corekit.values import dataclass, field
+from gpu_scheduler.core.placement.fits import Make, Shape, away, never
+from gpu_scheduler.model import NoFit, Request, Sharing
+
+#: Devices of one cell, in the order in which they came there.
+Devices = dict[DeviceId, None]
+
+
+@dataclass(slots=True)
+class Row:
+    """Devices that have the same compute free; not those that are lent exclusively."""
+
+    free_mib: list[int] = field(default_factory=list)  #: of every device, ascending
+    cells: dict[int, Devices] = field(default_factory=dict)  #: by free memory
+
+    def add(self, device: DeviceId, free_mib: int) -> None:
+        insort(self.free_mib, free_mib)
+        self.cells.setdefault(free_mib, {})[device] = None
+
+    def remove(self, device: DeviceId, free_mib: int) -> None:
+        del self.free_mib[bisect_left(self.free_mib, free_mib)]
+        cell = self.cells[free_mib]
+        del cell[device]
+        if not cell:
+            del self.cells[free_mib]
+
+    def tightest(self, memory_mib: int) -> Iterator[DeviceId]:
+        """Devices with so much free, the least free first. The row must not change meanwhile."""
+        at = bisect_left(self.free_mib, memory_mib)
+        while at < len(self.free_mib):
+            cell = self.cells[self.free_mib[at]]
+            yield from cell
+            at += len(cell)
+
+    def freest(self, memory_mib: int) -> Iterator[DeviceId]:
+        """The same, the most free first."""
+        at = len(self.free_mib) - 1
+        while at >= 0 and self.free_mib[at] >= memory_mib:
+            cell = self.cells[self.free_mib[at]]
+            yield from cell
+            at -= len(cell)
+
+
+@dataclass(slots=True)
+class Group:
+    """All devices of one make, each in exactly one of the places below."""
+
+    make: Make
+    devices: Devices = field(default_factory=dict)  #: all of them
+    rows: dict[int, Row] = field(default_factory=dict)  #: by free compute: may get (more) leases
+    _free_pct: list[int] = field(default_factory=list)  #: of the rows, ascending
+    empty: Devices = field(default_factory=dict)  #: those of the rows of which nothing is lent
+    lent: Devices = field(default_factory=dict)  #: exclusively
+    kept: dict[str, Devices] = field(default_factory=dict)  #: for the head of the queue, by attempt
+    away: dict[NoFit, Devices] = field(default_factory=dict)  #: their host or health forbids it
+
+    def add(self, device: DeviceId, shape: Shape) -> None:
+        self.devices[device] = None
+        if (reason := away(shape)) is not None:
+            self.away.setdefault(reason, {})[device] = None
+        elif shape.kept_for is not None:
+            self.kept.setdefault(shape.kept_for, {})[device] = None
+        elif shape.exclusive:
+            self.lent[device] = None
+        else:
+            self._into_row(device, shape)
+            if not shape.shared:
+                self.empty[device] = None
+
+    def remove(self, device: DeviceId, shape: Shape) -> None:
+        del self.devices[device]
+        if (reason := away(shape)) is not None:
+            _drop(self.away, reason, device)
+        elif shape.kept_for is not None:
+            _drop(self.kept, shape.kept_for, device)
+        elif shape.exclusive:
+            del self.lent[device]
+        else:
+            self._out_of_row(device, shape)
+            self.empty.pop(device, None)
+
+    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """More or less of a device is lent; everything else about it is as it was."""
+        if old.exclusive or new.exclusive or old.kept_for is not None or away(old) is not None:
+            self.remove(device, old)
+            self.add(device, new)
+            return
+        if old.free_pct == new.free_pct:
+            row = self.rows[old.free_pct]
+            row.remove(device, old.free_mib)
+            row.add(device, new.free_mib)
+        else:
+            self._out_of_row(device, old)
+            self._into_row(device, new)
+        if new.shared:
+            self.empty.pop(device, None)
+        else:
+            self.empty[device] = None
+
+    def _into_row(self, device: DeviceId, shape: Shape) -> None:
+        row = self.rows.get(shape.free_pct)
+        if row is None:
+            row = self.rows[shape.free_pct] = Row()
+            insort(self._free_pct, shape.free_pct)
+        row.add(device, shape.free_mib)
+
+    def _out_of_row(self, device: DeviceId, shape: Shape) -> None:
+        row = self.rows[shape.free_pct]
+        row.remove(device, shape.free_mib)
+        if not row.free_mib:
+            del self.rows[shape.free_pct]
+            del self._free_pct[bisect_left(self._free_pct, shape.free_pct)]
+
+    def rows_up_from(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
+        """Rows with so much compute free, the least first."""
+        for at in range(bisect_left(self._free_pct, compute_pct), len(self._free_pct)):
+            yield self._free_pct[at], self.rows[self._free_pct[at]]
+
+    def rows_down_to(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
+        """The same, the most first."""
+        for at in range(len(self._free_pct) - 1, bisect_left(self._free_pct, compute_pct) - 1, -1):
+            yield self._free_pct[at], self.rows[self._free_pct[at]]
+
+    def kept_devices(self) -> Iterator[DeviceId]:
+        """Kept for anybody; as many as the head of the queue needs, at most."""
+        for devices in self.kept.values():
+            yield from devices
+
+    def in_reach(self) -> Iterator[DeviceId]:
+        """All of them, the nearest to being free first, row by row."""
+        for row in self.rows.values():
+            yield from row.freest(0)
+        yield from self.kept_devices()
+        yield from self.lent
+        for devices in self.away.values():
+            yield from devices
+
+    def judge(self, request: Request) -> dict[NoFit | None, int]:
+        """How many devices give each answer of `fits`, kept ones left out; None = they fit."""
+        reason = never(request, self.make)
+        if reason is not None:
+            return {reason: len(self.devices) - sum(map(len, self.kept.values()))}
+        counts: dict[NoFit | None, int] = {why: len(them) for why, them in self.away.items()}
+        if self.lent:
+            counts[NoFit.EXCLUSIVE_TAKEN] = len(self.lent)
+        if request.sharing is Sharing.EXCLUSIVE:
+            lendable = sum(len(row.free_mib) for row in self.rows.values())
+            _count(counts, None, len(self.empty))
+            _count(counts, NoFit.SHARED_TAKEN, lendable - len(self.empty))
+            return counts
+        for free_pct, row in self.rows.items():
+            short = bisect_left(row.free_mib, request.memory_mib)
+            _count(counts, NoFit.MEMORY, short)
+            enough = None if free_pct >= request.compute_guarantee_pct else NoFit.COMPUTE
+            _count(counts, enough, len(row.free_mib) - short)
+        return counts
+
+
+def _drop(places: dict[Any, Devices], name: Any, device: DeviceId) -> None:
+    del places[name][device]
+    if not places[name]:
+        del places[name]
+
+
+def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> None:
+    if devices:
+        counts[why] = counts.get(why, 0) + devices
+
+
+#: Answers about makes that are remembered; a system knows a few dozen kinds of requests.
+ANSWERS_MAX = 1024
+
+
+def question_of(request: Request, memory_mib: int | None = None) -> tuple[Any, ...]:
+    """The words of a request that decide which makes could ever serve it.
+
+    With `memory_mib` as if it asked for that much.
+    """
+    return (
+        request.kinds,
+        request.models,
+        request.memory_mib if memory_mib is None else memory_mib,
+        request.advisory,
+        request.middleware,
+        request.min_driver,
+        request.min_runtime,
+        request.memory_max_mib,
+    )
+
+
+class Index:
+    """Groups of devices, and which of them could ever serve a request."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Make, Group] = {}
+        self._ranked: dict[tuple[Any, ...], tuple[tuple[Group, ...], ...]] = {}
+        self._group_of: dict[DeviceId, Group] = {}
+
+    def add(self, device: DeviceId, shape: Shape) -> None:
+        make = shape.make
+        group = self.groups.get(make)
+        if group is None:
+            group = self.groups[make] = Group(make)
+            self._ranked.clear()
+        self._group_of[device] = group
+        group.add(device, shape)
+
+    def move(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """A device has another shape; its make is seldom another one."""
+        if not old.made_as(new):
+            self.remove(device, old)
+            self.add(device, new)
+            return
+        group = self._group_of[device]
+        group.remove(device, old)
+        group.add(device, new)
+
+    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+        """As `move`, of a device that differs in nothing but what is lent of it."""
+        self._group_of[device].relend(device, old, new)
+
+    def remove(self, device: DeviceId, shape: Shape) -> None:
+        group = self._group_of.pop(device)
+        group.remove(device, shape)
+        if not group.devices:
+            del self.groups[group.make]
+            self._ranked.clear()
+
+    def ranked(self, request: Request) -> tuple[tuple[Group, ...], ...]:
+        """The groups that could ever serve `request`, by its preferences; equal ones together."""
+        question = question_of(request)
+        ranked = self._ranked.get(question)
+        if ranked is None:
+            if len(self._ranked) >= ANSWERS_MAX:
+                self._ranked.clear()
+            ranked = self._ranked[question] = self._rank(request)
+        return ranked
+
+    def _rank(self, request: Request) -> tuple[tuple[Group, ...], ...]:
+        ranks: dict[tuple[int, int], list[Group]] = {}
+        for group in self.groups.values():
+            if never(request, group.make) is None:
+                ranks.setdefault(preference(request, group.make), []).append(group)
+        return tuple(tuple(ranks[rank]) for rank in sorted(ranks))
+
+
+def preference(request: Request, made: Make | Shape) -> tuple[int, int]:
+    """Place of a device's kind and model in the request's lists; what is named first is best."""
+    kind = request.kinds.index(made.kind) if request.kinds else 0
+    model = request.models.index(made.model) if request.models else 0
+    return kind, model

@@ -1,0 +1,386 @@
+"""Hosts and devices as the scheduler knows them, indexed by what `fits` sees of them.
+
+Every change goes through `Inventory`, which keeps the index of all devices and those of the devices
+with a warm key true (`index.py`), and notes what became looser: only that can serve who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import dataclass, field, replace
+from gpu_scheduler.core.inventory.index import Devices, Index
+from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, Make, Shape, make_of
+from gpu_scheduler.model import Device, HostState, Share, Usage
+from gpu_scheduler.versions import parse_version
+
+T = TypeVar("T")
+
+#: Of one device: its monitor names what was used last first. Each costs a step at every change.
+WARM_KEYS_MAX = 32
+
+
+#: What is remembered of each sort of question: a system asks a few dozen different ones.
+ANSWERS_MAX = 1024
+
+Question = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class DeviceEntry:
+    """One device and what is promised of it. Change it through `Inventory` alone."""
+
+    device: Device  #: without `resident`, which is not durable
+    host: HostId
+    shares: dict[LeaseId, Share] = field(default_factory=dict)
+    promised_mib: int = 0
+    promised_pct: int = 0
+    exclusive: LeaseId | None = None
+    kept_for: str | None = None
+    drained: bool = False  #: an operator wants no new leases on it
+    said: Device | None = None  #: what its host said last; `device` is what counts
+    clean_since_s: float | None = None  #: monotonic: recovering, and found clean since
+    resident: tuple[str, ...] = ()
+    usage: Usage | None = None
+    shape: Shape | None = None  #: under which it is indexed
+    crowds: dict[int, Devices] = field(default_factory=dict)  #: of its make, by number of leases
+
+
+@dataclass(slots=True)
+class HostEntry:
+    """One host. `state` and `heard_s` are rebuilt from life after a restart."""
+
+    host: HostId
+    incarnation: str
+    gateway: str | None
+    middlewares: tuple[str, ...] = ()  #: that it offers
+    drained: bool = False
+    state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
+    heard_s: float = 0.0  #: monotonic
+    devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
+    leases: dict[LeaseId, None] = field(default_factory=dict)
+
+    @property
+    def shown_state(self) -> HostState:
+        """Silence outweighs an operator's drain."""
+        return HostState.DRAINED if self.drained and self.state is HostState.UP else self.state
+
+
+class Inventory:
+    """All known hosts; every change keeps the indexes true."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[HostId, HostEntry] = {}
+        self.devices: dict[DeviceId, DeviceEntry] = {}
+        self._declared: tuple[Device, ...] = ()
+        self.index = Index()  #: all devices
+        #: Those that took on a shape that may fit somebody whom the old one did not.
+        self.loosened: dict[DeviceId, None] = {}
+        self.looser = 0  #: rises with each of them
+        self.hosts_loosened: dict[HostId, int] = {}  #: `looser` at the last of each, newest last
+        #: What was found out, by question, and holds until the next such change.
+        self.refused: dict[Question, int] = {}  #: on no one host then; `looser` at that moment
+        self.ever: dict[Question, Any] = {}  #: about all known devices, whatever is lent
+        self.day = 0  #: rises when a device comes, goes, or is up and healthy no more, or again
+        self.today: dict[Question, int] = {}  #: as `ever`, of the up and healthy ones of this day
+        self._warm: dict[str, Index] = {}
+        #: Devices of one make by how many leases they have: their load when nothing is promised.
+        self._crowds: dict[Make, dict[int, Devices]] = {}
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def declared(self) -> tuple[Device, ...]:
+        """Configuration names them; they may register one day."""
+        return self._declared
+
+    @declared.setter
+    def declared(self, devices: tuple[Device, ...]) -> None:
+        self._declared = devices
+        self.ever.clear()
+
+    def shape_of(self, device: DeviceId) -> Shape:
+        shape = self.devices[device].shape
+        assert shape is not None, "every known device is indexed"
+        return shape
+
+    def warm(self, key: str) -> Index | None:
+        """The index of the devices that hold this warm key."""
+        return self._warm.get(key)
+
+    def calmest(self, make: Make) -> Iterator[tuple[int, Devices]]:
+        """Devices of a make by how many leases they have, the fewest first.
+
+        Those that are lent exclusively are left out.
+        """
+        crowds = self._crowds.get(make, {})
+        for leases in sorted(crowds):
+            if leases != _WHOLE:
+                yield leases, crowds[leases]
+
+    def declared_makes(self) -> Iterator[Make]:
+        """Declared devices that have not registered yet, as they would be."""
+        for device in self.declared:
+            if device.id not in self.devices:
+                yield make_of(device, gateway=True)
+
+    def remember(self, memory: dict[Question, T], question: Question, answer: T) -> T:
+        """Note an answer in `refused` or `ever`; the oldest is forgotten when there are many."""
+        memory[question] = answer
+        if len(memory) > ANSWERS_MAX:
+            del memory[next(iter(memory))]
+        return answer
+
+    # ------------------------------------------------------------------ hosts
+
+    def register(
+        self,
+        host: HostId,
+        incarnation: str,
+        gateway: str | None,
+        devices: Iterable[Device],
+        middlewares: tuple[str, ...] = (),
+    ) -> None:
+        """Know a host, or know it better; promises on its devices stay."""
+        entry = self.hosts.get(host)
+        if entry is None:
+            entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
+        entry.incarnation, entry.gateway = incarnation, gateway
+        entry.middlewares = middlewares
+        for device in devices:
+            known = entry.devices.get(device.id)
+            if known is None:
+                known = DeviceEntry(device, host)
+                entry.devices[device.id] = self.devices[device.id] = known
+            known.device = replace(device, resident=()) if device.resident else device
+        self._reindex_host(entry)
+
+    def forget(self, host: HostId) -> None:
+        entry = self.hosts.pop(host)
+        for device in entry.devices.values():
+            self._unindex(device)
+            self.loosened.pop(device.device.id, None)
+            del self.devices[device.device.id]
+        self.hosts_loosened.pop(host, None)
+        self.ever.clear()
+        self._new_day()
+
+    def set_state(self, entry: HostEntry, state: HostState) -> None:
+        entry.state = state
+        self._reindex_host(entry)
+
+    def set_drained(self, host: HostId, drained: bool) -> None:
+        self.hosts[host].drained = drained
+        self._reindex_host(self.hosts[host])
+
+    def set_device_drained(self, device: DeviceId, drained: bool) -> None:
+        self.devices[device].drained = drained
+        self._reindex(self.devices[device])
+
+    def set_device(self, device: Device) -> None:
+        """Its host or its health says it differently."""
+        self.devices[device.id].device = device
+        self._reindex(self.devices[device.id])
+
+    def observe(self, entry: HostEntry, devices: Iterable[Device], usage: Iterable[Usage]) -> None:
+        """Take over what is not durable: warm keys and live figures."""
+        for device in devices:
+            self._set_warm(entry.devices[device.id], device.resident)
+        for figures in usage:
+            if figures.device in entry.devices:
+                entry.devices[figures.device].usage = figures
+
+    # ------------------------------------------------------------------ promises
+
+    def promise(self, lease: LeaseId, share: Share) -> None:
+        entry = self.devices[share.device]
+        before = _load(entry)
+        entry.shares[lease] = share
+        entry.promised_mib += share.memory_mib
+        entry.promised_pct += share.compute_guarantee_pct
+        if share.exclusive:
+            entry.exclusive = lease
+        _crowd(entry, before)
+        self._relent(entry)
+
+    def take_back(self, lease: LeaseId, share: Share) -> None:
+        """Idempotent: an ENDING lease has given its shares back already."""
+        entry = self.devices.get(share.device)
+        if entry is None or lease not in entry.shares:
+            return
+        before = _load(entry)
+        del entry.shares[lease]
+        entry.promised_mib -= share.memory_mib
+        entry.promised_pct -= share.compute_guarantee_pct
+        if entry.exclusive == lease:
+            entry.exclusive = None
+        _crowd(entry, before)
+        if self._relent(entry):
+            self._looser(entry)
+
+    def keep(self, devices: Iterable[DeviceId], attempt: str | None) -> None:
+        """Keep devices for the head of the queue; None lets them go."""
+        for device in devices:
+            entry = self.devices.get(device)
+            if entry is not None:
+                entry.kept_for = attempt
+                self._reindex(entry)
+
+    # ------------------------------------------------------------------ indexes
+
+    def _reindex_host(self, entry: HostEntry) -> None:
+        for device in entry.devices.values():
+            self._reindex(device)
+
+    def _relent(self, entry: DeviceEntry) -> bool:
+        """More or less of it is lent: only the last words of its shape change, if any."""
+        old = entry.shape
+        assert old is not None, "what is lent is known"
+        new = lent_shape(entry, old)
+        if new == old:
+            return False
+        entry.shape = new
+        self.index.relend(entry.device.id, old, new)
+        for key in entry.resident:
+            self._warm[key].relend(entry.device.id, old, new)
+        return True
+
+    def _reindex(self, entry: DeviceEntry) -> None:
+        old, new = entry.shape, current_shape(entry, self.hosts[entry.host])
+        if new == old:
+            return
+        entry.shape = new
+        if old is None or not old.made_as(new):
+            self._leave_crowd(entry, old)
+            entry.crowds = self._crowds.setdefault(new.make, {})
+            entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
+        indexes = [self.index, *(self._warm[key] for key in entry.resident)]
+        for index in indexes:
+            if old is None:
+                index.add(entry.device.id, new)
+            else:
+                index.move(entry.device.id, old, new)
+        if old is None or not old.made_as(new):
+            self.ever.clear()
+        if old is None or not old.as_able_as(new):
+            self._new_day()
+        if old is None or not tighter(old, new):
+            self._looser(entry)
+
+    def _new_day(self) -> None:
+        self.day += 1
+        self.today.clear()
+
+    def _looser(self, entry: DeviceEntry) -> None:
+        self.looser += 1
+        self.loosened[entry.device.id] = None
+        self.hosts_loosened.pop(entry.host, None)
+        self.hosts_loosened[entry.host] = self.looser
+
+    def _unindex(self, entry: DeviceEntry) -> None:
+        shape = entry.shape
+        if shape is None:
+            return
+        self.index.remove(entry.device.id, shape)
+        for key in entry.resident:
+            self._cool(key, entry, shape)
+        self._leave_crowd(entry, shape)
+        entry.shape = None
+
+    def _leave_crowd(self, entry: DeviceEntry, shape: Shape | None) -> None:
+        if shape is None:
+            return
+        _less(entry.crowds, _load(entry), entry.device.id)
+        if not entry.crowds:
+            del self._crowds[shape.make]
+
+    def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
+        index = self._warm[key]
+        index.remove(entry.device.id, shape)
+        if not index.groups:
+            del self._warm[key]
+
+    def _set_warm(self, entry: DeviceEntry, said: tuple[str, ...]) -> None:
+        keys = tuple(dict.fromkeys(said[:WARM_KEYS_MAX]))
+        if keys == entry.resident:
+            return
+        shape = self.shape_of(entry.device.id)
+        for key in entry.resident:
+            self._cool(key, entry, shape)
+        for key in keys:
+            self._warm.setdefault(key, Index()).add(entry.device.id, shape)
+        entry.resident = keys
+
+
+_WHOLE = -1  #: load of a device that is lent exclusively
+
+
+def _load(entry: DeviceEntry) -> int:
+    return len(entry.shares) if entry.exclusive is None else _WHOLE
+
+
+def _crowd(entry: DeviceEntry, before: int) -> None:
+    """It had this load until now."""
+    _less(entry.crowds, before, entry.device.id)
+    entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
+
+
+def _less(crowds: dict[int, Devices], leases: int, device: DeviceId) -> None:
+    del crowds[leases][device]
+    if not crowds[leases]:
+        del crowds[leases]
+
+
+def tighter(old: Shape, new: Shape) -> bool:
+    """True when whatever fits the new shape of a device fitted the old one too."""
+    return (
+        old.as_able_as(new)
+        and new.free_mib <= old.free_mib
+        and new.free_pct <= old.free_pct
+        and new.exclusive >= old.exclusive
+        and (new.shared or new.exclusive) >= (old.shared or old.exclusive)
+        and new.kept_for == old.kept_for
+    )
+
+
+def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
+    """What `fits` sees of a device right now."""
+    device, state = entry.device, host.shown_state
+    if entry.drained and state is HostState.UP:
+        state = HostState.DRAINED
+    return Shape(
+        kind=device.kind,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        gateway=host.gateway is not None,
+        middlewares=host.middlewares,
+        host_state=state,
+        health=device.health,
+        driver=parse_version(device.driver),
+        runtime=parse_version(device.runtime),
+        free_mib=device.memory_mib - entry.promised_mib,
+        free_pct=COMPUTE_PCT_MAX - entry.promised_pct,
+        exclusive=entry.exclusive is not None,
+        shared=bool(entry.shares) and entry.exclusive is None,
+        kept_for=entry.kept_for,
+    )
+
+
+def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
+    """`current_shape` of a device that differs from `before` in nothing but what is lent of it."""
+    exclusive = entry.exclusive is not None
+    lent = (
+        before.memory_mib - entry.promised_mib,
+        COMPUTE_PCT_MAX - entry.promised_pct,
+        exclusive,
+        not exclusive and bool(entry.shares),
+        before.kept_for,
+    )
+    return tuple.__new__(Shape, before[:9] + lent)
+
+
+def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """The durable part of what a host says about its devices."""
+    return tuple(replace(d, resident=()) if d.resident else d for d in devices)

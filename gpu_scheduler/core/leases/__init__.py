@@ -1,0 +1,1 @@
+"""The life of leases, and when they are expected to end."""

@@ -1,0 +1,83 @@
+"""When a lease ends at the latest, and when that lets the head of the queue start.
+
+Only lengths that were stated count (`Request.lease_s`, the length of a deadline lease): they are
+enforced, so a forecast made from them is a promise. A lease without one may end at any moment, or
+never: nothing is foreseen beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from corekit.budget import Budget
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.core.inventory.inventory import DeviceEntry
+from gpu_scheduler.core.placement.fits import fits
+from gpu_scheduler.core.state import LeaseEntry, StateView
+from gpu_scheduler.model import Hold, LeaseState, Request
+
+
+def may_last_s(length_s: float | None, hold: Hold, budget: Budget) -> float | None:
+    """From grant to end at most; None = not known. A length counts from the first session on."""
+    if length_s is None:
+        return None
+    if hold is Hold.DEADLINE:
+        return budget.accept_s + length_s
+    return budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s + length_s
+
+
+def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
+    """When a lease ends at the latest (monotonic), unless it is renewed; None = not known."""
+    if entry.lease_s is None or entry.deadline_s is None:
+        return None
+    if entry.lease.state is not LeaseState.RESERVED:
+        return entry.deadline_s
+    begins_s = entry.deadline_s
+    if entry.lease.hold is Hold.SESSION:
+        begins_s += 0.0 if entry.accepted else budget.reserved_ttl_s
+        begins_s += 0.0 if entry.staged else budget.connect_by_s
+    return begins_s + entry.lease_s
+
+
+def start_of_head_s(view: StateView, budget: Budget) -> float | None:
+    """When all devices kept for the head are free for it (monotonic); None = not foreseeable."""
+    waiting = view.queue.entries.get(view.bypass.attempt or "")
+    if waiting is None:
+        return None
+    start_s = 0.0
+    for device in view.bypass.kept:
+        free_s = free_for_s(view, budget, DeviceId(device), waiting.request)
+        if free_s is None:
+            return None
+        start_s = max(start_s, free_s)
+    return start_s
+
+
+def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Request) -> float | None:
+    """When enough leases on one device have ended (monotonic); 0 = now, None = not known."""
+    entry = view.inventory.devices.get(device)
+    if entry is None:
+        return None  # forgotten; another will be kept
+    if _fits_without(entry, request, {}):
+        return 0.0
+    ends = ((ends_by_s(view.leases[lease], budget), lease) for lease in entry.shares)
+    gone: dict[LeaseId, None] = {}
+    for end_s, lease in sorted((end_s, lease) for end_s, lease in ends if end_s is not None):
+        gone[lease] = None
+        if _fits_without(entry, request, gone):
+            return end_s
+    return None
+
+
+def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
+    """Would the request fit this device, if it is kept for nobody else, without these leases?"""
+    shape = entry.shape
+    assert shape is not None, "every known device is indexed"
+    ended = [entry.shares[lease] for lease in gone]
+    left = shape._replace(
+        free_mib=shape.free_mib + sum(share.memory_mib for share in ended),
+        free_pct=shape.free_pct + sum(share.compute_guarantee_pct for share in ended),
+        exclusive=shape.exclusive and not ended,
+        shared=shape.shared and len(ended) < len(entry.shares),
+    )
+    return fits(request, left, shape.kept_for) is None

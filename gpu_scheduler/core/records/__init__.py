@@ -1,0 +1,1 @@
+"""Job records, and the sessions of the orchestrators that own them."""

@@ -1,0 +1,145 @@
+"""One event being handled: what it changed so far, what is to be done, and the shared verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.errors import ErrorCode
+from corekit.ids import HostId, IdSource, JobId, SessionId
+from corekit.values import dataclass, field, replace
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.durable.apply import apply_part
+from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.timers import TimerKind
+from gpu_scheduler.model import Hold, LeaseState, Record, Step
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """Parts are applied as they are emitted, so later decisions of the turn see earlier ones."""
+
+    state: State
+    budget: Budget
+    ids: IdSource
+    at_s: float
+    wall_s: float
+    parts: list[to.Part] = field(default_factory=list)
+    actions: list[do.Action] = field(default_factory=list)
+    capacity_freed: bool = False  #: something may fit now that did not: ask the policy
+
+    # ------------------------------------------------------------------ output
+
+    def emit(self, part: to.Part) -> None:
+        apply_part(self.state, part)
+        self.parts.append(part)
+
+    def act(self, action: do.Action) -> None:
+        self.actions.append(action)
+
+    def reply(self, reply_to: str, answer: do.Answer) -> None:
+        self.act(do.Reply(reply_to=reply_to, answer=answer))
+
+    def refuse(
+        self, reply_to: str, code: ErrorCode, message: str, details: Mapping[str, Any] | None = None
+    ) -> None:
+        self.act(
+            do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
+        )
+
+    def conflict(self, reply_to: str, record: Record | None, message: str) -> None:
+        """The caller's picture of a record is old: show it what stands."""
+        self.refuse(reply_to, ErrorCode.CONFLICT, message, {"record": record})
+
+    def push(self, session: str | None, push: do.Push) -> None:
+        if session is not None:
+            self.act(do.PushToSession(session=SessionId(session), push=push))
+
+    # ------------------------------------------------------------------ records
+
+    def write(self, record: Record, step: Step | None = None, **changed: Any) -> Record:
+        """Write a record; a new step is stamped with its time, RECEIVED only the first time."""
+        times = record.times
+        if step is not None and not (step is Step.RECEIVED and step.value in times):
+            times = {**times, step.value: self.wall_s}
+        new = replace(
+            record, step=step or record.step, times=times, updated_s=self.wall_s, **changed
+        )
+        self.emit(to.RecordWritten(record=new))
+        return new
+
+    def record_of(self, holder: JobId | None) -> Record | None:
+        return None if holder is None else self.state.records.get(holder)
+
+    # ------------------------------------------------------------------ leases in words
+
+    def granted(self, entry: LeaseEntry) -> do.Granted:
+        hosts = self.state.inventory.hosts
+        gateways: dict[str, str] = {}
+        for share in entry.lease.shares:
+            gateway = hosts[share.host].gateway
+            if gateway is not None:
+                gateways[share.host] = gateway
+        return do.Granted(lease=entry.lease, epoch=self.state.epoch, gateways=gateways)
+
+    def install(self, entry: LeaseEntry, host: HostId) -> do.Install:
+        """The lease as `host` must know it, with what is left of its deadlines."""
+        lease, left_s = entry.lease, None
+        if entry.deadline_s is not None:
+            left_s = max(0.0, entry.deadline_s - self.at_s)
+        runs = lease.state is LeaseState.ACTIVE
+        cap_s = (left_s if runs else entry.lease_s) if lease.hold is Hold.DEADLINE else None
+        waits = entry.staged and lease.state is LeaseState.RESERVED
+        return do.Install(
+            lease=lease.id,
+            fence=lease.fence,
+            state=lease.state,
+            shares=tuple(share for share in lease.shares if share.host == host),
+            tenant=lease.tenant,
+            hold=lease.hold,
+            door=lease.door,
+            sources=lease.sources,
+            middleware=entry.request.middleware,
+            cap_s=cap_s,
+            connect_by_s=left_s if waits else None,
+        )
+
+    def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
+        """In the order of its shares; the first is where its session lives."""
+        shares = entry.lease.shares
+        if len(shares) == 1:
+            return [shares[0].host]
+        return list(dict.fromkeys(share.host for share in shares))
+
+    def owner_of(self, entry: LeaseEntry) -> str | None:
+        record = self.record_of(entry.lease.holder)
+        return entry.session if record is None else record.owner
+
+    def deadline_in_s(self, waiting: to.Waiting) -> float | None:
+        """Seconds until it is of no use any more, negative afterwards; None = it always is."""
+        deadline_s = waiting.request.deadline_s
+        return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
+
+    def start_patience(self, waiting: to.Waiting) -> None:
+        """max_wait_s counts while a request belongs to a session, anew with each one.
+
+        The deadline counts always, by the wall clock: it goes on through restarts and hand-backs.
+        """
+        patience_s = None if waiting.session is None else waiting.request.max_wait_s
+        lefts_s = [s for s in (patience_s, self.deadline_in_s(waiting)) if s is not None]
+        if lefts_s:
+            in_s = max(0.0, min(lefts_s))
+            self.state.timers.arm(TimerKind.WAIT, waiting.attempt, self.at_s + in_s)
+        else:
+            self.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
+
+    def set_deadline(self, entry: LeaseEntry, in_s: float | None) -> None:
+        """Replace the one deadline of a lease; None = nothing but events ends it."""
+        if in_s is None:
+            entry.deadline_s = None
+            self.state.timers.cancel(TimerKind.LEASE, entry.lease.id)
+        else:
+            entry.deadline_s = self.at_s + in_s
+            self.state.timers.arm(TimerKind.LEASE, entry.lease.id, entry.deadline_s)

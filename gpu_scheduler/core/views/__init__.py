@@ -1,0 +1,1 @@
+"""Answers that read the state and change nothing."""

@@ -1,0 +1,1 @@
+"""Authentication and authorization of ssgmd's clients: keys, roles, redaction, TLS."""

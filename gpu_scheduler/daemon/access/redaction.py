@@ -1,0 +1,113 @@
+"""Redaction of answers: which fields of another's jobs and leases a caller may read.
+
+Operators read everything, as does everybody where no keys are required; so do the key that made or
+owns a thing, and keys bound to its tenant. Other callers get a job without its block (object names)
+and its receipt handle, a lease without its addresses and the words of its holder, a queued request
+without its session and its warm key. A receipt handle goes only to callers that may act for the
+job, so never to readers. Names of keys, tenants, attempts and jobs (a hash) are not secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from corekit.values import replace
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.admission.usage_counts import key_of
+from gpu_scheduler.daemon.access.authorizer import Caller, Gate
+from gpu_scheduler.daemon.access.keys import Role
+from gpu_scheduler.model import Lease, Record
+
+#: Stands in for a redacted block; no orchestrator writes this key.
+HIDDEN: Mapping[str, Any] = {"hidden": True}
+
+
+class Redaction:
+    """Reduces answers to what their caller may read; others stay the same object."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._forms: Mapping[type[Any], Callable[[Caller, Any], Any]] = {
+            do.RecordAnswer: self._record_answer,
+            do.RecordsAnswer: self._records_answer,
+            do.LeasesAnswer: self._leases_answer,
+            do.LeaseAnswer: self._lease_answer,
+            do.QueueAnswer: self._queue_answer,
+            do.ExplainAnswer: _explain_answer,
+        }
+
+    def of(self, caller: Caller, answer: do.Answer) -> do.Answer:
+        """The answer with the fields that this caller may read."""
+        form = self._forms.get(type(answer))
+        if form is None or caller.sees_all:
+            return answer
+        seen: do.Answer = form(caller, answer)
+        return seen
+
+    def of_details(self, caller: Caller, details: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of an error; a CONFLICT shows the record that stands."""
+        record = details.get("record")
+        if not isinstance(record, Record) or caller.sees_all:
+            return details
+        return {**details, "record": self._record(caller, record)}
+
+    # --- whose it is
+
+    def _sees(self, caller: Caller, tenant: str | None, *names: str) -> bool:
+        key = caller.key
+        if key is None:
+            return True
+        if key.name in names or (key.tenant is not None and key.tenant == tenant):
+            return True
+        orphaned = not any(
+            self._gate.knows(name) for name in names
+        )  # no key made it, or it is gone
+        return orphaned and key.role is Role.REQUESTER and key.tenant is None
+
+    def _record(self, caller: Caller, record: Record) -> Record:
+        owner = key_of(record.owner)
+        if not self._sees(caller, record.tenant, record.key, owner):
+            return replace(record, handle="", block=HIDDEN)
+        if record.handle and not self._gate.acts_for(caller, owner or record.key, record.tenant):
+            return replace(record, handle="")
+        return record
+
+    def _lease(self, caller: Caller, lease: Lease) -> Lease:
+        owner = key_of(self._gate.owner_of(lease.id))
+        if self._sees(caller, lease.tenant, owner):
+            return lease
+        return replace(lease, sources=(), doors={}, end_detail="")
+
+    def _queued(self, caller: Caller, view: do.QueuedView) -> do.QueuedView:
+        if self._sees(caller, view.request.tenant, key_of(view.session)):
+            return view
+        return replace(view, session=None, request=replace(view.request, warm_key=None))
+
+    # --- answers
+
+    def _record_answer(self, caller: Caller, answer: do.RecordAnswer) -> do.RecordAnswer:
+        if answer.record is None:
+            return answer
+        return do.RecordAnswer(record=self._record(caller, answer.record))
+
+    def _records_answer(self, caller: Caller, answer: do.RecordsAnswer) -> do.RecordsAnswer:
+        return do.RecordsAnswer(records=tuple(self._record(caller, r) for r in answer.records))
+
+    def _leases_answer(self, caller: Caller, answer: do.LeasesAnswer) -> do.LeasesAnswer:
+        return replace(answer, leases=tuple(self._lease(caller, one) for one in answer.leases))
+
+    def _lease_answer(self, caller: Caller, answer: do.LeaseAnswer) -> do.LeaseAnswer:
+        return do.LeaseAnswer(lease=self._lease(caller, answer.lease))
+
+    def _queue_answer(self, caller: Caller, answer: do.QueueAnswer) -> do.QueueAnswer:
+        return replace(answer, queue=tuple(self._queued(caller, one) for one in answer.queue))
+
+
+def _explain_answer(_: Caller, answer: do.ExplainAnswer) -> do.ExplainAnswer:
+    """Whose request it explains does not matter: no largest fit needs the name of data."""
+    why = answer.explanation
+    if why.largest is None or why.largest.warm_key is None:
+        return answer
+    largest = replace(why.largest, warm_key=None)
+    return replace(answer, explanation=replace(why, largest=largest))

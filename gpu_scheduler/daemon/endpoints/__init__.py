@@ -1,0 +1,1 @@
+"""The two endpoints of ssgmd (JSON lines and HTTP): connections, requests, pushes."""

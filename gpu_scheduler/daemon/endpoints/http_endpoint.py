@@ -1,0 +1,280 @@
+"""The HTTP door: the same ops as JSON, for people and tools; health, metrics, the event stream.
+
+    GET    /v1/<op>?field=value  ops that only read (`protocol.openapi.READING_OPS`)
+    POST   /v1/<op>              any op but beat and watch; the body is a JSON object of its fields
+    GET    /v1/leases/<id>       one live lease;  DELETE ends it
+    GET    /v1/watch             what changes, as JSON lines or server-sent events
+    GET    /v1/openapi.json      all of it, for tools
+    GET    /healthz /readyz /metrics
+
+The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
+it while the caller repeats the call within `client_gone_s`; every op may be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from corekit.browsers import foreign_part
+from corekit.decode import encode_json
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.daemon.access.authorizer import Caller, Gate
+from gpu_scheduler.daemon.endpoints.calls import Answered, Calls
+from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.endpoints.http_server import Connection
+from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
+from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.scrape import PAGE, Scrapes
+from gpu_scheduler.names import NAME_CHARS_MAX
+from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
+from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
+from gpu_scheduler.protocol.ops import OPS
+
+logger = logging.getLogger(__name__)
+
+STATUS: Mapping[ErrorCode, int] = {
+    ErrorCode.INVALID: 400,
+    ErrorCode.DENIED: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.IMPOSSIBLE: 422,
+    ErrorCode.EXHAUSTED: 429,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.TIMEOUT: 504,
+}
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")
+EVENT_STREAM = "text/event-stream"
+JSON_LINES = "application/x-ndjson"
+_PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
+
+
+class HttpDoor:
+    """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
+
+    def __init__(
+        self, metrics: Metrics, journal: Journal, gate: Gate, admission: ConnectionAdmission
+    ) -> None:
+        self._metrics = metrics
+        self._admission = admission
+        self._journal = journal
+        self._gate = gate
+        self._calls: Calls | None = None
+        self._hub: Hub | None = None
+        self._scrapes: Scrapes | None = None
+
+    def open(self, calls: Calls, hub: Hub, tallies: Tallies) -> None:
+        """Recovery is complete."""
+        self._calls, self._hub = calls, hub
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, tallies)
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/v1/openapi.json", self._openapi)
+        app.router.add_get("/v1/watch", self._watch)
+        app.router.add_get("/v1/leases/{lease}", self._lease)
+        app.router.add_delete("/v1/leases/{lease}", self._delete_lease)
+        for op in READING_OPS:
+            app.router.add_get(f"/v1/{op}", self._read)
+        for op in OPS:
+            if op not in NOT_OVER_HTTP:
+                app.router.add_post(f"/v1/{op}", self._post)
+        return app
+
+    # --- without a key
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"ok": True})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        ready = self._calls is not None
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return web.json_response(openapi(f"{VERSION}.0.0"))
+
+    # --- ops
+
+    async def _lease(self, request: web.Request) -> web.Response:
+        wanted, after, more = request.match_info["lease"], 0, True
+        self._opened()
+        caller = self._caller(request)
+        while more:
+            page = _body({"after": after, "limit": PAGE})
+            answer, _ = await self._ask(request, caller, "leases", page)
+            assert isinstance(answer, do.LeasesAnswer)
+            for lease in answer.leases:
+                after = lease.fence
+                if lease.id == wanted:
+                    return web.Response(body=encode_json(lease), content_type="application/json")
+            more = answer.more
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown, or over")
+
+    async def _delete_lease(self, request: web.Request) -> web.Response:
+        body = _body({"lease": request.match_info["lease"]})
+        self._opened()
+        return await self._answer(request, self._caller(request), "release", body)
+
+    async def _read(self, request: web.Request) -> web.Response:
+        fields: dict[str, Any] = {}
+        for name, text in request.query.items():
+            if name in fields:
+                raise invalid(f"{name!r:.80} is given twice")
+            fields[name] = int(text) if _WHOLE_NUMBER.fullmatch(text) else text
+        op = request.path.rpartition("/")[2]
+        self._opened()
+        return await self._answer(request, self._caller(request), op, _body(fields))
+
+    async def _post(self, request: web.Request) -> web.Response:
+        op = request.path.rpartition("/")[2]
+        self._opened()
+        caller = self._caller(request)  # before a byte of its body is kept
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
+        try:
+            text = await request.read()
+        except web.RequestPayloadError as error:
+            raise invalid(f"the body cannot be read: {' '.join(str(error).split()):.200}") from None
+        try:
+            return await self._answer(request, caller, op, Body(text) if text else EMPTY)
+        except BrokenFrame as error:
+            raise invalid(f"the body must hold the fields of the op: {error}") from None
+
+    async def _answer(
+        self, request: web.Request, caller: Caller, op: str, body: Body
+    ) -> web.Response:
+        answer, text = await self._ask(request, caller, op, body)
+        waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
+        status = 202 if waits else 200
+        return web.Response(body=text, status=status, content_type="application/json")
+
+    async def _ask(self, request: web.Request, caller: Caller, op: str, body: Body) -> Answered:
+        calls = self._opened()[0]
+        session = request.headers.get("X-Session", "http")
+        if not _SESSION.fullmatch(session):
+            text = f"X-Session must have 1 to {NAME_CHARS_MAX} printable ASCII characters"
+            raise invalid(f"{text}, without spaces")
+        return await calls.ask(caller, session, op, body)
+
+    def _opened(self) -> tuple[Calls, Hub]:
+        if self._calls is None or self._hub is None:
+            text = "the scheduler reads its journal; try again in a moment (GET /readyz)"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
+        return self._calls, self._hub
+
+    def _caller(self, request: web.Request) -> Caller:
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        if not self._gate.has_keys:
+            _of_this_machine(request)
+        caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        if isinstance(request.protocol, Connection):  # as every one that `listen` makes
+            self._admission.authenticated(request.protocol)
+        return Caller(caller.key, request.remote or "")
+
+    # --- figures and events
+
+    async def _metrics_text(self, request: web.Request) -> web.Response:
+        self._opened()
+        self._gate.may(self._caller(request), "inventory", None)
+        assert self._scrapes is not None, "made when it was opened"
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        hub, caller = self._opened()[1], self._caller(request)
+        self._gate.may(caller, "watch", None)
+        sse = EVENT_STREAM in request.headers.get("Accept", "")
+        headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        with hub.subscribed(caller) as subscriber:
+            self._gate.entered(subscriber, caller)
+            try:
+                await response.prepare(request)
+                await _written(response, subscriber, b"data: %s\n\n" if sse else b"%s\n")
+            finally:
+                self._gate.left(subscriber)
+        return response
+
+
+async def _written(response: web.StreamResponse, subscriber: Subscriber, form: bytes) -> None:
+    """Until the stream is over or its reader is gone."""
+    with contextlib.suppress(ConnectionError):
+        async for line in subscriber.lines():
+            await response.write(form % line)
+        await response.write_eof()
+
+
+def _of_this_machine(request: web.Request) -> None:
+    """Without keys this machine is trusted, but not the web pages that its browsers show."""
+    found = foreign_part(request.method, request.headers, "")
+    if found is not None:
+        text = f"{found.header} {found.value!r} is not this machine; from elsewhere a key is needed"
+        raise AppError(ErrorCode.DENIED, text, needs="key")
+
+
+def _body(fields: Mapping[str, Any]) -> Body:
+    try:
+        return Body(encode_json(fields))
+    except (ValueError, UnicodeError):  # half a character, percent-encoded
+        raise invalid("the address holds what is no text") from None
+
+
+@web.middleware
+async def _errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every error is JSON with a code, those of the HTTP server too."""
+    try:
+        return await handler(request)
+    except AppError as error:
+        return _refused(error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
+        text = f"{request.method} {request.path:.200}: {error.reason}"
+        if error.status == 404:
+            text += _did_you_mean(request.path)
+        if error.status == 413:
+            text += f"; a body has at most {LINE_BYTES_MAX} bytes"
+        kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+        return _refused(AppError(code, text), error.status, kept)
+    except ConnectionError:
+        raise  # nobody is there to be told
+    except Exception as error:
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        return _refused(AppError(ErrorCode.INTERNAL, "a bug of ours; its trace is in the log"))
+
+
+def _did_you_mean(path: str) -> str:
+    close = difflib.get_close_matches(path[:200], _PATHS, n=1)
+    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json says what there is"
+
+
+def _refused(
+    error: AppError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    found = STATUS[error.code] if status is None else status
+    more = dict(headers or {})
+    if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
+        found, more["WWW-Authenticate"] = 401, "Bearer"
+    if (pause_s := error.details.get("retry_in_s")) is not None:
+        more["Retry-After"] = str(math.ceil(pause_s))
+    return web.json_response({"error": error.as_json()}, status=found, headers=more)

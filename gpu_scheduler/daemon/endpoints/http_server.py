@@ -1,0 +1,115 @@
+"""The HTTP server below the door: what is no HTTP request gets a typed error too.
+
+aiohttp answers such a thing itself, as plain text, before a handler or middleware sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import AsyncExitStack
+from typing import ClassVar
+
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+
+#: The door logs its own faults; what is no HTTP at all is the peer's, with a trace each.
+_SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
+_SILENT.setLevel(logging.CRITICAL)
+#: A client with a key may keep its connection so long between two requests; scrapers ask sooner.
+_IDLE_S = 75.0
+#: Of a request whose sender is not known yet: 256 KiB of headers at most. A key has 110 bytes.
+_HEADERS_MAX = 64
+_HEADER_BYTES_MAX = 4096
+_STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
+_SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
+
+
+class Connection(web.RequestHandler):
+    """One connection, whose own refusals are JSON with a code like those of the door."""
+
+    __slots__ = ()
+    admission: ClassVar[
+        ConnectionAdmission
+    ]  #: of the server; `listen` makes a class of its own for each
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.admission.connected(self, transport.get_extra_info("peername"))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.admission.disconnected(self)
+        super().connection_lost(exc)
+
+    def reject(self, _: AppError) -> None:
+        """`Rejectable`: there may be no request that could be answered."""
+        self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)
+        if status >= 500:
+            return _typed(AppError(ErrorCode.INTERNAL, "a bug of ours"), status)
+        said = (message or "it cannot be read").partition("\n")[0]
+        return _typed(invalid(f"no request of HTTP/1.1: {said:.{_SAID_CHARS_MAX}}"), status)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException):  # a header that is judged before the door's turn
+            resp = _typed(invalid(f"{resp.reason}: {resp.text or ''}"), resp.status)
+        return await super().finish_response(request, resp, start_time)
+
+
+def _typed(error: AppError, status: int) -> web.Response:
+    answer = web.json_response({"error": error.as_json()}, status=status)
+    answer.force_close()
+    return answer
+
+
+async def listen(
+    application: web.Application,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    admission: ConnectionAdmission,
+    stack: AsyncExitStack,
+) -> tuple[str, int]:
+    """Serve until the stack is left. Raises OSError when the address cannot be used."""
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=_SILENT,
+        shutdown_timeout=_STOP_WITHIN_S,
+        keepalive_timeout=_IDLE_S,
+        max_headers=_HEADERS_MAX,
+        max_field_size=_HEADER_BYTES_MAX,
+        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before any limit is looked at
+    )
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    made = runner.server
+    assert made is not None, "it is set up"
+
+    class Ours(Connection):
+        __slots__ = ()
+
+    Ours.admission = admission
+
+    def connection() -> web.RequestHandler:
+        handler = made()
+        handler.__class__ = Ours  # aiohttp has no place to name another one
+        return handler
+
+    server = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)
+    stack.callback(server.close)
+    name: tuple[str, int] = server.sockets[0].getsockname()
+    return name[0], name[1]

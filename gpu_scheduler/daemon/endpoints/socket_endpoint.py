@@ -1,0 +1,227 @@
+"""The socket door: JSON lines, many requests in flight per connection, pushes in between.
+
+A wrong request is answered by a typed error and the connection lives on; what is no frame is
+answered once (id null) and the connection closed. A peer that does not read is cut off: it comes
+back and gets the full state, which is cheaper than remembering for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, cast
+
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.ids import HostId, SessionId
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller, Gate
+from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.endpoints.connections import Switchboard
+from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
+from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.protocol.codec import (
+    PAGE_BYTES_MAX,
+    Body,
+    BrokenFrame,
+    LineBuffer,
+    error_line,
+    ok_line,
+    push_line,
+    read_request,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Bytes a peer may leave unread; a watcher of 1,000 leases changing at once needs about 1 MiB.
+UNREAD_BYTES_MAX = 16 * 2**20
+#: Requests of one connection that are under way; at more it is not read until some are answered. So
+#: who sends without end takes turns with the others, and never fills the core's queue.
+UNDER_WAY_MAX = 1_000
+
+
+class Connection(asyncio.Protocol):
+    """One peer: nobody yet, then a requester session or a host."""
+
+    bytes_max = PAGE_BYTES_MAX
+
+    def __init__(
+        self,
+        desk: Desk,
+        switchboard: Switchboard,
+        metrics: Metrics,
+        gate: Gate,
+        admission: ConnectionAdmission,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._desk = desk
+        self._switchboard = switchboard
+        self._metrics = metrics
+        self._gate = gate
+        self._caller = ANYBODY  # until its hello
+        self._admission = admission
+        self._lines = LineBuffer()
+        self._held = 0  # bytes of an unfinished line, as the admission know it
+        self._under_way = 0
+        self._paused = False
+        self._out: list[bytes] = []  # written together once per turn of the loop
+        self._transport: asyncio.Transport | None = None
+        self._number = 0
+        self._session: SessionId | None = None
+        self._host: HostId | None = None
+        self._hello_to = ""  # reply_to of the newest hello
+        self._pages = HelloPages()  # of a host's hello
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._number = self._switchboard.register(self)
+        self._metrics.connections += 1
+        self._admission.connected(self, transport.get_extra_info("peername"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        logger.debug("connection of %s ended: %s", self._name, exc)
+        self._metrics.connections -= 1
+        self._transport = None
+        self._switchboard.unregister(self._number)
+        for host in self._switchboard.unbind(self):
+            with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
+                self._desk.host_left(HostId(host))
+        self._gate.left(self)
+        self._admission.disconnected(self)
+
+    def pause_writing(self) -> None:
+        logger.warning("a peer does not read; cut off", extra={"peer": self._name})
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for line in self._lines.feed(data):
+                if self._transport is not None and not self._transport.is_closing():
+                    self._frame(line)
+        except BrokenFrame as error:
+            self._fatal(invalid(f"{error}; this door speaks JSON lines"))
+            return
+        if self._lines.held != self._held:
+            self._held = self._lines.held
+            self._admission.buffered(self, self._held)
+        if self._under_way >= UNDER_WAY_MAX and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    # --- requests
+
+    @property
+    def _name(self) -> str:
+        return self._host or self._session or "nobody yet"
+
+    def _frame(self, line: bytes) -> None:
+        id_: int | None = None
+        try:
+            request = read_request(line)
+            id_ = request.id
+            self._request(request.op, request.body, f"{self._number}.{id_}")
+        except BrokenFrame:
+            raise
+        except AppError as error:
+            self._refuse(id_, error)
+        except asyncio.QueueFull:
+            text = "the scheduler is behind with its work; try again in a moment"
+            self._refuse(id_, AppError(ErrorCode.EXHAUSTED, text))
+
+    def _request(self, op: str, body: Body, reply_to: str) -> None:
+        if op == "hello":
+            self._hello(body.plain(), reply_to)
+        elif self._session is not None:
+            self._desk.ask(self._caller, self._session, op, body, reply_to)
+        elif self._host is not None:
+            self._desk.told(self._host, op, body, reply_to, self._pages)
+        else:
+            raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
+        self._under_way += op != "installed"  # a page of a hello: that alone is answered
+
+    def _answered(self) -> None:
+        self._under_way -= 1
+        if self._paused and self._under_way <= UNDER_WAY_MAX // 2:
+            self._paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
+        caller = self._gate.caller(fields.pop("key", None))
+        role = fields.pop("role", None)
+        if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
+            self._gate.host_may(caller, str(fields.get("host")))
+        self._admission.authenticated(self, host=role == "host")
+        self._hello_to = reply_to
+        if role == "requester" and self._host is None:
+            self._session = self._desk.requester_hello(caller, fields, reply_to)
+        elif role == "host" and self._session is None:
+            self._host = self._desk.host_hello(caller, fields, reply_to, self._pages)
+        elif role in ("requester", "host"):
+            raise invalid(f"hello: this connection is {self._name}'s; open another one")
+        else:
+            raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
+        self._known_as(caller)
+
+    def _known_as(self, caller: Caller) -> None:
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        self._caller = Caller(caller.key, str(name[0]) if name else "")
+        self._gate.entered(self, caller)
+
+    def reject(self, error: AppError) -> None:
+        """`Rejectable`: its place is needed, or it did not say who it is in time."""
+        self._fatal(error)
+
+    def _refuse(self, id_: int | None, error: AppError) -> None:
+        self._metrics.errors[error.code.value] += 1
+        self._write(error_line(id_, error))
+
+    def _fatal(self, error: AppError) -> None:
+        self._refuse(None, error)
+        self.close()
+
+    # --- Sink and Line
+
+    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+        self._answered()
+        if type(answer) is do.SessionWelcome and self._session is not None:
+            self._switchboard.bind_session(self._session, self)
+        elif type(answer) is do.HostWelcome and self._host is not None:
+            self._switchboard.bind_host(self._host, self)
+        try:
+            self._write(ok_line(id_, text))
+        except AppError as error:  # longer than a line may be
+            self._refuse(id_, error)
+
+    def refuse(self, id_: int, error: AppError) -> None:
+        self._answered()
+        if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
+            self._session = self._host = None
+            self._switchboard.unbind(self)
+        self._write(error_line(id_, error))
+
+    def asker(self, _: int) -> Caller:
+        return self._caller
+
+    def push(self, name: str, text: bytes) -> None:
+        self._write(push_line(name, text))
+
+    def close(self) -> None:
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, line: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(line)
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            self._transport.write(b"".join(self._out))
+        self._out.clear()

@@ -1,0 +1,281 @@
+"""The event stream of the HTTP door: leases, queue, hosts, devices and parameters as they change.
+
+Leases come from the core, whose watcher the hub is; queue and parameters from the journalled
+changes, once they are durable; hosts and devices, whose silence is not journalled, by looking again
+after a change and at every beat. Without a subscriber nothing of it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from corekit.aio.clock import Clock
+from corekit.aio.driver import DURABLE
+from corekit.decode import decode_json, encode_json
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId, HostId, SessionId
+from corekit.values import replace as replace_value
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.state import State
+from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller
+from gpu_scheduler.daemon.endpoints.connections import Switchboard
+from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.protocol import watch as words
+from gpu_scheduler.protocol.codec import Body
+
+logger = logging.getLogger(__name__)
+
+#: Session of the hub in the core; no client's has this form with keys, and nobody's by chance.
+SESSION = SessionId("ssgmd/watch")
+#: Streams at once: each event is written to every one of them.
+SUBSCRIBERS_MAX = 100
+#: Many hosts that register together are looked at together.
+LOOK_S = 0.1
+#: Events that a reader may be behind; 1,000 leases changing five times.
+BEHIND_MAX = 5_000
+
+
+class Subscriber:
+    """One stream: lines to be written, in their order."""
+
+    def __init__(self, *, sees_all: bool = True) -> None:
+        self._sees_all = sees_all
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._seq = 0
+        self._over = False
+
+    def tell(self, event: words.WatchEvent, at_s: float) -> None:
+        """One more event; a reader who is too far behind is told that it lost some."""
+        if self._over:
+            return
+        if self._lines.qsize() >= BEHIND_MAX and not isinstance(event, words.Lost):
+            self.end("the reader is too slow", at_s)
+            return
+        if isinstance(event, do.LeasePush) and not self._sees_all:
+            event = replace_value(event, detail="")  # its holder's words
+        self._seq += 1
+        head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
+        fields = encode_json(event)
+        self._lines.put_nowait(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
+
+    def end(self, why: str, at_s: float) -> None:
+        """Nothing comes after this."""
+        self.tell(words.Lost(why=why), at_s)
+        self._over = True
+
+    def close(self) -> None:
+        """Its key was revoked."""
+        self.end("the key was revoked", 0.0)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Until the stream is over."""
+        while not (self._over and self._lines.empty()):
+            yield await self._lines.get()
+
+
+class Hub:
+    """Collects what changes and tells every subscriber."""
+
+    bytes_max = None  # what it asks for is cut into lines by itself
+
+    def __init__(self, state: State, clock: Clock, desk: Desk, switchboard: Switchboard) -> None:
+        self._state = state
+        self._clock = clock
+        self._desk = desk
+        self._number = switchboard.register(self)
+        switchboard.bind_session(SESSION, self)
+        self._subscribers: dict[Subscriber, None] = {}
+        self._hosts: dict[HostId, words.HostChanged] = {}
+        self._devices: dict[DeviceId, words.DeviceChanged] = {}
+        self._queued: dict[str, None] = {}
+        self._next_look: asyncio.TimerHandle | None = None
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._subscribers)
+
+    @contextmanager
+    def subscribed(self, caller: Caller = ANYBODY) -> Iterator[Subscriber]:
+        """A stream, for the length of the block. Raises EXHAUSTED when there are too many."""
+        if len(self._subscribers) >= SUBSCRIBERS_MAX:
+            text = f"{SUBSCRIBERS_MAX} streams are open already; close one"
+            raise AppError(ErrorCode.EXHAUSTED, text)
+        if not self._subscribers:
+            self._hosts, self._devices = {}, {}
+            self._look(tell=False)
+            self._queued = dict.fromkeys(self._state.queue.entries)
+        subscriber = Subscriber(sees_all=caller.sees_all)
+        now_s = self._clock.wall_s()
+        subscriber.tell(words.Started(epoch=self._state.epoch), now_s)
+        for host in self._hosts.values():
+            subscriber.tell(host, now_s)
+        for device in self._devices.values():
+            subscriber.tell(device, now_s)
+        self._subscribers[subscriber] = None
+        self._watch_leases(wanted=True)
+        try:
+            yield subscriber
+        finally:
+            self._subscribers.pop(subscriber, None)
+            if not self._subscribers:
+                self._watch_leases(wanted=False)
+
+    async def beats(self, every_s: float) -> None:
+        """For ever: the core learns that we still watch, readers that we live."""
+        while True:
+            await asyncio.sleep(every_s)
+            if self._subscribers:
+                self._watch_leases(wanted=True)
+                self._look()
+                self._tell(words.Beat())
+
+    def end_all(self, why: str) -> None:
+        """The daemon stops."""
+        self._look_no_more()
+        for subscriber in list(self._subscribers):
+            subscriber.end(why, self._clock.wall_s())
+
+    # --- leases: a session of the core, without a connection
+
+    def _watch_leases(self, *, wanted: bool) -> None:
+        body = Body(encode_json({"all": wanted}))
+        try:
+            self._desk.ask(ANYBODY, SESSION, "watch", body, f"{self._number}.0")
+        except asyncio.QueueFull:
+            logger.warning("behind: leases are watched again at the next beat")
+
+    def push(self, name: str, text: bytes) -> None:
+        if name == do.PUSH_NAMES[do.LeasePush]:
+            self._tell(decode_json(do.LeasePush, text))
+
+    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+        """`watch` was heard."""
+
+    def refuse(self, id_: int, error: AppError) -> None:
+        logger.error("request %d: leases are not watched: %s", id_, error.message)
+
+    def asker(self, _: int) -> Caller:
+        return ANYBODY
+
+    def close(self) -> None:
+        """The switchboard closes every connection."""
+
+    # --- journalled changes
+
+    def changed(self, changes: Sequence[to.Entry]) -> None:
+        """These are durable now."""
+        parts = [part for entry in changes for part in entry.parts]
+        for part in parts:
+            match part:
+                case to.RequestQueued():
+                    self._waits(part.waiting.attempt, queued=True)
+                case to.RequestDropped():
+                    self._waits(part.attempt, queued=False)
+                case to.LeaseGranted():
+                    self._waits(part.lease.attempt, queued=False)
+                case to.ParameterSet():
+                    self._tell(words.ParameterChanged(name=part.name, value=part.value))
+        if self._next_look is None and any(isinstance(part, _OF_HOSTS) for part in parts):
+            self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _waits(self, attempt: str, *, queued: bool) -> None:
+        if (attempt in self._queued) is queued:
+            return
+        if queued:
+            self._queued[attempt] = None
+        else:
+            del self._queued[attempt]
+        waiting = len(self._queued)
+        self._tell(words.QueueChanged(attempt=attempt, queued=queued, waiting=waiting))
+
+    # --- hosts and devices
+
+    def _look(self, *, tell: bool = True) -> None:
+        """Tell what differs from the last look."""
+        self._look_no_more()
+        hosts, devices = _standing(self._state)
+        differs: list[words.HostChanged | words.DeviceChanged] = [
+            *(
+                words.HostChanged(host=host, state=None)
+                for host in self._hosts
+                if host not in hosts
+            ),
+            *(
+                replace(gone, health=None)
+                for id_, gone in self._devices.items()
+                if id_ not in devices
+            ),
+            *(event for host, event in hosts.items() if self._hosts.get(host) != event),
+            *(event for id_, event in devices.items() if self._devices.get(id_) != event),
+        ]
+        self._hosts, self._devices = hosts, devices
+        for event in differs if tell else ():
+            self._tell(event)
+
+    def _look_no_more(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
+
+    def _tell(self, event: words.WatchEvent) -> None:
+        now_s = self._clock.wall_s()
+        for subscriber in list(self._subscribers):
+            subscriber.tell(event, now_s)
+
+
+_OF_HOSTS = (
+    to.HostRegistered,
+    to.HostDrained,
+    to.HostForgotten,
+    to.DeviceDrained,
+    to.DeviceChanged,
+)
+
+
+def _standing(
+    state: State,
+) -> tuple[dict[HostId, words.HostChanged], dict[DeviceId, words.DeviceChanged]]:
+    hosts = {
+        host.host: words.HostChanged(host=host.host, state=host.shown_state)
+        for host in state.inventory.hosts.values()
+    }
+    devices = {
+        entry.device.id: words.DeviceChanged(
+            host=host.host,
+            device=entry.device.id,
+            health=entry.device.health,
+            symptoms=entry.device.symptoms,
+            drained=entry.drained,
+        )
+        for host in state.inventory.hosts.values()
+        for entry in host.devices.values()
+    }
+    return hosts, devices
+
+
+class WatchedJournal:
+    """The journal, with a hub that hears of changes once they are durable."""
+
+    def __init__(self, journal: Journal, hub: Hub) -> None:
+        self._journal = journal
+        self._hub = hub
+
+    def append(self, changes: Sequence[to.Entry]) -> Awaitable[None]:
+        """`corekit.aio.driver.Journal`."""
+        durable = self._journal.append(changes)
+        if not self._hub.watched:
+            return durable
+        if durable is not DURABLE:
+            return self._when(durable, changes)
+        self._hub.changed(changes)
+        return DURABLE
+
+    async def _when(self, durable: Awaitable[None], changes: Sequence[to.Entry]) -> None:
+        await durable
+        self._hub.changed(changes)

@@ -1,0 +1,1 @@
+"""The journal of ssgmd: format, appending, reading, repair."""

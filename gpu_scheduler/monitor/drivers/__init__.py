@@ -1,0 +1,1 @@
+"""The devices of a host as their drivers report them: NVML and OpenCL."""

@@ -1,0 +1,1 @@
+"""Lambda: functions and their execution environments."""

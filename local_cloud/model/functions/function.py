@@ -1,0 +1,221 @@
+"""Asynchronous invocation of a function by AWS's documented rules.
+
+An accepted event waits in the function's internal queue. A function error is retried after one and
+two minutes, a throttled event with exponential back-off from one second to five minutes, both until
+the event is too old; then the failure destination gets a record. Sources: Lambda developer guide,
+"Asynchronous invocation", "Configuring error handling" and "Destinations".
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from corekit.walk import only_known
+from local_cloud.model.arns import arn_name
+from local_cloud.model.errors import refused
+from local_cloud.model.json_text import read_json
+from local_cloud.model.recorder import Forgetful, Recorder
+from local_cloud.model.s3.notifications import iso_time
+
+ERROR_RETRY_S = (60.0, 120.0)  #: before the second and the third try
+THROTTLE_BASE_S = 1.0
+THROTTLE_S_MAX = 300.0
+PAYLOAD_BYTES_MAX = 1_048_576  #: of an asynchronous event (6 MiB synchronously)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvokeConfig:
+    """PutFunctionEventInvokeConfig, with AWS's defaults."""
+
+    retries_max: int = 2  #: MaximumRetryAttempts, 0…2
+    event_age_s_max: float = 21600.0  #: MaximumEventAgeInSeconds, 60…21600
+    on_failure: str = ""  #: ARN of a queue or function
+    on_success: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one run of a function ended."""
+
+    payload: str  #: JSON text the function (or the sandbox, for it) answered
+    error: str = ""  #: empty, Handled or Unhandled; the X-Amz-Function-Error header
+    throttled: bool = False  #: it was not run: no concurrency was left
+
+
+@dataclass(slots=True, kw_only=True)
+class Invocation:
+    """One accepted event. Read it freely; only its queue changes it."""
+
+    request_id: str
+    payload: str  #: JSON text
+    accepted_at_s: float
+    runs: int = 0  #: tries that ran
+    throttles: int = 0
+    due_at_s: float = 0.0
+    running: bool = False
+
+
+_INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationRecord:
+    """What a destination gets: give `body` to the queue or function `arn`."""
+
+    arn: str
+    body: dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class InvocationQueue:
+    """The internal event queue of one function.
+
+    The owner asks `start_due` for what to run now, and tells `ended` how each run went; both give
+    destination records. `next_due_at_s` says when to ask again.
+    """
+
+    function_arn: str
+    recorder: Recorder = field(default_factory=Forgetful)
+    config: InvokeConfig = field(default_factory=InvokeConfig)
+    error_retry_s: tuple[float, ...] = ERROR_RETRY_S
+    _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time
+    _invocations: dict[str, Invocation] = field(default_factory=dict)
+    _accepted: int = 0
+
+    def accept(self, now_s: float, request_id: str, payload: str) -> Invocation:
+        """Take an event; from here on it is run, or its failure is recorded.
+
+        Raises RequestEntityTooLargeException. Events delivered twice are two invocations.
+        """
+        if len(payload.encode()) > PAYLOAD_BYTES_MAX:
+            raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.", 413)
+        invocation = Invocation(request_id=request_id, payload=payload, accepted_at_s=now_s)
+        self._invocations[request_id] = invocation
+        self._wait(invocation, now_s)
+        return invocation
+
+    def restore(self, now_s: float, request_id: str, value: Mapping[str, Any]) -> None:
+        """Take back a recorded event; one that was running is run again, as after a crash."""
+        known = only_known(_INVOCATION_FIELDS, value, "invocation")
+        invocation = Invocation(request_id=request_id, **known)
+        self._invocations[request_id] = invocation
+        self._wait(invocation, max(now_s, invocation.due_at_s))
+
+    def forget(self) -> None:
+        """The function is deleted: its events are gone, as on AWS."""
+        for name in list(self._invocations):
+            self._forget(name)
+        self._waiting.clear()
+
+    def start_due(self, now_s: float) -> tuple[list[Invocation], list[DestinationRecord]]:
+        """What is to run now, oldest first, and records of events that became too old."""
+        starting: list[Invocation] = []
+        records: list[DestinationRecord] = []
+        while self._waiting and self._waiting[0][0] <= now_s:
+            _, _, name = heapq.heappop(self._waiting)
+            invocation = self._invocations.get(name)
+            if invocation is None or invocation.running:
+                continue
+            if now_s - invocation.accepted_at_s > self.config.event_age_s_max:
+                records += self._give_up(now_s, invocation, "EventAgeExceeded", None)
+                continue
+            invocation.running = True
+            starting.append(invocation)
+        return starting, records
+
+    def ended(self, now_s: float, request_id: str, outcome: Outcome) -> list[DestinationRecord]:
+        """A run is over: done, tried again later, or given up."""
+        invocation = self._invocations.get(request_id)
+        if invocation is None:  # the function was deleted while it ran
+            return []
+        invocation.running = False
+        if outcome.throttled:
+            delay_s = min(THROTTLE_BASE_S * 2**invocation.throttles, THROTTLE_S_MAX)
+            invocation.throttles += 1
+            self._wait(invocation, now_s + delay_s)
+            return []
+        invocation.runs += 1
+        if not outcome.error:
+            self._forget(request_id)
+            return self._record(now_s, invocation, self.config.on_success, "Success", outcome)
+        if invocation.runs > self.config.retries_max:
+            return self._give_up(now_s, invocation, "RetriesExhausted", outcome)
+        delays = self.error_retry_s
+        self._wait(invocation, now_s + delays[min(invocation.runs, len(delays)) - 1])
+        return []
+
+    def next_due_at_s(self) -> float | None:
+        """When `start_due` has something again, if nothing is accepted before."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def waiting(self) -> int:
+        """How many accepted events are not over."""
+        return len(self._invocations)
+
+    def _wait(self, invocation: Invocation, due_at_s: float) -> None:
+        # An event must not outlive its age unseen: look at it then, whatever the back-off says.
+        age_at_s = invocation.accepted_at_s + self.config.event_age_s_max + 0.001
+        invocation.due_at_s = min(due_at_s, max(age_at_s, invocation.accepted_at_s))
+        self._accepted += 1
+        heapq.heappush(self._waiting, (invocation.due_at_s, self._accepted, invocation.request_id))
+        self.recorder.put(
+            self._path(invocation.request_id),
+            {
+                "payload": invocation.payload,
+                "accepted_at_s": invocation.accepted_at_s,
+                "runs": invocation.runs,
+                "throttles": invocation.throttles,
+                "due_at_s": invocation.due_at_s,
+            },
+        )
+
+    def _forget(self, request_id: str) -> None:
+        del self._invocations[request_id]
+        self.recorder.drop(self._path(request_id))
+
+    def _path(self, request_id: str) -> str:
+        return f"invocation/{arn_name(self.function_arn)}/{request_id}"
+
+    def _give_up(
+        self, now_s: float, invocation: Invocation, condition: str, outcome: Outcome | None
+    ) -> list[DestinationRecord]:
+        self._forget(invocation.request_id)
+        return self._record(now_s, invocation, self.config.on_failure, condition, outcome)
+
+    def _record(
+        self,
+        now_s: float,
+        invocation: Invocation,
+        arn: str,
+        condition: str,
+        outcome: Outcome | None,
+    ) -> list[DestinationRecord]:
+        if not arn:
+            return []
+        body: dict[str, Any] = {
+            "version": "1.0",
+            "timestamp": iso_time(now_s),
+            "requestContext": {
+                "requestId": invocation.request_id,
+                "functionArn": f"{self.function_arn}:$LATEST",
+                "condition": condition,
+                "approximateInvokeCount": invocation.runs,
+            },
+            "requestPayload": _parsed(invocation.payload),
+        }
+        if outcome is not None:
+            context: dict[str, Any] = {"statusCode": 200, "executedVersion": "$LATEST"}
+            if outcome.error:
+                context["functionError"] = outcome.error
+            body |= {"responseContext": context, "responsePayload": _parsed(outcome.payload)}
+        return [DestinationRecord(arn=arn, body=body)]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return read_json(text)
+    except ValueError:
+        return text

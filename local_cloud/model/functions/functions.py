@@ -1,0 +1,191 @@
+"""The Lambda control plane's state: functions, who may invoke them, how events are treated."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.decode import decode, encode
+from corekit.ids import IdSource
+from local_cloud.model.arns import Place, function_name
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
+from local_cloud.model.recorder import Forgetful, Recorder, part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSettings:
+    """What CreateFunction and UpdateFunction… set."""
+
+    name: str
+    role: str = ""
+    handler: str = ""
+    runtime: str = ""
+    description: str = ""
+    timeout_s: int = 3  #: 1…900
+    memory_mib: int = 128  #: 128…10,240
+    storage_mib: int = 512  #: of /tmp
+    variables: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ("x86_64",)
+    package_type: str = "Zip"  #: or Image
+    image_uri: str = ""
+    code_sha256: str = ""  #: base64, as AWS shows it; empty = no code that could run here
+    code_bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class LambdaFunction:
+    """One function and everything that hangs on it."""
+
+    settings: FunctionSettings
+    arn: str
+    revision: str  #: changes with every change of settings or code
+    modified_at_s: float
+    invocations: InvocationQueue
+    tags: dict[str, str] = field(default_factory=dict)
+    statements: list[dict[str, Any]] = field(default_factory=list)  #: of its resource policy
+    configured: bool = False  #: PutFunctionEventInvokeConfig was called
+    reserved: int | None = None  #: reserved concurrency
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def policy(self) -> str:
+        """The resource policy as JSON text, empty without statements."""
+        if not self.statements:
+            return ""
+        document = {"Version": "2012-10-17", "Id": "default", "Statement": self.statements}
+        return json.dumps(document, separators=(",", ":"))
+
+
+@dataclass(slots=True)
+class Functions:
+    """Functions by name."""
+
+    place: Place = field(default_factory=Place)
+    ids: IdSource = field(default_factory=lambda: IdSource("functions"))
+    recorder: Recorder = field(default_factory=Forgetful)
+    _functions: dict[str, LambdaFunction] = field(default_factory=dict)
+
+    def create(
+        self, now_s: float, settings: FunctionSettings, tags: Mapping[str, str] | None = None
+    ) -> LambdaFunction:
+        """Raises ResourceConflictException for a name that exists."""
+        if settings.name in self._functions:
+            raise CloudError(
+                "ResourceConflictException", 409, f"Function already exist: {settings.name}"
+            )
+        _check(settings)
+        arn = self.place.function_arn(settings.name)
+        made = LambdaFunction(
+            settings=settings,
+            arn=arn,
+            revision=self._new_revision(),
+            modified_at_s=now_s,
+            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder),
+            tags=dict(tags or {}),
+        )
+        self._functions[settings.name] = made
+        self.save(made)
+        return made
+
+    def update(self, now_s: float, name: str, **changes: Any) -> LambdaFunction:
+        """Change fields of FunctionSettings. Raises ResourceNotFoundException."""
+        found = self.get(name)
+        settings = dataclasses.replace(found.settings, **changes)
+        _check(settings)
+        found.settings = settings
+        found.revision = self._new_revision()
+        found.modified_at_s = now_s
+        self.save(found)
+        return found
+
+    def get(self, reference: str) -> LambdaFunction:
+        """By name, partial ARN or ARN. Raises ResourceNotFoundException."""
+        name = function_name(reference)
+        found = self._functions.get(name) if name is not None else None
+        if found is None:
+            arn = reference if reference.startswith("arn:") else self.place.function_arn(reference)
+            raise CloudError("ResourceNotFoundException", 404, f"Function not found: {arn}")
+        return found
+
+    def by_arn(self, arn: str) -> LambdaFunction | None:
+        """The function of that ARN (with or without a qualifier), or None."""
+        try:
+            found = self.get(arn)
+        except CloudError:
+            return None
+        return found if arn == found.arn or arn.startswith(found.arn + ":") else None
+
+    def delete(self, name: str) -> LambdaFunction:
+        """Raises ResourceNotFoundException. Events it had accepted are gone, as on AWS."""
+        found = self.get(name)
+        del self._functions[found.name]
+        found.invocations.forget()
+        self.recorder.drop(f"function/{part(found.name)}")
+        return found
+
+    def all(self) -> list[LambdaFunction]:
+        """Every function, by name."""
+        return [self._functions[name] for name in sorted(self._functions)]
+
+    def save(self, function: LambdaFunction) -> None:
+        """Record a function after one of its fields was changed."""
+        self.recorder.put(
+            f"function/{part(function.name)}",
+            {
+                "settings": encode(function.settings),
+                "revision": function.revision,
+                "modified_at_s": function.modified_at_s,
+                "tags": function.tags,
+                "statements": function.statements,
+                "configured": function.configured,
+                "invoke_config": encode(function.invocations.config),
+                "reserved": function.reserved,
+            },
+        )
+
+    def restore(self, value: Mapping[str, Any]) -> LambdaFunction:
+        """Take back a recorded function."""
+        settings = decode(FunctionSettings, value["settings"])
+        arn = self.place.function_arn(settings.name)
+        config = decode(InvokeConfig, value["invoke_config"])
+        made = LambdaFunction(
+            settings=settings,
+            arn=arn,
+            revision=value["revision"],
+            modified_at_s=value["modified_at_s"],
+            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder, config=config),
+            tags=dict(value["tags"]),
+            statements=list(value["statements"]),
+            configured=value["configured"],
+            reserved=value["reserved"],
+        )
+        self._functions[settings.name] = made
+        return made
+
+    def _new_revision(self) -> str:
+        bits = f"{self.ids.stream('revision').getrandbits(128):032x}"
+        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+
+
+def _check(settings: FunctionSettings) -> None:
+    if function_name(settings.name) != settings.name:
+        raise refused("ValidationException", f"{settings.name!r} is not a function's name")
+    for name, value, least, most in (
+        ("timeout", settings.timeout_s, 1, 900),
+        ("memorySize", settings.memory_mib, 128, 10_240),
+        ("ephemeralStorage", settings.storage_mib, 512, 10_240),
+    ):
+        if not least <= value <= most:
+            raise refused(
+                "ValidationException",
+                f"Value '{value}' at '{name}' failed to satisfy constraint: it must lie between"
+                f" {least} and {most}",
+            )

@@ -1,0 +1,1 @@
+"""S3: buckets, objects, uploads, policies, notifications."""

@@ -1,0 +1,329 @@
+"""One S3 bucket: objects and their versions, conditional writes, delete markers, listing.
+
+Sources: S3 user guide, "How S3 Versioning works" and "conditional writes"; strongly consistent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corekit.decode import decode, encode
+from corekit.ids import IdSource
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.recorder import Recorder, part
+from local_cloud.model.s3.body import BodyStore, Content
+from local_cloud.model.s3.listing import PAGE_MAX, KeyPage, page_of_keys
+from local_cloud.model.s3.multipart import Assembled, Uploads
+from local_cloud.model.s3.object_version import (
+    NULL_VERSION,
+    Attributes,
+    Condition,
+    ObjectVersion,
+    no_such_key,
+)
+
+KEY_BYTES_MAX = 1024  #: of a key in UTF-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """What a delete did."""
+
+    version_id: str  #: deleted version or new marker; `null` without versioning
+    marker: bool  #: a marker was made, or the deleted version was one
+    changed: bool  #: False when nothing was there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPage:
+    """One page of ListObjectVersions, newest first for each key."""
+
+    versions: tuple[ObjectVersion, ...]
+    latest: frozenset[str]  #: version ids (with their key, `key\\0id`) that are current
+    prefixes: tuple[str, ...]
+    after: tuple[str, str] | None  #: key and version id that end the page
+
+
+@dataclass(slots=True, kw_only=True)
+class Bucket:
+    """A bucket and everything in it. Replace `versioning` and `documents` through the setters."""
+
+    name: str
+    created_at_s: float
+    ids: IdSource
+    bodies: BodyStore
+    recorder: Recorder
+    versioning: str = ""  #: empty, Enabled or Suspended
+    location: str = ""  #: the LocationConstraint it was made with; empty = none
+    documents: dict[str, str] = field(default_factory=dict)  #: `policy`, `lifecycle`, … as sent
+    uploads: Uploads = field(init=False)
+    _versions: dict[str, list[ObjectVersion]] = field(default_factory=dict)  #: oldest first
+    _keys: list[str] = field(default_factory=list)  #: sorted
+
+    def __post_init__(self) -> None:
+        self.uploads = Uploads(self.name, self.ids, self.bodies, self.recorder)
+
+    # --- writing
+
+    def put(
+        self,
+        now_s: float,
+        sequencer: str,
+        key: str,
+        content: Content,
+        attributes: Attributes,
+        condition: Condition,
+    ) -> ObjectVersion:
+        """Store a new version; atomic, the last one wins. Raises PreconditionFailed, NoSuchKey."""
+        version = ObjectVersion(
+            key=key,
+            version_id=self._new_version_id(),
+            etag=content.md5,
+            size=content.size,
+            modified_at_s=now_s,
+            sequencer=sequencer,
+            segments=content.segments,
+            attributes=attributes,
+        )
+        return self._store(version, condition)
+
+    def put_assembled(
+        self, now_s: float, sequencer: str, made: Assembled, condition: Condition
+    ) -> ObjectVersion:
+        """The same for the parts of a multipart upload."""
+        version = ObjectVersion(
+            key=made.key,
+            version_id=self._new_version_id(),
+            etag=made.etag,
+            size=made.size,
+            modified_at_s=now_s,
+            sequencer=sequencer,
+            segments=made.segments,
+            part_sizes=made.part_sizes,
+            part_numbers=made.part_numbers,
+            part_checksums=made.part_checksums,
+            attributes=made.attributes,
+        )
+        return self._store(version, condition)
+
+    def completed(self, upload: str, key: str) -> ObjectVersion | None:
+        """The version that an upload became, while it is there and this process remembers it."""
+        wanted = self.uploads.completed.get(upload)
+        versions = self._versions.get(key, ())
+        return next((v for v in versions if (v.key, v.sequencer) == wanted), None)
+
+    def _store(self, version: ObjectVersion, condition: Condition) -> ObjectVersion:
+        check_key(version.key)
+        condition.check(self.current(version.key))
+        self._add(version)
+        return version
+
+    def _add(self, version: ObjectVersion, *, record: bool = True) -> None:
+        self.bodies.retain(version.segments)
+        if version.version_id == NULL_VERSION:
+            self._remove(version.key, NULL_VERSION)
+        versions = self._versions.get(version.key)
+        if versions is None:
+            self._versions[version.key] = [version]
+            insort(self._keys, version.key)
+        else:
+            versions.append(version)
+        if record:
+            self.recorder.put(self._path(version.key, version.version_id), encode(version))
+
+    def _new_version_id(self) -> str:
+        if self.versioning != "Enabled":
+            return NULL_VERSION
+        return f"{self.ids.stream('version').getrandbits(160):032x}"[:32]
+
+    def tag(self, version: ObjectVersion, tags: dict[str, str]) -> None:
+        """Replace a version's tags."""
+        self._change(version, {"tags": tags})
+
+    def set_acl(self, version: ObjectVersion, text: str) -> None:
+        """Replace a version's access control list, by what `acl.to_text` made of it."""
+        self._change(version, {"acl": text})
+
+    def _change(self, version: ObjectVersion, attributes: dict[str, Any]) -> None:
+        versions = self._versions[version.key]
+        fields = {**encode(version), "attributes": {**encode(version.attributes), **attributes}}
+        versions[versions.index(version)] = decode(ObjectVersion, fields)
+        self.recorder.put(self._path(version.key, version.version_id), fields)
+
+    # --- deleting
+
+    def delete(
+        self, now_s: float, sequencer: str, key: str, version_id: str = "", if_match: str = ""
+    ) -> Deleted:
+        """Delete the current version (with versioning: by a marker) or one given version.
+
+        Deleting what does not exist succeeds. Raises PreconditionFailed for `if_match`.
+        """
+        check_key(key)
+        if if_match:
+            Condition(if_match=if_match).check(self.current(key))
+        if version_id:
+            removed = self._remove(key, version_id)
+            return Deleted(
+                version_id=version_id,
+                marker=removed is not None and removed.marker,
+                changed=removed is not None,
+            )
+        if not self.versioning:
+            gone = self._remove(key, NULL_VERSION)
+            return Deleted(version_id=NULL_VERSION, marker=False, changed=gone is not None)
+        marker = ObjectVersion(
+            key=key,
+            version_id=self._new_version_id(),
+            etag="",
+            size=0,
+            modified_at_s=now_s,
+            sequencer=sequencer,
+            marker=True,
+        )
+        self._add(marker)
+        return Deleted(version_id=marker.version_id, marker=True, changed=True)
+
+    def _remove(self, key: str, version_id: str) -> ObjectVersion | None:
+        versions = self._versions.get(key, [])
+        version = next((v for v in versions if v.version_id == version_id), None)
+        if version is None:
+            return None
+        versions.remove(version)
+        if not versions:
+            del self._versions[key]
+            del self._keys[bisect_left(self._keys, key)]
+        self.bodies.release(version.segments)
+        self.recorder.drop(self._path(key, version_id))
+        return version
+
+    # --- reading
+
+    def current(self, key: str) -> ObjectVersion | None:
+        """The current version, or None when there is none or it is a delete marker."""
+        versions = self._versions.get(key)
+        return versions[-1] if versions and not versions[-1].marker else None
+
+    def get(self, key: str, version_id: str = "") -> ObjectVersion:
+        """The current or the given version. Raises NoSuchKey, NoSuchVersion, MethodNotAllowed."""
+        if not version_id:
+            found = self.current(key)
+            if found is None:
+                raise no_such_key(_marker_headers(self._versions.get(key, ())))
+            return found
+        for version in self._versions.get(key, ()):
+            if version.version_id == version_id:
+                if version.marker:
+                    raise CloudError(
+                        "MethodNotAllowed",
+                        405,
+                        "The specified method is not allowed against this resource.",
+                        headers={**_marker_headers((version,)), "Allow": "DELETE"},
+                    )
+                return version
+        raise CloudError("NoSuchVersion", 404, "The specified version does not exist.")
+
+    def page(
+        self, *, prefix: str = "", delimiter: str = "", after: str = "", limit: int = PAGE_MAX
+    ) -> KeyPage:
+        """Keys that have a current version, for both forms of ListObjects."""
+        return page_of_keys(
+            self._keys,
+            prefix=prefix,
+            delimiter=delimiter,
+            after=after,
+            limit=limit,
+            wanted=lambda key: not self._versions[key][-1].marker,
+        )
+
+    def version_page(
+        self,
+        *,
+        prefix: str = "",
+        delimiter: str = "",
+        after: tuple[str, str] = ("", ""),
+        limit: int = PAGE_MAX,
+    ) -> VersionPage:
+        """Every version and marker; `after` is the key and version id that ended the last page."""
+        limit = min(limit, PAGE_MAX)
+        found = self._rest_of_key(*after) if after[1] else []
+        keys = page_of_keys(
+            self._keys, prefix=prefix, delimiter=delimiter, after=after[0], limit=limit
+        )
+        for key in keys.keys:
+            found.extend(reversed(self._versions[key]))
+        end: tuple[str, str] | None = (keys.after, "") if keys.after is not None else None
+        if len(found) > limit:
+            found = found[:limit]
+            end = (found[-1].key, found[-1].version_id)
+        latest = frozenset(f"{v.key}\0{v.version_id}" for v in found if self._is_latest(v))
+        return VersionPage(versions=tuple(found), latest=latest, prefixes=keys.prefixes, after=end)
+
+    def _rest_of_key(self, key: str, version_id: str) -> list[ObjectVersion]:
+        newest_first = self._versions.get(key, [])[::-1]
+        ids = [v.version_id for v in newest_first]
+        return newest_first[ids.index(version_id) + 1 :] if version_id in ids else []
+
+    def _is_latest(self, version: ObjectVersion) -> bool:
+        return self._versions[version.key][-1] is version
+
+    @property
+    def empty(self) -> bool:
+        """True without any version or marker; only then may the bucket be deleted."""
+        return not self._versions
+
+    # --- the bucket as a whole
+
+    def set_versioning(self, status: str) -> None:
+        """Enabled or Suspended. Raises MalformedXML for anything else."""
+        if status not in ("Enabled", "Suspended"):
+            raise refused("MalformedXML", "The XML you provided was not well-formed.")
+        self.versioning = status
+        self.save()
+
+    def set_document(self, kind: str, text: str | None) -> None:
+        """Keep a configuration document as it was sent, or remove it."""
+        if text is None:
+            self.documents.pop(kind, None)
+        else:
+            self.documents[kind] = text
+        self.save()
+
+    def save(self) -> None:
+        """Record what is not an object."""
+        self.recorder.put(
+            f"bucket/{part(self.name)}",
+            {
+                "created_at_s": self.created_at_s,
+                "versioning": self.versioning,
+                "location": self.location,
+                "documents": self.documents,
+            },
+        )
+
+    def restore(self, value: Any) -> ObjectVersion:
+        """Take back a recorded version; call in the order of their sequencers."""
+        version = decode(ObjectVersion, value)
+        self._add(version, record=False)
+        return version
+
+    def _path(self, key: str, version_id: str) -> str:
+        return f"object/{part(self.name)}/{part(key)}/{version_id}"
+
+
+def _marker_headers(versions: Sequence[ObjectVersion]) -> dict[str, str]:
+    """What an answer says of a delete marker that is the newest version."""
+    if not versions or not versions[-1].marker:
+        return {}
+    return {"x-amz-delete-marker": "true", "x-amz-version-id": versions[-1].version_id}
+
+
+def check_key(key: str) -> None:
+    """Raises KeyTooLongError, or InvalidArgument for an empty key."""
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise refused("KeyTooLongError", "Your key is too long")
+    if not key:
+        raise refused("InvalidArgument", "The object key is empty")

@@ -1,0 +1,236 @@
+"""Multipart uploads of one bucket: parts by number until they become one object or are dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corekit.decode import decode, encode
+from corekit.ids import IdSource
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.recorder import Recorder, part
+from local_cloud.model.s3 import checksums
+from local_cloud.model.s3.body import BodyStore, Content, Segment
+from local_cloud.model.s3.object_version import Attributes
+
+PARTS_MAX = 10_000
+COMPLETED_MAX = 1000  #: finished uploads that are remembered, for clients that repeat the call
+PART_BYTES_MIN = 5 * 2**20  #: every part but the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One uploaded part; uploading the number again replaces it."""
+
+    number: int
+    content: Content
+    modified_at_s: float
+    checksum: str = ""  #: base64, by the upload's algorithm; empty when nobody computed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPart:
+    """What the end of an upload names."""
+
+    number: int
+    etag: str = ""  #: with or without quotes; empty = whatever it is
+    checksum: str = ""  #: base64, by the upload's algorithm; empty = whatever it is
+
+
+@dataclass(slots=True, kw_only=True)
+class Upload:
+    """An upload in progress."""
+
+    id: str
+    key: str
+    attributes: Attributes
+    started_at_s: float
+    algorithm: str = checksums.DEFAULT  #: of the parts' checksums and the object's
+    checksum_type: str = checksums.FULL_OBJECT
+    algorithm_given: bool = False  #: the client chose it; parts with another one are refused
+    parts: dict[int, Part] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What the parts of a finished upload add up to."""
+
+    key: str
+    etag: str  #: md5 of the parts' md5s, and their number
+    size: int
+    segments: tuple[Segment, ...]
+    part_sizes: tuple[int, ...]
+    part_numbers: tuple[int, ...]
+    part_checksums: tuple[str, ...]  #: empty when one is unknown
+    attributes: Attributes
+
+
+@dataclass(slots=True)
+class Uploads:
+    """Every upload of one bucket."""
+
+    bucket: str
+    ids: IdSource
+    bodies: BodyStore
+    recorder: Recorder
+    #: upload → key and sequencer of what it became, so that completing it again succeeds
+    completed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _uploads: dict[str, Upload] = field(default_factory=dict)
+
+    def remember(self, upload: Upload, sequencer: str) -> None:
+        """The upload became the version with this sequencer; the oldest memory goes first."""
+        self.completed[upload.id] = (upload.key, sequencer)
+        if len(self.completed) > COMPLETED_MAX:
+            del self.completed[next(iter(self.completed))]
+
+    def start(
+        self,
+        now_s: float,
+        key: str,
+        attributes: Attributes,
+        *,
+        algorithm: str = "",
+        checksum_type: str = "",
+    ) -> Upload:
+        """Begin an upload; nothing is visible until it is complete.
+
+        Raises InvalidRequest for a checksum type that the algorithm does not have.
+        """
+        used = algorithm or checksums.DEFAULT
+        upload = Upload(
+            id=f"{self.ids.stream('upload').getrandbits(160):040x}",
+            key=key,
+            attributes=attributes,
+            started_at_s=now_s,
+            algorithm=used,
+            checksum_type=checksums.type_of_upload(used, checksum_type),
+            algorithm_given=bool(algorithm),
+        )
+        self._uploads[upload.id] = upload
+        self.recorder.put(
+            self._path(upload.id),
+            {
+                "key": key,
+                "started_at_s": now_s,
+                "attributes": encode(attributes),
+                "algorithm": upload.algorithm,
+                "checksum_type": upload.checksum_type,
+                "algorithm_given": upload.algorithm_given,
+            },
+        )
+        return upload
+
+    def get(self, name: str, key: str) -> Upload:
+        """The upload of that id and key. Raises NoSuchUpload."""
+        upload = self._uploads.get(name)
+        if upload is None or upload.key != key:
+            raise CloudError(
+                "NoSuchUpload",
+                404,
+                "The specified upload does not exist. The upload ID may be invalid, or the upload"
+                " may have been aborted or completed.",
+            )
+        return upload
+
+    def put_part(
+        self, now_s: float, upload: Upload, number: int, content: Content, checksum: str = ""
+    ) -> Part:
+        """Keep a part; raises InvalidArgument for a number outside 1…10,000."""
+        if not 1 <= number <= PARTS_MAX:
+            raise refused("InvalidArgument", "Part number must be an integer between 1 and 10000")
+        made = Part(number=number, content=content, modified_at_s=now_s, checksum=checksum)
+        self.bodies.retain(content.segments)
+        replaced = upload.parts.get(number)
+        upload.parts[number] = made
+        if replaced is not None:
+            self.bodies.release(replaced.content.segments)
+        self.recorder.put(f"{self._path(upload.id)}/{number}", encode(made))
+        return made
+
+    def assemble(self, upload: Upload, wanted: Sequence[WantedPart]) -> Assembled:
+        """What completing with these parts makes; changes nothing yet.
+
+        Raises MalformedXML (none), InvalidPartOrder, InvalidPart, EntityTooSmall.
+        """
+        if not wanted:
+            raise refused("MalformedXML", "You must specify at least one part")
+        if any(a.number >= b.number for a, b in itertools.pairwise(wanted)):
+            raise refused("InvalidPartOrder", "The list of parts was not in ascending order.")
+        chosen = [_chosen(upload, part) for part in wanted]
+        if any(p.content.size < PART_BYTES_MIN for p in chosen[:-1]):
+            raise refused(
+                "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"
+            )
+        digests = b"".join(bytes.fromhex(p.content.md5) for p in chosen)
+        digest = hashlib.md5(digests, usedforsecurity=False).hexdigest()
+        known = all(p.checksum for p in chosen)
+        return Assembled(
+            key=upload.key,
+            etag=f"{digest}-{len(chosen)}",
+            size=sum(p.content.size for p in chosen),
+            segments=tuple(s for p in chosen for s in p.content.segments),
+            part_sizes=tuple(p.content.size for p in chosen),
+            part_numbers=tuple(p.number for p in chosen),
+            part_checksums=tuple(p.checksum for p in chosen) if known else (),
+            attributes=_with_checksum(upload, chosen) if known else upload.attributes,
+        )
+
+    def end(self, upload: Upload) -> None:
+        """Forget the upload and its parts (aborted, or complete and retained elsewhere)."""
+        del self._uploads[upload.id]
+        for made in upload.parts.values():
+            self.bodies.release(made.content.segments)
+            self.recorder.drop(f"{self._path(upload.id)}/{made.number}")
+        self.recorder.drop(self._path(upload.id))
+
+    def all(self) -> list[Upload]:
+        """Every upload in progress, by key, then by age."""
+        return sorted(self._uploads.values(), key=lambda u: (u.key, u.started_at_s, u.id))
+
+    def restore(self, name: str, value: dict[str, Any]) -> None:
+        """Take back a recorded upload, without its parts."""
+        given = ("algorithm", "checksum_type", "algorithm_given")
+        self._uploads[name] = Upload(
+            id=name,
+            key=value["key"],
+            started_at_s=value["started_at_s"],
+            attributes=decode(Attributes, value["attributes"]),
+            **{field: value[field] for field in given if field in value},
+        )
+
+    def restore_part(self, name: str, value: dict[str, Any]) -> None:
+        """Take back a recorded part."""
+        made = decode(Part, value)
+        self.bodies.retain(made.content.segments)
+        self._uploads[name].parts[made.number] = made
+
+    def _path(self, name: str) -> str:
+        return f"upload/{part(self.bucket)}/{name}"
+
+
+def _chosen(upload: Upload, wanted: WantedPart) -> Part:
+    made = upload.parts.get(wanted.number)
+    if (
+        made is None
+        or wanted.etag.strip('"') not in ("", made.content.md5)
+        or wanted.checksum not in ("", made.checksum)
+    ):
+        raise refused(
+            "InvalidPart",
+            f"Part {wanted.number} could not be found, or its entity tag or checksum does not"
+            " match.",
+        )
+    return made
+
+
+def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
+    pairs = [(p.checksum, p.content.size) for p in parts]
+    value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
+    return replace(
+        upload.attributes,
+        checksums={upload.algorithm: value},
+        checksum_type=upload.checksum_type,
+    )

@@ -1,0 +1,183 @@
+"""S3 event notifications: rules, their filters, and the records, exactly as AWS makes them.
+
+Sources: S3 user guide, "Event message structure" (version 2.1) and "Configuring event
+notifications": one rule per event type and overlapping filters, destinations are checked when the
+configuration is set, and a queue gets an `s3:TestEvent`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import urllib.parse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.s3.object_version import ObjectVersion
+
+#: Event types a rule may name. Those above the line are produced here.
+EVENTS = frozenset(
+    {
+        "s3:ObjectCreated:*",
+        "s3:ObjectCreated:Put",
+        "s3:ObjectCreated:Post",
+        "s3:ObjectCreated:Copy",
+        "s3:ObjectCreated:CompleteMultipartUpload",
+        "s3:ObjectRemoved:*",
+        "s3:ObjectRemoved:Delete",
+        "s3:ObjectRemoved:DeleteMarkerCreated",
+        # accepted and never produced
+        "s3:ObjectRestore:*",
+        "s3:ObjectRestore:Post",
+        "s3:ObjectRestore:Completed",
+        "s3:ObjectRestore:Delete",
+        "s3:ReducedRedundancyLostObject",
+        "s3:Replication:*",
+        "s3:ObjectTagging:*",
+        "s3:ObjectTagging:Put",
+        "s3:ObjectTagging:Delete",
+        "s3:ObjectAcl:Put",
+        "s3:LifecycleExpiration:*",
+        "s3:LifecycleExpiration:Delete",
+        "s3:LifecycleExpiration:DeleteMarkerCreated",
+        "s3:LifecycleTransition",
+        "s3:IntelligentTiering",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One destination for the events of matching keys."""
+
+    id: str
+    arn: str  #: of a queue or a function
+    events: tuple[str, ...]
+    prefix: str = ""
+    suffix: str = ""
+
+    def matches(self, event: str, key: str) -> bool:
+        """`event` is without `s3:` in front, as in a record's eventName."""
+        return (
+            any(_covers(wanted, "s3:" + event) for wanted in self.events)
+            and key.startswith(self.prefix)
+            and key.endswith(self.suffix)
+        )
+
+
+def check_rules(rules: Sequence[Rule]) -> None:
+    """Raises InvalidArgument for unknown event types, repeated ids and overlapping rules."""
+    for rule in rules:
+        unknown = [event for event in rule.events if event not in EVENTS]
+        if unknown or not rule.events:
+            raise refused("InvalidArgument", "The event is not supported for notifications")
+    if len({rule.id for rule in rules}) < len(rules):
+        raise refused("InvalidArgument", "Same ID used for multiple configurations.")
+    for one, other in itertools.combinations(rules, 2):
+        if _overlap(one, other):
+            raise refused(
+                "InvalidArgument",
+                "Configurations overlap. Configurations on the same bucket cannot share a common"
+                " event type.",
+            )
+
+
+def _overlap(one: Rule, other: Rule) -> bool:
+    events = any(
+        _covers(a, b) or _covers(b, a) for a, b in itertools.product(one.events, other.events)
+    )
+    prefixes = one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
+    suffixes = one.suffix.endswith(other.suffix) or other.suffix.endswith(one.suffix)
+    return events and prefixes and suffixes
+
+
+def _covers(pattern: str, event: str) -> bool:
+    if pattern.endswith(":*"):
+        return event.startswith(pattern[:-1])
+    return pattern == event
+
+
+def bad_destination() -> CloudError:
+    """S3's answer to an unknown destination, or one that does not let S3 in."""
+    return refused("InvalidArgument", "Unable to validate the following destination configurations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """What one record tells, beside the rule that it came by."""
+
+    event: str  #: `ObjectCreated:Put`, without `s3:`
+    at_s: float
+    bucket: str
+    region: str
+    account: str
+    version: ObjectVersion
+    request_id: str
+
+
+def record_of(happened: Happened, rule: Rule) -> dict[str, Any]:
+    """One entry of `Records`. Fields of a removal are those that AWS leaves: key and sequencer."""
+    version = happened.version
+    entity: dict[str, Any] = {"key": quoted_key(version.key)}
+    if happened.event.startswith("ObjectCreated"):
+        entity |= {"size": version.size, "eTag": version.etag}
+    elif version.marker:
+        entity |= {"eTag": "d41d8cd98f00b204e9800998ecf8427e"}
+    if version.version_id != "null":
+        entity["versionId"] = version.version_id
+    entity["sequencer"] = version.sequencer
+    owner = {"principalId": f"AWS:{happened.account}"}
+    return {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": happened.region,
+        "eventTime": iso_time(happened.at_s),
+        "eventName": happened.event,
+        "userIdentity": owner,
+        "requestParameters": {"sourceIPAddress": "127.0.0.1"},
+        "responseElements": {
+            "x-amz-request-id": happened.request_id,
+            "x-amz-id-2": happened.request_id,
+        },
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": rule.id,
+            "bucket": {
+                "name": happened.bucket,
+                "ownerIdentity": {"principalId": happened.account},
+                "arn": f"arn:aws:s3:::{happened.bucket}",
+            },
+            "object": entity,
+        },
+    }
+
+
+def test_event(bucket: str, at_s: float, request_id: str) -> dict[str, Any]:
+    """What a queue gets when a configuration that names it is set."""
+    return {
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": iso_time(at_s),
+        "Bucket": bucket,
+        "RequestId": request_id,
+        "HostId": request_id,
+    }
+
+
+def matching(rules: Iterable[Rule], event: str, key: str) -> list[Rule]:
+    """The rules that an event of this key goes by (at most one, as they cannot overlap)."""
+    return [rule for rule in rules if rule.matches(event, key)]
+
+
+def quoted_key(key: str) -> str:
+    """As AWS writes keys in records: form-encoded, space as `+`, with `/` left as it is."""
+    return urllib.parse.quote_plus(key, safe="/")
+
+
+def iso_time(at_s: float) -> str:
+    """`2026-01-31T12:00:00.000Z`."""
+    whole, thousandths = divmod(round(at_s * 1000), 1000)
+    moment = datetime.datetime.fromtimestamp(whole, tz=datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{thousandths:03d}Z"

@@ -1,0 +1,1 @@
+"""SQS: queues and their settings."""

@@ -1,0 +1,408 @@
+"""An SQS standard queue by AWS's documented rules.
+
+A received message is hidden until its visibility deadline; each receipt makes a new handle. Only
+the newest handle deletes (an older one succeeds and does nothing). Sources: SQS developer guide,
+"visibility timeout" (12 h in total from receipt; a longer extension is an error) and "dead-letter
+queues" (moved at the receive that would exceed maxReceiveCount, keeping the time it was sent).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from corekit.ids import IdSource
+from corekit.walk import only_known
+from local_cloud.model.errors import refused
+from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.sqs.settings import QueueSettings
+
+VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
+IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
+#: What XML 1.0 has no character for (SendMessage, "message body").
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+BATCH_MAX = 10  #: messages of one receive, send or delete
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """One message and where it is in its life. Read it freely; only its queue changes it."""
+
+    id: str
+    body: str
+    attributes: Mapping[str, Any]  #: message attributes in AWS's JSON form
+    sent_at_s: float
+    visible_at_s: float  #: hidden before this time
+    receives: int = 0
+    received_at_s: float = 0.0  #: newest receipt
+    first_received_at_s: float = 0.0
+    handle: str = ""  #: of the newest receipt; empty = never received
+    source_arn: str = ""  #: of the queue it came from, in a dead-letter queue
+
+
+_MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """What one receive gives for one message."""
+
+    id: str
+    handle: str
+    body: str
+    attributes: Mapping[str, Any]
+    sent_at_s: float
+    first_received_at_s: float
+    receives: int
+    source_arn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """GetQueueAttributes' ApproximateNumberOf…, which are exact here."""
+
+    visible: int
+    in_flight: int  #: received, not deleted, still hidden
+    delayed: int  #: sent with a delay and never received
+
+
+#: Gives a dead message to the dead-letter queue; False when there is none (it stays then).
+Bury = Callable[[float, Message], bool]
+
+
+@dataclass(slots=True)
+class Queue:
+    """One standard queue; `arn` names it, `settings` may be replaced at any time."""
+
+    name: str
+    arn: str
+    created_at_s: float
+    ids: IdSource
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    tags: dict[str, str] = field(default_factory=dict)
+    recorder: Recorder = field(default_factory=Forgetful)
+    bury: Bury = lambda _now_s, _message: False
+    modified_at_s: float = 0.0
+    _messages: dict[str, Message] = field(default_factory=dict)
+    _ready: deque[str] = field(default_factory=deque)  #: ids; may name deleted or hidden ones
+    _hidden: list[tuple[float, str]] = field(default_factory=list)  #: heap; may hold old deadlines
+
+    # --- sending
+
+    def send(
+        self,
+        now_s: float,
+        body: str,
+        *,
+        delay_s: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """Accept a message; `delay_s` overrides the queue's own.
+
+        Raises MissingParameter (empty), InvalidMessageContents (characters that XML has not),
+        InvalidParameterValue (too large, bad delay).
+        """
+        delay = self.settings.delay_s if delay_s is None else delay_s
+        if not body:
+            raise refused("MissingParameter", "The request must contain the parameter MessageBody.")
+        if not 0 <= delay <= 900:
+            raise _bad_value(str(delay), "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+        texts = [body, *(str(a.get("StringValue", "")) for a in (attributes or {}).values())]
+        if any(_NOT_XML.search(text) for text in texts):
+            raise refused(
+                "InvalidMessageContents",
+                "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to"
+                " #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.",
+            )
+        size = len(body.encode())
+        if size > self.settings.message_bytes_max:
+            raise refused(
+                "InvalidParameterValue",
+                f"One or more parameters are invalid. Reason: Message must be shorter than"
+                f" {self.settings.message_bytes_max} bytes.",
+            )
+        message = Message(
+            id=self._new_id(),
+            body=body,
+            attributes=attributes or {},
+            sent_at_s=now_s,
+            visible_at_s=now_s + delay,
+        )
+        self._add(now_s, message)
+        return message
+
+    def take_over(self, now_s: float, message: Message, source_arn: str) -> None:
+        """Accept another queue's message: same id, body and time sent; receipts start again."""
+        self._add(
+            now_s,
+            Message(
+                id=message.id,
+                body=message.body,
+                attributes=message.attributes,
+                sent_at_s=message.sent_at_s,
+                visible_at_s=now_s,
+                source_arn=source_arn,
+            ),
+        )
+
+    # --- receiving
+
+    def receive(
+        self, now_s: float, *, count_max: int = 1, visibility_s: float | None = None
+    ) -> list[Received]:
+        """Up to `count_max` (1…10) visible messages, hidden from now on.
+
+        Raises InvalidParameterValue and, with 120,000 messages in flight, OverLimit.
+        """
+        if not 1 <= count_max <= BATCH_MAX:
+            raise _bad_value(
+                str(count_max), "MaxNumberOfMessages", "Must be between 1 and 10, if provided."
+            )
+        hide_s = self.settings.visibility_s if visibility_s is None else visibility_s
+        _check_visibility(hide_s)
+        self._reveal(now_s)
+        if len(self._hidden) >= IN_FLIGHT_MAX and self.counts(now_s).in_flight >= IN_FLIGHT_MAX:
+            raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
+        found: list[Received] = []
+        while self._ready and len(found) < count_max:
+            message = self._messages.get(self._ready.popleft())
+            if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
+                continue
+            found.append(self._hand_out(now_s, message, hide_s))
+        return found
+
+    def _is_dead(self, now_s: float, message: Message) -> bool:
+        """Drop a message that is too old, or bury one received too often."""
+        redrive = self.settings.redrive
+        if message.sent_at_s + self.settings.retention_s <= now_s:
+            self._forget(message.id)
+            return True
+        if redrive is None or message.receives < redrive.receives_max:
+            return False
+        if not self.bury(now_s, message):
+            return False
+        self._forget(message.id)
+        return True
+
+    def _hand_out(self, now_s: float, message: Message, hide_s: float) -> Received:
+        message.receives += 1
+        message.received_at_s = now_s
+        message.first_received_at_s = message.first_received_at_s or now_s
+        message.handle = _handle(message.id, message.receives, self.ids)
+        self._hide(message, now_s + hide_s)
+        return Received(
+            id=message.id,
+            handle=message.handle,
+            body=message.body,
+            attributes=message.attributes,
+            sent_at_s=message.sent_at_s,
+            first_received_at_s=message.first_received_at_s,
+            receives=message.receives,
+            source_arn=message.source_arn,
+        )
+
+    # --- with a receipt handle
+
+    def delete(self, handle: str) -> bool:
+        """Delete by the newest handle. An older one changes nothing and is no error.
+
+        Returns whether a message was deleted; raises ReceiptHandleIsInvalid for no handle of ours.
+        """
+        message = self._messages.get(_message_id(handle))
+        if message is None or message.handle != handle:
+            return False
+        self._forget(message.id)
+        return True
+
+    def change_visibility(self, now_s: float, handle: str, visibility_s: float) -> None:
+        """Hide the message for `visibility_s` from now; 0 gives it back.
+
+        Raises InvalidParameterValue (handle too old, message gone, beyond 12 h since receipt),
+        MessageNotInflight (already visible again) or ReceiptHandleIsInvalid.
+        """
+        _check_visibility(visibility_s)
+        message = self._messages.get(_message_id(handle))
+        if message is None or message.handle != handle:
+            raise _bad_value(
+                handle,
+                "ReceiptHandle",
+                "Message does not exist or is not available for visibility timeout change.",
+            )
+        if message.visible_at_s <= now_s:
+            raise refused(
+                "MessageNotInflight", f"The message referred to by {message.id} isn't in flight."
+            )
+        if now_s + visibility_s > message.received_at_s + VISIBILITY_TOTAL_S_MAX:
+            raise _bad_value(
+                str(visibility_s),
+                "VisibilityTimeout",
+                "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
+            )
+        self._hide(message, now_s + visibility_s)
+        self._reveal(now_s)
+
+    # --- the queue as a whole
+
+    def counts(self, now_s: float) -> Counts:
+        """How many messages are visible, in flight and delayed now."""
+        self._expire(now_s)
+        hidden = [m for m in self._messages.values() if m.visible_at_s > now_s]
+        in_flight = sum(1 for m in hidden if m.handle)
+        return Counts(
+            visible=len(self._messages) - len(hidden),
+            in_flight=in_flight,
+            delayed=len(hidden) - in_flight,
+        )
+
+    def has_visible(self, now_s: float) -> bool:
+        """True when a receive would find something (or would have something to bury)."""
+        self._reveal(now_s)
+        while self._ready:
+            message = self._messages.get(self._ready[0])
+            if message is not None and message.visible_at_s <= now_s:
+                return True
+            self._ready.popleft()
+        return False
+
+    def next_visible_at_s(self) -> float | None:
+        """When the next hidden message becomes visible, if nothing changes before."""
+        while self._hidden:
+            at_s, name = self._hidden[0]
+            message = self._messages.get(name)
+            if message is not None and message.visible_at_s == at_s:
+                return at_s
+            heapq.heappop(self._hidden)
+        return None
+
+    def purge(self) -> None:
+        """Delete every message, received ones too."""
+        for name in list(self._messages):
+            self._forget(name)
+        self._ready.clear()
+        self._hidden.clear()
+
+    def messages(self) -> list[Message]:
+        """Every message, hidden ones too, in the order of arrival."""
+        return list(self._messages.values())
+
+    def save(self) -> None:
+        """Record settings and tags (after they were replaced)."""
+        self.recorder.put(
+            f"queue/{part(self.name)}",
+            {
+                "created_at_s": self.created_at_s,
+                "modified_at_s": self.modified_at_s,
+                "attributes": self.settings.as_attributes(),
+                "tags": self.tags,
+            },
+        )
+
+    def restore(self, now_s: float, fixed: Mapping[str, Any], moving: Mapping[str, Any]) -> None:
+        """Take back a recorded message; call in the order in which they were sent."""
+        known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
+        self._add(now_s, Message(**known), record=False)
+
+    def remove(self, name: str) -> Message | None:
+        """Take a message out, whoever holds it (for moving messages between queues)."""
+        message = self._messages.get(name)
+        if message is not None:
+            self._forget(name)
+        return message
+
+    # --- inside
+
+    def _new_id(self) -> str:
+        bits = f"{self.ids.stream('message').getrandbits(128):032x}"
+        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+
+    def _add(self, now_s: float, message: Message, *, record: bool = True) -> None:
+        self._messages[message.id] = message
+        if record:
+            self.recorder.put(
+                self._key("message", message.id),
+                {
+                    "id": message.id,
+                    "body": message.body,
+                    "attributes": message.attributes,
+                    "sent_at_s": message.sent_at_s,
+                    "source_arn": message.source_arn,
+                },
+            )
+        if message.visible_at_s > now_s:
+            self._hide(message, message.visible_at_s, record=record)
+        else:
+            self._ready.append(message.id)
+
+    def _hide(self, message: Message, until_s: float, *, record: bool = True) -> None:
+        message.visible_at_s = until_s
+        heapq.heappush(self._hidden, (until_s, message.id))
+        if record:
+            self.recorder.put(
+                self._key("receipt", message.id),
+                {
+                    "visible_at_s": until_s,
+                    "receives": message.receives,
+                    "received_at_s": message.received_at_s,
+                    "first_received_at_s": message.first_received_at_s,
+                    "handle": message.handle,
+                },
+            )
+
+    def _reveal(self, now_s: float) -> None:
+        while self._hidden and self._hidden[0][0] <= now_s:
+            at_s, name = heapq.heappop(self._hidden)
+            message = self._messages.get(name)
+            if message is not None and message.visible_at_s == at_s:
+                self._ready.append(name)
+
+    def _expire(self, now_s: float) -> None:
+        oldest_s = now_s - self.settings.retention_s
+        for message in [m for m in self._messages.values() if m.sent_at_s <= oldest_s]:
+            self._forget(message.id)
+
+    def _forget(self, name: str) -> None:
+        message = self._messages.pop(name)
+        self.recorder.drop(self._key("message", name))
+        if message.handle or message.visible_at_s > message.sent_at_s:
+            self.recorder.drop(self._key("receipt", name))
+
+    def _key(self, kind: str, message: str) -> str:
+        return f"{kind}/{part(self.name)}/{message}"
+
+
+def _handle(message: str, receives: int, ids: IdSource) -> str:
+    """Opaque to clients: names the message and the receipt, and is never made twice."""
+    text = f"{message}/{receives}/{ids.stream('handle').getrandbits(64):016x}"
+    return base64.b64encode(text.encode()).decode()
+
+
+def _message_id(handle: str) -> str:
+    try:
+        name, receives, salt = base64.b64decode(handle, validate=True).decode("ascii").split("/")
+    except (binascii.Error, ValueError):
+        name = receives = salt = ""
+    if not receives.isdigit() or len(salt) != 16:
+        shown = handle if len(handle) <= 80 else handle[:80] + "…"
+        raise refused(
+            "ReceiptHandleIsInvalid", f'The input receipt handle "{shown}" is not a valid one.'
+        )
+    return name
+
+
+def _check_visibility(visibility_s: float) -> None:
+    if not 0 <= visibility_s <= VISIBILITY_TOTAL_S_MAX:
+        raise _bad_value(
+            str(visibility_s), "VisibilityTimeout", "Must be between 0 and 43200, if provided."
+        )
+
+
+def _bad_value(value: str, name: str, reason: str) -> Exception:
+    return refused(
+        "InvalidParameterValue", f"Value {value} for parameter {name} is invalid. Reason: {reason}"
+    )

@@ -1,0 +1,188 @@
+"""All queues of the cloud: names, dead-letter redrive, and moving messages back.
+
+A deleted name may be used again at once (AWS makes one wait 60 s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from corekit.ids import IdSource
+from corekit.walk import only_known
+from local_cloud.model.arns import Place, arn_name, is_queue_name
+from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.sqs.queue import Message, Queue
+from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTask:
+    """One finished StartMessageMoveTask; moving is immediate here."""
+
+    handle: str
+    source_arn: str
+    destination_arn: str  #: empty = each message's own source queue
+    started_at_s: float
+    moved: int
+
+
+@dataclass(slots=True)
+class Queues:
+    """Queues by name. Queues hold their own rules; here is what concerns more than one."""
+
+    place: Place = field(default_factory=Place)
+    ids: IdSource = field(default_factory=lambda: IdSource("queues"))
+    recorder: Recorder = field(default_factory=Forgetful)
+    on_message: Callable[[Queue], None] = lambda _queue: None  #: a queue got a dead letter
+    move_tasks: list[MoveTask] = field(default_factory=list)
+    _queues: dict[str, Queue] = field(default_factory=dict)
+
+    def create(
+        self,
+        now_s: float,
+        name: str,
+        attributes: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Queue:
+        """Make a queue, or return the one of that name when the given attributes agree with it.
+
+        Raises QueueAlreadyExists, InvalidParameterValue, and what QueueSettings raises.
+        """
+        if name.endswith(".fifo"):
+            raise not_implemented("a FIFO queue")
+        if not is_queue_name(name):
+            raise refused(
+                "InvalidParameterValue",
+                "Can only include alphanumeric characters, hyphens, or underscores."
+                " 1 to 80 in length",
+            )
+        settings = QueueSettings().changed(attributes or {})
+        known = self._queues.get(name)
+        if known is not None:
+            if known.settings.changed(attributes or {}) != known.settings:
+                raise refused(
+                    "QueueAlreadyExists",
+                    f"A queue already exists with the name {name} and other attributes.",
+                )
+            return known
+        queue = self._new(now_s, name, settings, tags or {})
+        queue.save()
+        return queue
+
+    def _new(
+        self, now_s: float, name: str, settings: QueueSettings, tags: Mapping[str, str]
+    ) -> Queue:
+        queue = Queue(
+            name=name,
+            arn=self.place.queue_arn(name),
+            created_at_s=now_s,
+            modified_at_s=now_s,
+            ids=self.ids,
+            settings=settings,
+            tags=dict(tags),
+            recorder=self.recorder,
+        )
+        queue.bury = lambda at_s, message: self._bury(queue, at_s, message)
+        self._queues[name] = queue
+        return queue
+
+    def restore(
+        self, name: str, created_at_s: float, attributes: Mapping[str, str], tags: dict[str, str]
+    ) -> Queue:
+        """Take back a recorded queue, without its messages."""
+        known = only_known(KNOWN_ATTRIBUTES, attributes, f"queue {name}")
+        settings = QueueSettings().changed(known)
+        return self._new(created_at_s, name, settings, tags)
+
+    def _bury(self, source: Queue, now_s: float, message: Message) -> bool:
+        redrive = source.settings.redrive
+        target = self.by_arn(redrive.dead_letter_arn) if redrive is not None else None
+        if target is None or target is source:
+            return False
+        target.take_over(now_s, message, source.arn)
+        self.on_message(target)
+        return True
+
+    def get(self, name: str) -> Queue:
+        """The queue of that name. Raises QueueDoesNotExist."""
+        queue = self._queues.get(name)
+        if queue is None:
+            raise no_such_queue()
+        return queue
+
+    def by_arn(self, arn: str) -> Queue | None:
+        """The queue of that ARN, or None."""
+        queue = self._queues.get(arn_name(arn))
+        return queue if queue is not None and queue.arn == arn else None
+
+    def delete(self, name: str) -> None:
+        """Delete the queue and its messages. Raises QueueDoesNotExist."""
+        queue = self.get(name)
+        queue.purge()
+        del self._queues[name]
+        self.recorder.drop(f"queue/{part(name)}")
+
+    def set_attributes(self, now_s: float, name: str, attributes: Mapping[str, str]) -> None:
+        """Change settings. Raises QueueDoesNotExist and what QueueSettings raises."""
+        queue = self.get(name)
+        queue.settings = queue.settings.changed(attributes)
+        queue.modified_at_s = now_s
+        queue.save()
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names with the prefix, sorted."""
+        return sorted(name for name in self._queues if name.startswith(prefix))
+
+    def sources_of(self, name: str) -> list[Queue]:
+        """Queues whose dead letters go to this one."""
+        arn = self.get(name).arn
+        return [q for q in self._all() if q.settings.redrive and _target(q) == arn]
+
+    def move(self, now_s: float, source_arn: str, destination_arn: str = "") -> MoveTask:
+        """StartMessageMoveTask: give a dead-letter queue's messages back, at once.
+
+        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is nobody's
+        dead-letter queue. Messages whose own queue is gone stay.
+        """
+        source = self.by_arn(source_arn)
+        if source is None or (destination_arn and self.by_arn(destination_arn) is None):
+            raise CloudError(
+                "ResourceNotFoundException", 404, "The resource that you specified does not exist."
+            )
+        if not self.sources_of(source.name):
+            raise refused(
+                "UnsupportedOperation", "Source queue must be configured as a Dead Letter Queue."
+            )
+        moved = sum(self._move_one(now_s, source, m, destination_arn) for m in source.messages())
+        handle = f"move-{self.ids.stream('move').getrandbits(64):016x}"
+        task = MoveTask(
+            handle=handle,
+            source_arn=source_arn,
+            destination_arn=destination_arn,
+            started_at_s=now_s,
+            moved=moved,
+        )
+        self.move_tasks = [task, *self.move_tasks][:10]  # AWS lists the last ten
+        return task
+
+    def _move_one(self, now_s: float, source: Queue, message: Message, destination: str) -> int:
+        target = self.by_arn(destination or message.source_arn)
+        if target is None or message.visible_at_s > now_s:
+            return 0
+        source.remove(message.id)
+        target.send(now_s, message.body, delay_s=0, attributes=message.attributes)
+        return 1
+
+    def _all(self) -> Iterable[Queue]:
+        return (self._queues[name] for name in sorted(self._queues))
+
+
+def _target(queue: Queue) -> str:
+    return queue.settings.redrive.dead_letter_arn if queue.settings.redrive else ""
+
+
+def no_such_queue() -> CloudError:
+    """SQS's answer for an unknown queue."""
+    return refused("QueueDoesNotExist", "The specified queue does not exist.")

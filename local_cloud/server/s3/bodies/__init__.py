@@ -1,0 +1,1 @@
+"""Request bodies and documents of S3's HTTP API."""

@@ -1,0 +1,1 @@
+"""SQS's HTTP API."""

@@ -1,0 +1,412 @@
+"""SQS over its JSON protocol: `X-Amz-Target: AmazonSQS.<Operation>`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from local_cloud.model.errors import CloudError, not_implemented, refused
+from local_cloud.model.json_text import read_json
+from local_cloud.model.sqs.queue import BATCH_MAX, Queue, Received
+from local_cloud.model.sqs.settings import QueueSettings
+from local_cloud.server.context import Context
+from local_cloud.server.reading import read_signed
+from local_cloud.server.shapes import WrongShape, fitted
+
+Body = Mapping[str, Any]
+Operation = Callable[[Context, Body], Any]
+
+#: modelled name → the code that SQS's query protocol had, which SDKs still show
+_QUERY_CODES = {
+    "QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue",
+    "QueueAlreadyExists": "QueueAlreadyExists",
+    "EmptyBatchRequest": "AWS.SimpleQueueService.EmptyBatchRequest",
+    "TooManyEntriesInBatchRequest": "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
+    "BatchEntryIdsNotDistinct": "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
+    "MessageNotInflight": "AWS.SimpleQueueService.MessageNotInflight",
+    "UnsupportedOperation": "AWS.SimpleQueueService.UnsupportedOperation",
+}
+
+
+async def handle(context: Context, request: web.BaseRequest, operation: str) -> web.Response:
+    """Answer one SQS call; a refusal is raised as CloudError."""
+    try:
+        data = await read_signed(context, request, "sqs")
+        body = fitted(read_json(data or b"{}"), _SHAPE)
+    except ValueError:
+        raise refused("SerializationException", "The body is not JSON") from None
+    except WrongShape as error:
+        raise refused("InvalidParameterValue", str(error)) from None
+    run = _OPERATIONS.get(operation)
+    if run is None:
+        raise not_implemented(f"SQS {operation}")
+    try:
+        answer = run(context, body)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+    except KeyError as error:
+        raise refused(
+            "MissingParameter", f"The request must contain the parameter {error.args[0]}."
+        ) from None
+    text = json.dumps(answer) if answer else "{}"
+    return web.Response(text=text, content_type="application/x-amz-json-1.0")
+
+
+_ATTRIBUTES = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
+_ENTRY = {
+    "Id": str,
+    "MessageBody": str,
+    "ReceiptHandle": str,
+    "VisibilityTimeout": int,
+    "DelaySeconds": int,
+    "MessageAttributes": _ATTRIBUTES,
+}
+#: Every field that any operation reads.
+_SHAPE = {
+    **_ENTRY,
+    "AttributeNames": [str],
+    "Attributes": {"*": str},
+    "DestinationArn": str,
+    "Entries": [_ENTRY],
+    "MaxNumberOfMessages": int,
+    "MaxResults": int,
+    "MessageAttributeNames": [str],
+    "MessageSystemAttributeNames": [str],
+    "NextToken": str,
+    "QueueName": str,
+    "QueueNamePrefix": str,
+    "QueueUrl": str,
+    "SourceArn": str,
+    "TagKeys": [str],
+    "Tags": {"*": str},
+    "WaitTimeSeconds": int,
+    "tags": {"*": str},
+}
+
+
+def error_response(error: CloudError) -> web.Response:
+    """The JSON protocol's error, with the query protocol's code beside it."""
+    code = _QUERY_CODES.get(error.code, error.code)
+    fault = "Sender" if error.status < 500 else "Receiver"
+    return web.Response(
+        status=error.status,
+        text=json.dumps({"__type": f"com.amazonaws.sqs#{error.code}", "message": error.message}),
+        content_type="application/x-amz-json-1.0",
+        headers={"x-amzn-query-error": f"{code};{fault}"},
+    )
+
+
+def queue_url(context: Context, name: str) -> str:
+    """Where clients say they reach the queue; only its last component matters to us."""
+    return f"{context.endpoint}/{context.cloud.place.account}/{name}"
+
+
+def _queue(context: Context, body: Body) -> Queue:
+    return context.cloud.queues.get(str(body["QueueUrl"]).rstrip("/").rsplit("/", 1)[-1])
+
+
+# --- queues
+
+
+def _create_queue(context: Context, body: Body) -> Any:
+    queue = context.cloud.queues.create(
+        context.now_s(), body["QueueName"], body.get("Attributes"), body.get("tags")
+    )
+    return {"QueueUrl": queue_url(context, queue.name)}
+
+
+def _get_queue_url(context: Context, body: Body) -> Any:
+    return {"QueueUrl": queue_url(context, context.cloud.queues.get(body["QueueName"]).name)}
+
+
+def _list_queues(context: Context, body: Body) -> Any:
+    names = context.cloud.queues.names(body.get("QueueNamePrefix", ""))
+    after = body.get("NextToken", "")
+    limit = int(body.get("MaxResults", 1000))
+    page = [name for name in names if name > after][:limit]
+    answer: dict[str, Any] = {"QueueUrls": [queue_url(context, name) for name in page]}
+    if page and page[-1] != names[-1] and "MaxResults" in body:
+        answer["NextToken"] = page[-1]
+    return answer
+
+
+def _delete_queue(context: Context, body: Body) -> Any:
+    name = _queue(context, body).name
+    context.cloud.queues.delete(name)
+    context.pollers.wake_all(name)
+
+
+def _purge_queue(context: Context, body: Body) -> Any:
+    _queue(context, body).purge()
+
+
+def _get_queue_attributes(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    counts = queue.counts(context.now_s())
+    found = {
+        **queue.settings.as_attributes(),
+        "QueueArn": queue.arn,
+        "ApproximateNumberOfMessages": str(counts.visible),
+        "ApproximateNumberOfMessagesNotVisible": str(counts.in_flight),
+        "ApproximateNumberOfMessagesDelayed": str(counts.delayed),
+        "CreatedTimestamp": str(int(queue.created_at_s)),
+        "LastModifiedTimestamp": str(int(queue.modified_at_s)),
+    }
+    wanted = body.get("AttributeNames", [])
+    if "All" not in wanted:
+        known = {*found, "Policy", "RedrivePolicy", *QueueSettings().as_attributes()}
+        known |= {"RedriveAllowPolicy", "KmsMasterKeyId", "SqsManagedSseEnabled", "FifoQueue"}
+        known |= {"KmsDataKeyReusePeriodSeconds"}
+        for name in wanted:
+            if name not in known:
+                raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
+        found = {name: text for name, text in found.items() if name in wanted}
+    return {"Attributes": found} if found else {}
+
+
+def _set_queue_attributes(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    context.cloud.queues.set_attributes(context.now_s(), queue.name, body["Attributes"])
+
+
+def _list_dead_letter_source_queues(context: Context, body: Body) -> Any:
+    sources = context.cloud.queues.sources_of(_queue(context, body).name)
+    return {"queueUrls": [queue_url(context, queue.name) for queue in sources]}
+
+
+def _list_queue_tags(context: Context, body: Body) -> Any:
+    tags = _queue(context, body).tags
+    return {"Tags": tags} if tags else {}
+
+
+def _tag_queue(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    queue.tags.update(body["Tags"])
+    queue.save()
+
+
+def _untag_queue(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    for name in body["TagKeys"]:
+        queue.tags.pop(name, None)
+    queue.save()
+
+
+def _start_message_move_task(context: Context, body: Body) -> Any:
+    destination = body.get("DestinationArn", "")
+    task = context.cloud.queues.move(context.now_s(), body["SourceArn"], destination)
+    for name in context.cloud.queues.names():
+        context.pollers.touched(context.cloud.queues.get(name))
+    return {"TaskHandle": task.handle}
+
+
+def _list_message_move_tasks(context: Context, body: Body) -> Any:
+    limit = int(body.get("MaxResults", 1))
+    tasks = [t for t in context.cloud.queues.move_tasks if t.source_arn == body["SourceArn"]]
+    return {
+        "Results": [
+            {
+                "TaskHandle": task.handle,
+                "Status": "COMPLETED",
+                "SourceArn": task.source_arn,
+                **({"DestinationArn": task.destination_arn} if task.destination_arn else {}),
+                "ApproximateNumberOfMessagesMoved": task.moved,
+                "ApproximateNumberOfMessagesToMove": task.moved,
+                "StartedTimestamp": int(task.started_at_s * 1000),
+            }
+            for task in tasks[:limit]
+        ]
+    }
+
+
+# --- messages
+
+
+def _send_message(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    digest = _digests(body)
+    message = queue.send(
+        context.now_s(),
+        body["MessageBody"],
+        delay_s=body.get("DelaySeconds"),
+        attributes=body.get("MessageAttributes"),
+    )
+    context.pollers.touched(queue)
+    return {"MessageId": message.id, **digest}
+
+
+def _digests(body: Body) -> dict[str, str]:
+    try:
+        answer = {"MD5OfMessageBody": _md5(body["MessageBody"].encode())}
+        if body.get("MessageAttributes"):
+            answer["MD5OfMessageAttributes"] = _md5_of_attributes(body["MessageAttributes"])
+    except (UnicodeEncodeError, binascii.Error):
+        raise refused(
+            "InvalidMessageContents", "A body is not Unicode text, or a BinaryValue not base64."
+        ) from None
+    return answer
+
+
+def _delete_message(context: Context, body: Body) -> Any:
+    _queue(context, body).delete(body["ReceiptHandle"])
+
+
+def _change_message_visibility(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    queue.change_visibility(context.now_s(), body["ReceiptHandle"], body["VisibilityTimeout"])
+    context.pollers.touched(queue)
+
+
+async def _receive_message(context: Context, body: Body) -> Any:
+    queue = _queue(context, body)
+    wait_s = float(body.get("WaitTimeSeconds", queue.settings.receive_wait_s))
+    if not 0 <= wait_s <= 20:
+        raise refused(
+            "InvalidParameterValue",
+            f"Value {body['WaitTimeSeconds']} for parameter WaitTimeSeconds is invalid. Reason:"
+            " Must be >= 0 and <= 20, if provided.",
+        )
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    while True:
+        found = queue.receive(
+            context.now_s(),
+            count_max=int(body.get("MaxNumberOfMessages", 1)),
+            visibility_s=body.get("VisibilityTimeout"),
+        )
+        left_s = deadline_s - loop.time()
+        if found or left_s <= 0:
+            break
+        await context.pollers.wait(queue, left_s)
+        queue = _queue(context, body)  # it may have been deleted meanwhile
+    if queue.has_visible(context.now_s()):
+        context.pollers.wake(queue)
+    return {"Messages": [_received(m, body) for m in found]} if found else {}
+
+
+def _received(message: Received, body: Body) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "MessageId": message.id,
+        "ReceiptHandle": message.handle,
+        "MD5OfBody": _md5(message.body.encode()),
+        "Body": message.body,
+    }
+    wanted = [*body.get("AttributeNames", ()), *body.get("MessageSystemAttributeNames", ())]
+    if wanted:
+        system = _system_attributes(message)
+        answer["Attributes"] = {
+            name: text for name, text in system.items() if "All" in wanted or name in wanted
+        }
+    chosen = _chosen(message.attributes, body.get("MessageAttributeNames", ()))
+    if chosen:
+        answer["MessageAttributes"] = chosen
+        answer["MD5OfMessageAttributes"] = _md5_of_attributes(chosen)
+    return answer
+
+
+def _system_attributes(message: Received) -> dict[str, str]:
+    found = {
+        "SenderId": "AIDAEMBEDDEDCLOUD",
+        "SentTimestamp": str(int(message.sent_at_s * 1000)),
+        "ApproximateReceiveCount": str(message.receives),
+        "ApproximateFirstReceiveTimestamp": str(int(message.first_received_at_s * 1000)),
+    }
+    if message.source_arn:
+        found["DeadLetterQueueSourceArn"] = message.source_arn
+    return found
+
+
+def _chosen(attributes: Mapping[str, Any], wanted: Any) -> dict[str, Any]:
+    if "All" in wanted or ".*" in wanted:
+        return dict(attributes)
+    prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
+    return {n: v for n, v in attributes.items() if n in wanted or n.startswith(prefixes or "\0")}
+
+
+def _batch(single: Operation) -> Operation:
+    """The batch form of an operation: every entry has its own success or failure."""
+
+    def run(context: Context, body: Body) -> Any:
+        entries = body.get("Entries") or []
+        ids = [entry["Id"] for entry in entries]
+        if not entries:
+            raise refused("EmptyBatchRequest", "There should be at least one entry.")
+        if len(entries) > BATCH_MAX:
+            raise refused(
+                "TooManyEntriesInBatchRequest",
+                f"Maximum number of entries per request are 10. You have sent {len(entries)}.",
+            )
+        if len(set(ids)) < len(ids):
+            raise refused("BatchEntryIdsNotDistinct", "Two or more entries have the same Id.")
+        _queue(context, body)
+        done: list[Any] = []
+        failed: list[Any] = []
+        for entry in entries:
+            try:
+                answer = single(context, {**entry, "QueueUrl": body["QueueUrl"]})
+            except CloudError as error:
+                code = _QUERY_CODES.get(error.code, error.code)
+                failed.append(
+                    {"Id": entry["Id"], "SenderFault": True, "Code": code, "Message": error.message}
+                )
+            else:
+                done.append({"Id": entry["Id"], **(answer or {})})
+        return {"Successful": done, **({"Failed": failed} if failed else {})}
+
+    return run
+
+
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _md5_of_attributes(attributes: Mapping[str, Any]) -> str:
+    """SQS developer guide, "Calculating the MD5 message digest for message attributes"."""
+    digest = hashlib.md5(usedforsecurity=False)
+
+    def add(data: bytes) -> None:
+        digest.update(len(data).to_bytes(4, "big"))
+        digest.update(data)
+
+    for name in sorted(attributes):
+        value = attributes[name]
+        add(name.encode())
+        add(value["DataType"].encode())
+        if "StringValue" in value:
+            digest.update(b"\1")
+            add(value["StringValue"].encode())
+        else:
+            digest.update(b"\2")
+            add(base64.b64decode(value.get("BinaryValue", "")))
+    return digest.hexdigest()
+
+
+_OPERATIONS: dict[str, Operation] = {
+    "ChangeMessageVisibility": _change_message_visibility,
+    "ChangeMessageVisibilityBatch": _batch(_change_message_visibility),
+    "CreateQueue": _create_queue,
+    "DeleteMessage": _delete_message,
+    "DeleteMessageBatch": _batch(_delete_message),
+    "DeleteQueue": _delete_queue,
+    "GetQueueAttributes": _get_queue_attributes,
+    "GetQueueUrl": _get_queue_url,
+    "ListDeadLetterSourceQueues": _list_dead_letter_source_queues,
+    "ListMessageMoveTasks": _list_message_move_tasks,
+    "ListQueueTags": _list_queue_tags,
+    "ListQueues": _list_queues,
+    "PurgeQueue": _purge_queue,
+    "ReceiveMessage": _receive_message,
+    "SendMessage": _send_message,
+    "SendMessageBatch": _batch(_send_message),
+    "SetQueueAttributes": _set_queue_attributes,
+    "StartMessageMoveTask": _start_message_move_task,
+    "TagQueue": _tag_queue,
+    "UntagQueue": _untag_queue,
+}

@@ -1,0 +1,1 @@
+"""The cloud's durable state: stored, and restored at start."""

@@ -1,0 +1,1 @@
+"""Commands that follow jobs: list, show, wait, cancel, retry, logs, dead letters, cost."""

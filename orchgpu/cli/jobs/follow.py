@@ -1,0 +1,228 @@
+"""Following jobs from upload to end: pushes say when to look, looking says what is.
+
+The scheduler's record is where a job is; the result object is what became of it. A job is over
+when its record is ENDED, or when its result exists and the scheduler has no record to ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.result import Result
+from contract.states import JobState, Reason
+from corekit.aio.environment import budget_from_environment
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.client import PushWord, SchedulerClient
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.answers import LeasePush
+from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.jobs.waiting import reason_of_wait, waits
+from orchgpu.cli.scheduler import ANSWER_WITHIN_S
+from orchgpu.core.function import Function
+
+#: Looked at least this often; a push about a followed job makes it at once.
+LOOK_EVERY_S = 0.3
+#: Jobs that are looked at together.
+LOOKS_AT_ONCE = 16
+#: An upload that nobody received for so long: what should tell of it is looked at.
+UNRECEIVED_S = 10.0
+#: A result without a record: so many looks later it is believed that none will come.
+LOOKS_WITHOUT_RECORD = 10
+
+
+@dataclass(slots=True)
+class Followed:
+    """What is known of one job so far."""
+
+    submitted: Submitted
+    job_id: str
+    state: str | None = None  #: a JobState; None until its message is received
+    reason: str = "NONE"
+    sentence: str = ""  #: why it waits, for people
+    device: str = ""  #: while it runs, for people
+    record: Record | None = None
+    result: Result | None = None
+    looks_with_result: int = 0
+    over: bool = False
+
+    @property
+    def where(self) -> str:
+        """Its state, for people."""
+        return self.state or "not received yet"
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == JobState.SUCCEEDED
+
+
+#: Told after every change of state or reason.
+Tell = Callable[[Followed], None]
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows a fixed set of jobs until all are over."""
+
+    cloud: JobCloud
+    scheduler: SchedulerClient | None
+    tell: Tell
+    jobs: list[Followed]
+    look_now: asyncio.Event = field(default_factory=asyncio.Event)
+    asked_why: bool = False  #: why nobody receives a job: asked once
+    looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
+
+    def pushed(self, push: PushWord) -> None:
+        """A push: note the device, and look now."""
+        if isinstance(push, LeasePush):
+            for job in self.jobs:
+                if push.holder in job.submitted.job_ids:
+                    job.device = push.device
+                    self.look_now.set()
+
+    async def run(self, check: Callable[[], None]) -> None:
+        """Return when every job is over. `check` is called at every look and may raise.
+
+        Raises NOT_FOUND when what tells orchestrators of uploads is gone: nobody would ever come.
+        """
+        loop = asyncio.get_running_loop()
+        unreceived_s = loop.time() + UNRECEIVED_S
+        while not all(job.over for job in self.jobs):
+            check()
+            self.look_now.clear()
+            await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
+            if not self.asked_why and loop.time() >= unreceived_s:
+                await self._look_why_nobody_receives()
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self.look_now.wait()
+            except TimeoutError:
+                continue
+
+    async def _bounded(self, job: Followed) -> None:
+        async with self.looks:
+            await self._look(job)
+
+    async def _look(self, job: Followed) -> None:
+        before = (job.state, job.reason, job.sentence)
+        record = await self._record(job)
+        if record is not None:
+            job.record, job.job_id = record, record.holder
+            job.state = record.outcome or record.step.value
+            job.reason = reason_of(record)
+            why = await waits(self.scheduler, record) if self.scheduler is not None else None
+            job.sentence = why.sentence if why is not None else ""
+            if why is not None and job.reason == Reason.NONE:
+                job.reason = reason_of_wait(why).value
+        if record is None or record.step is Step.ENDED:
+            await self._look_at_result(job)
+        if before != (job.state, job.reason, job.sentence):
+            self.tell(job)
+
+    async def _look_at_result(self, job: Followed) -> None:
+        """Called when the record is ENDED or there is none (yet, or any more)."""
+        ended = job.record is not None and job.record.step is Step.ENDED
+        for name in (job.job_id,) if ended else job.submitted.job_ids:
+            found = await asyncio.to_thread(self.cloud.result, job.submitted.function, name)
+            if found is not None:
+                job.result, job.job_id = found, name
+        if job.result is not None:
+            job.looks_with_result += 1
+        job.over = ended or job.looks_with_result >= LOOKS_WITHOUT_RECORD
+        if job.over and job.result is not None and not ended:
+            job.state, job.reason = job.result.state, job.result.reason
+
+    async def _look_why_nobody_receives(self) -> None:
+        """Once, for the jobs of one function; a cloud that does not let us look stops nobody."""
+        self.asked_why = True
+        lost = [job for job in self.jobs if job.state is None and not job.over]
+        if not lost:
+            return
+        try:
+            why = await asyncio.to_thread(unreceived, self.cloud, lost[0].submitted.function)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                return
+            if self.scheduler is not None:
+                raise
+            why = error.message
+        else:
+            if self.scheduler is None:
+                return  # it may run long since: only a scheduler would tell
+        for job in lost:
+            job.sentence = why
+            self.tell(job)
+
+    async def _record(self, job: Followed) -> Record | None:
+        if self.scheduler is None:
+            return None
+        for name in job.submitted.job_ids:
+            record = await self.scheduler.record(name)
+            if record is not None:
+                return record
+        return None
+
+
+def unreceived(cloud: JobCloud, function: Function) -> str:
+    """Why no orchestrator took an upload, as far as can be seen.
+
+    Raises NOT_FOUND naming what the function was deployed with and is gone.
+    """
+    missing = cloud.missing(function.name)
+    if missing:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"no orchestrator hears of what is uploaded for {function.name}: gone since it was "
+            f"deployed: {', '.join(missing)}; `orchgpu deploy` makes it again, then `orchgpu run "
+            "--again` uploads anew",
+        )
+    if count := cloud.not_received(function):
+        return f"{count} messages in the queue, which no orchestrator has taken yet"
+    return "no message of it is in the queue either; `orchgpu run --again` uploads it anew"
+
+
+def reason_of(record: Record) -> str:
+    """The record's reason if it is one of a job; while a job runs it may be its last lease's."""
+    return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
+
+
+_JOB_REASONS = frozenset(reason.value for reason in Reason)
+
+
+async def follow(
+    cloud: JobCloud,
+    scheduler: str | None,
+    submitted: Sequence[Submitted],
+    tell: Tell,
+    *,
+    within_s: float | None,
+    check: Callable[[], None] = lambda: None,
+) -> list[Followed]:
+    """Follow to the end. Raises TIMEOUT after `within_s` naming the jobs that are not over."""
+    jobs = [Followed(submitted=s, job_id=s.job_ids[0]) for s in submitted]
+    follower = Follower(cloud=cloud, scheduler=None, tell=tell, jobs=jobs)
+    try:
+        async with asyncio.timeout(within_s):
+            await _with_scheduler(follower, scheduler, check)
+    except TimeoutError:
+        left = ", ".join(f"{job.job_id} {job.where}" for job in jobs if not job.over)
+        told = [{"job_id": job.job_id, "state": job.state} for job in jobs]
+        message = f"not over after {within_s:g} s: {left}"
+        raise AppError(ErrorCode.TIMEOUT, message, jobs=told) from None
+    return jobs
+
+
+async def _with_scheduler(
+    follower: Follower, address: str | None, check: Callable[[], None]
+) -> None:
+    if address is None:
+        await follower.run(check)
+        return
+    budget: Any = budget_from_environment()
+    async with SchedulerClient(address, budget=budget, on_push=follower.pushed) as client:
+        await client.wait_connected(ANSWER_WITHIN_S)
+        await client.watch()
+        follower.scheduler = client
+        await follower.run(check)

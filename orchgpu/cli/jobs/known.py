@@ -1,0 +1,262 @@
+"""Everything that is known of one job, from the scheduler and from the cloud; and its moments.
+
+The names of the moments are the paper's: RStart upload, NStart received, EStart and EEnd the user's
+code, NEnd result seen, REnd finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from contract.result import Report, Result
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.core.leases.leases import LEASE_ENDED
+from gpu_scheduler.model import RETRY_AT, Explanation, Lease, Record, Step
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.jobs.waiting import InTheWay, in_the_way, waits
+from orchgpu.core.function import Function
+from orchgpu.core.job import input_from_block
+
+if TYPE_CHECKING:
+    from gpu_scheduler.client import SchedulerClient
+
+#: Reports of so many attempts are read, the newest ones.
+REPORTS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """What the scheduler knows of a job."""
+
+    record: Record
+    waits: Explanation | None = None  #: why, while it waits
+    others: tuple[InTheWay, ...] = ()  #: whose leases it waits for
+    lease: Lease | None = None  #: what it holds now
+    ends_in_s: float | None = None  #: at most, of that lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One job as it can be seen from here; at least one of `scheduled` and `result` is there."""
+
+    job: str
+    function: Function | None  #: None: it is not deployed any more
+    scheduled: Scheduled | None  #: None: never received, or over for more than an hour
+    result: Result | None
+    reports: Mapping[int, Report]  #: of the attempts that failed, by number
+    #: When each was stored: those that Lambda wrote know nothing of the time.
+    reported_s: Mapping[int, float] = field(default_factory=dict)
+    unheard: AppError | None = None  #: why the scheduler could not be asked, when it should have
+
+    @property
+    def record(self) -> Record | None:
+        return self.scheduled.record if self.scheduled else None
+
+    @property
+    def state(self) -> str:
+        if self.record is not None:
+            return self.record.outcome or self.record.step.value
+        return self.result.state if self.result is not None else ""
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt's number; 0 = none was opened."""
+        if self.record is not None:
+            return self.record.attempt
+        return self.result.attempt if self.result is not None else 0
+
+    @property
+    def first_attempt(self) -> int:
+        """Of the budget that counts: a job that was run again has another one."""
+        found = self.record.block.get("first_attempt") if self.record else None
+        return found if isinstance(found, int) else 1
+
+    @property
+    def over(self) -> bool:
+        return self.record.step is Step.ENDED if self.record else self.result is not None
+
+    @property
+    def standing(self) -> Result | None:
+        """Its result, unless that is the failure which a redriven job is about to replace."""
+        return None if self.record is not None and not self.over else self.result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing that happened."""
+
+    at_s: float  #: wall clock of whoever saw it
+    where: str  #: queue, scheduler, orchestrator, device or function
+    what: str
+    name: str | None = None  #: the paper's, if it has one
+    #: The same at every look at the job, whatever is known of the moment by then.
+    id: str
+
+
+async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
+    """What the scheduler knows now; None when it has no record of the job."""
+    record = await client.record(job)
+    if record is None:
+        return None
+    why = await waits(client, record)
+    live = await client.live_leases() if record.lease is not None or why is not None else None
+    leases = {lease.id: lease for lease in live.leases} if live else {}
+    lease = leases.get(record.lease) if record.lease is not None else None
+    return Scheduled(
+        record=record,
+        waits=why,
+        others=tuple(in_the_way(why, live)) if why is not None and live is not None else (),
+        lease=lease,
+        ends_in_s=live.ends_in_s.get(lease.id) if live and lease else None,
+    )
+
+
+def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
+    """Add what the cloud knows. Raises NOT_FOUND when nobody knows the job."""
+    found = look_of(cloud, _function(cloud, known, job), known, job)
+    if known is None and found.result is None:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"nobody knows a job {job!r}: it was never received, or its function is gone",
+        )
+    return found
+
+
+def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
+    """The same where the job's function is known, or known to be gone."""
+    result = cloud.result(function, job) if function is not None else None
+    found = Known(job=job, function=function, scheduled=known, result=result, reports={})
+    newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
+    read = {n: cloud.report(function, job, n) for n in newest} if function else {}
+    stored = {n: one for n, one in read.items() if one is not None}
+    return replace(
+        found,
+        reports={n: report for n, (report, _) in stored.items()},
+        reported_s={n: at_s for n, (_, at_s) in stored.items()},
+    )
+
+
+def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | None:
+    if known is None:  # only its result says whose it was
+        return next((f for f in cloud.functions() if cloud.result(f, job) is not None), None)
+    try:
+        return cloud.function(str(known.record.block.get("function")))
+    except AppError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return None
+
+
+# ---------------------------------------------------------------------- moments
+
+
+def moments(known: Known) -> list[Moment]:
+    """All that happened, by time. The clocks are those of several machines."""
+    found = [*_of_queue(known), *_of_record(known), *_of_function(known)]
+    return sorted(found, key=lambda moment: moment.at_s)
+
+
+def latencies(told: list[Moment]) -> dict[str, float | None]:
+    """RLat, DLat and ELat in seconds; None where a moment is missing."""
+    at_s = {moment.name: moment.at_s for moment in told if moment.name}
+    pairs = {"RLat": ("RStart", "REnd"), "DLat": ("RStart", "EStart"), "ELat": ("EStart", "EEnd")}
+    return {
+        name: round(at_s[end] - at_s[start], 4) if start in at_s and end in at_s else None
+        for name, (start, end) in pairs.items()
+    }
+
+
+def _of_queue(known: Known) -> Iterator[Moment]:
+    source = input_from_block(known.record.block) if known.record else None
+    if source is None:
+        return
+    try:
+        uploaded_s = datetime.fromisoformat(source.event_time).timestamp()
+    except ValueError:
+        uploaded_s = None
+    if uploaded_s is not None:
+        what = f"{source.bucket}/{source.key} uploaded"
+        yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart", id="RStart")
+    if source.dead_at_s is not None:
+        what, dead_s = "put among the dead letters", source.dead_at_s
+        yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
+
+
+def _of_record(known: Known) -> Iterator[Moment]:
+    record = known.record
+    if record is None:
+        return
+    said = {
+        Step.RECEIVED: ("queue", "message received", "NStart"),
+        Step.WAITING: ("scheduler", "waits for a device", None),
+        Step.RESERVED: ("scheduler", f"lease granted{_shares(known)}", None),
+        Step.STAGED: ("orchestrator", "envelope stored, which starts the function", None),
+        Step.RUNNING: ("device", f"session opened{_device(known)}", None),
+        Step.COMMITTED: ("orchestrator", "result seen", "NEnd"),
+        LEASE_ENDED: ("device", "lease ended, the device is free", None),
+        Step.ENDED: ("scheduler", f"job {record.outcome}", "REnd"),
+    }
+    for step, (where, what, name) in said.items():
+        if step in record.times:
+            at_s = record.times[step]  # a later attempt has another one
+            yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
+    if RETRY_AT in record.times and record.step is Step.RECEIVED:
+        at_s, what = record.times[RETRY_AT], "next attempt is due"
+        yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
+
+
+def _of_function(known: Known) -> Iterator[Moment]:
+    standing = known.standing
+    if standing is not None:
+        yield from _of_code(standing.times, standing.attempt, "", named=True)
+        if "committed" in standing.times:
+            at_s = standing.times["committed"]
+            yield Moment(at_s=at_s, where="function", what="result committed", id=f"result@{at_s}")
+        elif standing.ended_at_s:  # no function's: an orchestrator's or a cancel's
+            at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
+            yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
+    for n, report in known.reports.items():
+        if standing is None or standing.attempt != n:
+            yield from _of_code(report.times, n, f" (attempt {n})", named=False)
+        at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
+        why = f"attempt {n} failed: {report.reason}, {report.detail}"
+        yield Moment(at_s=at_s, where="function", what=why, id=f"failed:{n}")
+
+
+def _last_s(known: Known) -> float:
+    """The newest time that is known of a job: what happened without a date was before."""
+    record, result = known.record, known.result
+    return record.updated_s if record is not None else result.ended_at_s if result else 0.0
+
+
+def _of_code(
+    times: Mapping[str, float], attempt: int, which: str, *, named: bool
+) -> Iterator[Moment]:
+    for name, what in (("EStart", "user's code starts"), ("EEnd", "user's code ends")):
+        if name in times:
+            yield Moment(
+                at_s=times[name],
+                where="function",
+                what=what + which,
+                name=name if named else None,
+                id=f"{name}:{attempt}",
+            )
+
+
+def _shares(known: Known) -> str:
+    lease = known.scheduled.lease if known.scheduled else None
+    if lease is None:
+        return ""
+    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in lease.shares)
+
+
+def _device(known: Known) -> str:
+    device: Mapping[str, Any] = known.standing.device if known.standing else {}
+    lease = known.scheduled.lease if known.scheduled else None
+    if not device and lease is not None and lease.shares:
+        share = lease.shares[0]
+        device = {"host": share.host, "kind": share.kind.value, "model": share.model}
+    return f" on {device.get('host')}: {device.get('kind')} {device.get('model')}" if device else ""

@@ -1,0 +1,1 @@
+"""Commands of a local system, and of an installation."""

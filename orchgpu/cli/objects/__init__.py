@@ -1,0 +1,1 @@
+"""Commands that move objects: put, get, ls, run."""

@@ -1,0 +1,119 @@
+"""What `orchgpu run` is given: files, folders, objects, and prefixes with all that lies below."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
+from orchgpu.cli.objects.objects import SCHEME, At, is_meant, parse_url
+from orchgpu.cli.terminal.text import printable
+
+if TYPE_CHECKING:
+    from orchgpu.cli.cloud import JobCloud
+
+#: Of one command: more would hardly be meant, and `orchgpu jobs` shows no more at once.
+FILES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input to be: a file here, or an object somewhere."""
+
+    path: Path
+    at: At | None = None  #: where it is, unless it is a file; then `path` is only its name
+
+    @property
+    def name(self) -> str:
+        """Its last part: what it is called as an input."""
+        return self.path.name
+
+    @contextmanager
+    def file(self, cloud: JobCloud) -> Iterator[Path]:
+        """The file itself; an object is fetched into a temporary folder until the block ends."""
+        if self.at is None:
+            yield self.path
+            return
+        with tempfile.TemporaryDirectory(prefix="orchgpu-run-") as folder:
+            fetched = Path(folder) / self.name
+            cloud.download(self.at.bucket, self.at.prefix, fetched)
+            yield fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All inputs of one command."""
+
+    found: list[Source]
+    skipped: int  #: files below folders and prefixes that the function would ignore
+
+
+def sources(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]) -> Sources:
+    """The inputs that were named, in their order.
+
+    A file or object that is named itself must be one that the function takes; of what lies below a
+    folder or a prefix the rest is skipped. Raises INVALID for what cannot be an input, and for more
+    than `FILES_MAX`; NOT_FOUND where nothing is.
+    """
+    found: list[Source] = []
+    skipped = 0
+    for one in given:
+        whole, below = _objects(cloud, one) if one.startswith(SCHEME) else _files(Path(one))
+        taken = []
+        for source in below:
+            taken += [source] if _takes(source.name, suffixes) else []
+            skipped += not _takes(source.name, suffixes)
+            if len(found) + len(taken) > FILES_MAX:
+                raise invalid(f"{one!r}: more than {FILES_MAX} files at once; name a part of them")
+        if whole and not taken:
+            wanted = ", ".join(suffixes)
+            raise invalid(f"{one}: the function takes only {wanted} and would ignore it")
+        if not taken:
+            raise _nothing(one, suffixes)
+        found += taken
+    return Sources(found, skipped)
+
+
+def _takes(name: str, suffixes: tuple[str, ...]) -> bool:
+    return not suffixes or name.endswith(suffixes)
+
+
+def _nothing(one: str, suffixes: tuple[str, ...]) -> AppError:
+    kind = f" that ends in {' or '.join(suffixes)}" if suffixes else ""
+    return AppError(ErrorCode.NOT_FOUND, f"below {one!r} there is no file{kind}")
+
+
+def _files(given: Path) -> tuple[bool, Iterable[Source]]:
+    if not given.is_dir():
+        check_file(given)
+        return True, [Source(given)]
+    return False, _below(given)
+
+
+def _below(folder: Path) -> Iterator[Source]:
+    """Files at any depth, by path, without hidden ones."""
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not hidden:
+            check_file(file)
+            yield Source(file)
+
+
+def _objects(cloud: JobCloud, given: str) -> tuple[bool, Iterable[Source]]:
+    at = parse_url(given)
+    found = [one for one in cloud.objects(at.bucket, at.prefix) if is_meant(at, one.key)]
+    if not found:
+        raise AppError(ErrorCode.NOT_FOUND, f"there is no object {given}")
+    for one in found:
+        if one.size > PUT_BYTES_MAX:
+            raise invalid(f"{printable(one.key)} has {one.size} bytes; S3 takes {PUT_BYTES_MAX}")
+    whole = [one.key for one in found] == [at.prefix]
+    return whole, [
+        Source(Path(one.key.rpartition("/")[2]), At(bucket=at.bucket, prefix=one.key))
+        for one in found
+    ]

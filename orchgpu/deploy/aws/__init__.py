@@ -1,0 +1,1 @@
+"""Deployment through AWS's API: one module per kind of resource."""

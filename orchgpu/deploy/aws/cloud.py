@@ -1,0 +1,326 @@
+"""`Cloud` over plain boto3: AWS, LocalStack, moto and the embedded cloud alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, assert_never
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.plan import Action, Observed, Step
+from fdl.plan.resources import (
+    Bucket,
+    Expiry,
+    FunctionResource,
+    InvokeConfig,
+    Ledger,
+    LogRetention,
+    Notification,
+    Package,
+    Permission,
+    Place,
+    QueueResource,
+    Record,
+    Resource,
+    Role,
+    key_of,
+)
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws.expiry import Expiries
+from orchgpu.deploy.aws.functions import Functions, InvokeConfigs, Permissions
+from orchgpu.deploy.aws.logs import LogRetentions
+from orchgpu.deploy.aws.queues import Queues
+from orchgpu.deploy.aws.revisions import Locks, Revisions
+from orchgpu.deploy.aws.roles import Roles
+from orchgpu.deploy.aws.storage import Buckets, Notifications, StateObjects
+from orchgpu.deploy.revisions import Revision
+from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
+
+#: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
+LOCAL_ACCOUNT = "000000000000"
+#: A person waits for the command: a dead endpoint is reported within seconds.
+_PATIENCE: Mapping[str, Any] = {
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+    "connect_timeout": 5,
+    "read_timeout": 60,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """One adapter per service."""
+
+    buckets: Buckets
+    expiries: Expiries
+    notifications: Notifications
+    revisions: Revisions
+    retentions: LogRetentions
+    roles: Roles
+    state: StateObjects
+    queues: Queues
+    functions: Functions
+    configs: InvokeConfigs
+    permissions: Permissions
+
+
+class AwsCloud:
+    """One account and region. `settings` maps a service to how its client is made."""
+
+    def __init__(self, settings: Callable[[str], ClientSettings]) -> None:
+        self._settings = settings
+        self._clients: dict[str, Any] = {}
+
+    @cached_property
+    def place(self) -> Place:
+        s3 = self._client("s3")
+        local = self._settings("s3").local
+        region = str(s3.meta.region_name or "us-east-1")
+        account = self._account(local)
+        return Place(account=account, region=region, partition=str(s3.meta.partition), local=local)
+
+    def observe(
+        self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
+    ) -> Observed:
+        """See `ports.Cloud`."""
+        reading = _Reading(self._parts, self.place, count=count)
+        return reading.observe(names, wanted)
+
+    def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
+        """See `ports.Cloud`."""
+        if step.action is Action.DELETE:
+            self._delete(step)
+        else:
+            self._put(step, packages)
+
+    def warm(self, name: str) -> None:
+        """See `ports.Cloud`."""
+        self._parts.functions.warm(name)
+
+    def revisions(self, name: str) -> tuple[Revision, ...]:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.of(name)
+
+    def kept_package(self, revision: Revision) -> bytes:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.package(revision)
+
+    def keep(self, revision: Revision, data: bytes | None) -> Revision:
+        """See `ports.Cloud`."""
+        return self._parts.revisions.write(revision, data)
+
+    def forget_revisions(self, name: str) -> None:
+        """See `ports.Cloud`."""
+        self._parts.revisions.forget(name)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            client.close()
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = boto3_client(
+                service, self._settings(service), session=self._session, **_PATIENCE
+            )
+        return self._clients[service]
+
+    @cached_property
+    def _session(self) -> Any:
+        return boto3_session(self._settings("s3"))
+
+    def _account(self, local: bool) -> str:
+        try:
+            with translated("GetCallerIdentity"):
+                return str(self._client("sts").get_caller_identity()["Account"])
+        except AppError as error:
+            if local and error.code in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
+                return LOCAL_ACCOUNT
+            raise
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        s3, lambda_ = self._client("s3"), self._client("lambda")
+        locks = Locks(s3, self.place)
+        return _Parts(
+            buckets=Buckets(s3, self.place.region),
+            expiries=Expiries(s3, locks.held),
+            notifications=Notifications(s3, locks.held),
+            revisions=Revisions(s3, self.place),
+            retentions=LogRetentions(lambda: self._client("logs")),
+            roles=Roles(lambda: self._client("iam")),
+            state=StateObjects(s3, self.place),
+            queues=Queues(self._client("sqs")),
+            functions=Functions(lambda_, lambda: self._client("iam"), self.place),
+            configs=InvokeConfigs(lambda_),
+            permissions=Permissions(lambda_),
+        )
+
+    def _put(self, step: Step, packages: Mapping[str, bytes]) -> None:
+        parts, resource = self._parts, step.resource
+        match resource:
+            case Bucket():
+                parts.buckets.put(resource, exists=step.action is Action.UPDATE)
+            case Package():
+                parts.state.write_package(resource, packages[resource.sha256])
+            case FunctionResource():
+                self._put_function(step, resource, packages.get(resource.package))
+            case Record():
+                parts.state.write_record(self._resolved(resource))
+            case Ledger():
+                parts.state.write_ledger(resource)
+            case _:
+                _put_part(parts, resource)
+
+    def _put_function(self, step: Step, function: FunctionResource, data: bytes | None) -> None:
+        if step.action is Action.CREATE:
+            self._parts.functions.create(function, data)
+            return
+        before = step.before if isinstance(step.before, FunctionResource) else None
+        self._parts.functions.update(function, before, data)
+
+    def _resolved(self, record: Record) -> Record:
+        names = [value["$queue_url"] for value in record.body.values() if _is_reference(value)]
+        urls = {name: self._parts.queues.url(name) for name in names}
+        missing = [name for name, url in urls.items() if url is None]
+        if missing:
+            raise AppError(ErrorCode.NOT_FOUND, f"queues are missing: {', '.join(missing)}")
+        return record.resolved({name: url for name, url in urls.items() if url is not None})
+
+    def _delete(self, step: Step) -> None:
+        parts, resource = self._parts, step.resource
+        match resource:
+            case Bucket():
+                parts.buckets.delete(resource.name)
+            case Expiry():
+                parts.expiries.delete(resource)
+            case Package() | Record() | Ledger():
+                parts.state.delete(resource)
+            case QueueResource():
+                parts.queues.delete(resource.name)
+            case FunctionResource():
+                parts.functions.delete(resource.name)
+            case InvokeConfig():
+                parts.configs.delete(resource.name)
+            case Permission():
+                parts.permissions.delete(resource)
+            case Notification():
+                parts.notifications.delete(resource, *step.along)
+            case Role():
+                parts.roles.delete(resource.name)
+            case LogRetention():
+                pass  # never planned: logs outlive their function
+            case _:
+                assert_never(resource)
+
+
+def _put_part(
+    parts: _Parts,
+    resource: QueueResource
+    | InvokeConfig
+    | Permission
+    | Notification
+    | Expiry
+    | LogRetention
+    | Role,
+) -> None:
+    """Those that need nothing but themselves."""
+    match resource:
+        case QueueResource():
+            parts.queues.put(resource)
+        case InvokeConfig():
+            parts.configs.put(resource)
+        case Permission():
+            parts.permissions.put(resource)
+        case Notification():
+            parts.notifications.put(resource)
+        case Expiry():
+            parts.expiries.put(resource)
+        case LogRetention():
+            parts.retentions.put(resource)
+        case Role():
+            parts.roles.put(resource)
+        case _:
+            assert_never(resource)
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, Mapping) and "$queue_url" in value
+
+
+class _Reading:
+    """One observation: everything asked for, each thing read once."""
+
+    def __init__(self, parts: _Parts, place: Place, *, count: bool) -> None:
+        self._parts = parts
+        self._place = place
+        self._count = count
+        self._resources: dict[str, Resource] = {}
+        self._rules: dict[str, tuple[Notification, ...]] = {}
+        self._urls: dict[str, str] = {}
+        self._messages: dict[str, int] = {}
+        self._filled: list[str] = []
+
+    def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
+        ledgers = self._parts.state.ledgers()
+        created = [key for name in names if name in ledgers for key in ledgers[name].created]
+        state = Bucket(name=self._place.state_bucket)
+        keys = [key_of(state), *(key_of(r) for r in wanted), *(f"record/{n}" for n in names)]
+        for key in dict.fromkeys([*keys, *created]):
+            found = self._read(*key.split("/", 1))
+            if found is not None:
+                self._resources[key] = found
+        for key in created:
+            kind, name = key.split("/", 1)
+            if kind == Bucket.kind and key in self._resources and self._parts.buckets.filled(name):
+                self._filled.append(name)
+        return Observed(
+            resources=self._resources,
+            rules=tuple(rule for rules in self._rules.values() for rule in rules),
+            ledgers=ledgers,
+            queue_urls=self._urls,
+            filled=tuple(self._filled),
+            messages=self._messages,
+        )
+
+    def _read(self, kind: str, name: str) -> Resource | None:
+        parts = self._parts
+        match kind:
+            case Bucket.kind:
+                return parts.buckets.observe(name)
+            case Expiry.kind:
+                return parts.expiries.observe(*name.split("/", 1))
+            case Package.kind:
+                return parts.state.package(*name.split("/", 1))
+            case QueueResource.kind:
+                return self._queue(name)
+            case FunctionResource.kind:
+                return parts.functions.observe(name)
+            case InvokeConfig.kind:
+                return parts.configs.observe(name)
+            case Permission.kind:
+                return parts.permissions.observe(*name.split("/", 1))
+            case Notification.kind:
+                return self._notification(*name.split("/", 1))
+            case LogRetention.kind:
+                return parts.retentions.observe(name)
+            case Role.kind:
+                return parts.roles.observe(name)
+            case Record.kind:
+                return parts.state.record(name)
+        raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")
+
+    def _queue(self, name: str) -> QueueResource | None:
+        found = self._parts.queues.observe(name)
+        if found is None:
+            return None
+        queue, self._urls[name] = found
+        if self._count:
+            self._messages[name] = self._parts.queues.messages(name)
+        return queue
+
+    def _notification(self, bucket: str, rule_id: str) -> Notification | None:
+        if bucket not in self._rules:
+            exists = f"bucket/{bucket}" in self._resources or self._parts.buckets.observe(bucket)
+            self._rules[bucket] = self._parts.notifications.observe(bucket) if exists else ()
+        return next((rule for rule in self._rules[bucket] if rule.id == rule_id), None)

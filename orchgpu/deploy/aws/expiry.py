@@ -1,0 +1,84 @@
+"""Rules that delete what was staged, by boto3; foreign rules of a bucket's lifecycle survive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import Expiry
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws.storage import Held
+
+#: In a versioned bucket expiry only hides: the hidden versions go after this.
+_HIDDEN_DAYS = 1
+#: S3 takes no rule that both expires objects and clears the markers which that leaves.
+_MARKERS = "-markers"
+
+
+class Expiries:
+    """Rules of buckets' lifecycles, changed by get, merge, put while their lock is held."""
+
+    def __init__(self, s3: Any, held: Held) -> None:
+        self._s3 = s3
+        self._held = held
+
+    def observe(self, bucket: str, rule_id: str) -> Expiry | None:
+        rules = {str(rule.get("ID")): rule for rule in self._get(bucket)}
+        rule = rules.get(rule_id)
+        if rule is None or rule_id + _MARKERS not in rules or rule.get("Status") != "Enabled":
+            return None
+        return Expiry(
+            bucket=bucket,
+            id=rule_id,
+            prefix=str(rule.get("Filter", {}).get("Prefix", "")),
+            days=int(rule.get("Expiration", {}).get("Days", 0)),
+        )
+
+    def put(self, expiry: Expiry) -> None:
+        with self._held(expiry.bucket):
+            self._put(expiry.bucket, [*self._foreign(expiry), *_rules(expiry)])
+
+    def delete(self, expiry: Expiry) -> None:
+        with self._held(expiry.bucket):
+            self._put(expiry.bucket, self._foreign(expiry))
+
+    def _foreign(self, expiry: Expiry) -> list[Mapping[str, Any]]:
+        ours = (expiry.id, expiry.id + _MARKERS)
+        return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in ours]
+
+    def _get(self, bucket: str) -> list[Mapping[str, Any]]:
+        try:
+            with translated(f"GetBucketLifecycleConfiguration {bucket}"):
+                answer = self._s3.get_bucket_lifecycle_configuration(Bucket=bucket)
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:  # no bucket, or no rules
+                return []
+            raise
+        return list(answer.get("Rules", ()))
+
+    def _put(self, bucket: str, rules: list[Mapping[str, Any]]) -> None:
+        with translated(f"PutBucketLifecycleConfiguration {bucket}"):
+            if rules:
+                self._s3.put_bucket_lifecycle_configuration(
+                    Bucket=bucket, LifecycleConfiguration={"Rules": rules}
+                )
+            else:
+                self._s3.delete_bucket_lifecycle(Bucket=bucket)
+
+
+def _rules(expiry: Expiry) -> list[Mapping[str, Any]]:
+    common = {"Filter": {"Prefix": expiry.prefix}, "Status": "Enabled"}
+    return [
+        {
+            "ID": expiry.id,
+            **common,
+            "Expiration": {"Days": expiry.days},
+            "NoncurrentVersionExpiration": {"NoncurrentDays": _HIDDEN_DAYS},
+        },
+        {
+            "ID": expiry.id + _MARKERS,
+            **common,
+            "Expiration": {"ExpiredObjectDeleteMarker": True},
+        },
+    ]

@@ -1,0 +1,326 @@
+"""Lambda functions, their policies and what becomes of failed events, by boto3."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
+from fdl.plan.resources import FunctionResource, InvokeConfig, Permission, Place
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.deploy.aws.roles import TRUST
+
+#: A function in a VPC needs a minute or two to become Active.
+_SETTLE_S_MAX = 300.0
+_SETTLE_POLL_S = 0.5
+#: A fresh role reaches Lambda within seconds; after this something is wrong with it.
+_ROLE_SPREAD_S_MAX = 60.0
+_ROLE_SPREAD_POLL_S = 2.0
+#: What S3 sends to try a target out: every runner ignores it.
+_TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
+_SAID_BYTES_MAX = 500  #: of a failed call's answer
+#: Tags of ours; AWS and others may add their own.
+_TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
+
+
+class Functions:
+    """Functions of one account and region."""
+
+    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: Place) -> None:
+        self._lambda = lambda_
+        self._iam = iam
+        self._place = place
+
+    def observe(self, name: str) -> FunctionResource | None:
+        answer = _absent_is_none(
+            f"GetFunction {name}", self._lambda.get_function, FunctionName=name
+        )
+        return None if answer is None else _resource(answer)
+
+    def create(self, function: FunctionResource, data: bytes | None) -> None:
+        if self.observe(function.name) is not None:
+            self.update(function, None, data)  # a deploy that was cut off made it
+            return
+        arguments = {
+            "FunctionName": function.name,
+            "PackageType": "Image" if function.image else "Zip",
+            "Code": self._code(function, data),
+            "Architectures": list(function.architectures),
+            "Tags": dict(function.tags),
+            **_configuration(function),
+        }
+        with translated(f"CreateFunction {function.name}"):
+            self._create(arguments)
+        self._settle(function.name)
+
+    def update(
+        self, function: FunctionResource, before: FunctionResource | None, data: bytes | None
+    ) -> None:
+        name = function.name
+        old = before or self.observe(name)
+        if old is None or old.tags != function.tags:
+            # an image function takes its package from the tag when its code is updated
+            self._retag(function, old, without=DEPLOYED_TAG)
+        if old is None or _code_of(old) != _code_of(function):
+            with translated(f"UpdateFunctionCode {name}"):
+                code = self._code(function, data)
+                architectures = list(function.architectures)
+                self._lambda.update_function_code(
+                    FunctionName=name, Architectures=architectures, **code
+                )
+            self._settle(name)
+        with translated(f"UpdateFunctionConfiguration {name}"):
+            self._lambda.update_function_configuration(
+                FunctionName=name, **{**_emptied(old), **_configuration(function)}
+            )
+        self._settle(name)
+        if DEPLOYED_TAG in function.tags:
+            self._retag(function, None)
+
+    def delete(self, name: str) -> None:
+        _absent_is_none(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
+
+    def warm(self, name: str) -> None:
+        """One synchronous call with S3's test event. Raises INVALID when the function fails."""
+        with translated(f"Invoke {name}"):
+            answer = self._lambda.invoke(
+                FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
+            )
+        if answer.get("FunctionError"):
+            said = answer["Payload"].read(_SAID_BYTES_MAX).decode("utf-8", "replace")
+            raise AppError(ErrorCode.INVALID, f"{name} failed: {said}")
+
+    def _create(self, arguments: Mapping[str, Any]) -> None:
+        ends_s = time.monotonic() + _ROLE_SPREAD_S_MAX
+        while True:
+            try:
+                self._lambda.create_function(**arguments)
+            except ClientError as error:
+                if not self._is_new_role(error) or time.monotonic() > ends_s:
+                    raise
+                if self._place.local:  # moto checks that the role exists
+                    self._make_local_role(str(arguments["Role"]))
+                else:
+                    time.sleep(_ROLE_SPREAD_POLL_S)
+                continue
+            return
+
+    def _is_new_role(self, error: ClientError) -> bool:
+        """A role is known to IAM some seconds before Lambda can take it."""
+        said = str(error)
+        return "role" in said.lower() if self._place.local else "cannot be assumed" in said
+
+    def _make_local_role(self, arn: str) -> None:
+        with translated(f"CreateRole {arn}"):
+            self._iam().create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
+
+    def _code(self, function: FunctionResource, data: bytes | None) -> dict[str, Any]:
+        if function.image:
+            return {"ImageUri": function.image}
+        if function.code_at:
+            bucket, key = function.code_at
+            return {"S3Bucket": bucket, "S3Key": key}
+        if data is None:
+            raise AppError(ErrorCode.INTERNAL, f"no package was built for {function.name}")
+        return {"ZipFile": data}
+
+    def _retag(
+        self, function: FunctionResource, old: FunctionResource | None, *, without: str = ""
+    ) -> None:
+        arn = self._place.function_arn(function.name)
+        gone = [tag for tag in (old.tags if old is not None else {}) if tag not in function.tags]
+        tags = {key: value for key, value in function.tags.items() if key != without}
+        with translated(f"TagResource {function.name}"):
+            if gone:
+                self._lambda.untag_resource(Resource=arn, TagKeys=gone)
+            self._lambda.tag_resource(Resource=arn, Tags=tags)
+
+    def _settle(self, name: str) -> None:
+        """Wait until the last change is in force. Raises TIMEOUT, or INVALID when AWS gave up."""
+        ends_s = time.monotonic() + _SETTLE_S_MAX
+        while True:
+            with translated(f"GetFunctionConfiguration {name}"):
+                answer = self._lambda.get_function_configuration(FunctionName=name)
+            states = (answer.get("State", "Active"), answer.get("LastUpdateStatus", "Successful"))
+            if "Failed" in states:
+                why = answer.get("StateReason") or answer.get("LastUpdateStatusReason") or "?"
+                raise AppError(ErrorCode.INVALID, f"AWS could not set up {name}: {why}")
+            if "Pending" not in states and "InProgress" not in states:
+                return
+            if time.monotonic() > ends_s:
+                raise AppError(ErrorCode.TIMEOUT, f"{name} is still {states[0]}; try again")
+            time.sleep(_SETTLE_POLL_S)
+
+
+class InvokeConfigs:
+    """What becomes of asynchronous events that fail."""
+
+    def __init__(self, lambda_: Any) -> None:
+        self._lambda = lambda_
+
+    def observe(self, name: str) -> InvokeConfig | None:
+        call = self._lambda.get_function_event_invoke_config
+        answer = _absent_is_none(f"GetFunctionEventInvokeConfig {name}", call, FunctionName=name)
+        if answer is None:
+            return None
+        destination = answer.get("DestinationConfig", {}).get("OnFailure", {})
+        return InvokeConfig(
+            name=name,
+            retries=int(answer.get("MaximumRetryAttempts", 2)),
+            event_age_s=int(answer.get("MaximumEventAgeInSeconds", 21600)),
+            on_failure_arn=str(destination.get("Destination", "")),
+        )
+
+    def put(self, config: InvokeConfig) -> None:
+        with translated(f"PutFunctionEventInvokeConfig {config.name}"):
+            self._lambda.put_function_event_invoke_config(
+                FunctionName=config.name,
+                MaximumRetryAttempts=config.retries,
+                MaximumEventAgeInSeconds=config.event_age_s,
+                DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
+            )
+
+    def delete(self, name: str) -> None:
+        call = self._lambda.delete_function_event_invoke_config
+        _absent_is_none(f"DeleteFunctionEventInvokeConfig {name}", call, FunctionName=name)
+
+
+class Permissions:
+    """Statements of functions' policies."""
+
+    def __init__(self, lambda_: Any) -> None:
+        self._lambda = lambda_
+
+    def observe(self, function: str, statement: str) -> Permission | None:
+        call = self._lambda.get_policy
+        answer = _absent_is_none(f"GetPolicy {function}", call, FunctionName=function)
+        policy = json.loads(answer["Policy"]) if answer is not None else {}
+        for item in policy.get("Statement", ()):
+            if item.get("Sid") == statement:
+                return _permission(function, statement, item.get("Condition", {}))
+        return None
+
+    def put(self, permission: Permission) -> None:
+        self.delete(permission)
+        with translated(f"AddPermission {permission.name}"):
+            self._lambda.add_permission(
+                FunctionName=permission.function,
+                StatementId=permission.statement,
+                Action="lambda:InvokeFunction",
+                Principal="s3.amazonaws.com",
+                SourceArn=permission.source_arn,
+                SourceAccount=permission.account,
+            )
+
+    def delete(self, permission: Permission) -> None:
+        if self.observe(permission.function, permission.statement) is not None:
+            _absent_is_none(
+                f"RemovePermission {permission.name}",
+                self._lambda.remove_permission,
+                FunctionName=permission.function,
+                StatementId=permission.statement,
+            )
+
+
+def _permission(function: str, statement: str, condition: Mapping[str, Any]) -> Permission:
+    values = {
+        key.lower(): str(value)
+        for test in condition.values()
+        if isinstance(test, Mapping)
+        for key, value in test.items()
+    }
+    return Permission(
+        function=function,
+        statement=statement,
+        source_arn=values.get("aws:sourcearn", ""),
+        account=values.get("aws:sourceaccount", ""),
+    )
+
+
+def _absent_is_none(call: str, method: Any, **arguments: Any) -> Any:
+    try:
+        with translated(call):
+            return method(**arguments)
+    except AppError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        raise
+
+
+def _configuration(function: FunctionResource) -> dict[str, Any]:
+    """What CreateFunction and UpdateFunctionConfiguration share."""
+    configuration: dict[str, Any] = {
+        "Role": function.role,
+        "MemorySize": function.memory_mib,
+        "Timeout": function.timeout_s,
+        "Description": function.description,
+        "Environment": {"Variables": dict(function.variables)},
+    }
+    if function.image and function.handler:
+        configuration["ImageConfig"] = {"Command": [function.handler]}
+    if not function.image:
+        configuration |= {"Runtime": function.runtime, "Handler": function.handler}
+        configuration["Layers"] = list(function.layers)
+    if function.subnet_ids or function.security_group_ids:
+        configuration["VpcConfig"] = {
+            "SubnetIds": list(function.subnet_ids),
+            "SecurityGroupIds": list(function.security_group_ids),
+        }
+    if function.file_systems:
+        configuration["FileSystemConfigs"] = [
+            {"Arn": arn, "LocalMountPath": path} for arn, path in function.file_systems
+        ]
+    return configuration
+
+
+def _code_of(function: FunctionResource) -> tuple[str, ...]:
+    return function.package, function.image, function.tags.get(DEPLOYED_TAG, "")
+
+
+def _emptied(old: FunctionResource | None) -> dict[str, Any]:
+    """What must be said to take a network or a file system away again."""
+    emptied: dict[str, Any] = {}
+    if old is not None and old.subnet_ids:
+        emptied["VpcConfig"] = {"SubnetIds": [], "SecurityGroupIds": []}
+    if old is not None and old.file_systems:
+        emptied["FileSystemConfigs"] = []
+    return emptied
+
+
+def _command(found: Mapping[str, Any]) -> str:
+    config = found.get("ImageConfigResponse", {}).get("ImageConfig", {})
+    return " ".join(config.get("Command", ()))
+
+
+def _resource(answer: Mapping[str, Any]) -> FunctionResource:
+    found = answer["Configuration"]
+    image = str(answer.get("Code", {}).get("ImageUri", ""))
+    digest = base64.b64decode(found.get("CodeSha256") or "").hex() if not image else ""
+    vpc = found.get("VpcConfig", {})
+    tags = answer.get("Tags") or {}
+    return FunctionResource(
+        name=str(found["FunctionName"]),
+        role=str(found.get("Role", "")),
+        memory_mib=int(found.get("MemorySize", 0)),
+        timeout_s=int(found.get("Timeout", 0)),
+        runtime="" if image else str(found.get("Runtime", "")),
+        handler=_command(found) if image else str(found.get("Handler", "")),
+        package=digest,
+        image=image,
+        architectures=tuple(found.get("Architectures") or ("x86_64",)),
+        description=str(found.get("Description", "")),
+        layers=tuple(str(layer["Arn"]) for layer in found.get("Layers", ())),
+        variables=dict(found.get("Environment", {}).get("Variables", {})),
+        subnet_ids=tuple(vpc.get("SubnetIds", ())),
+        security_group_ids=tuple(vpc.get("SecurityGroupIds", ())),
+        file_systems=tuple(
+            (str(fs["Arn"]), str(fs["LocalMountPath"])) for fs in found.get("FileSystemConfigs", ())
+        ),
+        tags={key: tags[key] for key in _TAGS if key in tags},
+    )

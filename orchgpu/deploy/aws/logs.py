@@ -1,0 +1,35 @@
+"""How long CloudWatch keeps a function's logs, by boto3: set, and never taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fdl.plan.resources import LogRetention
+from orchgpu.adapters.aws.errors import translated
+
+
+class LogRetentions:
+    """Retention of functions' log groups."""
+
+    def __init__(self, logs: Callable[[], Any]) -> None:
+        self._client = logs  #: made when it is needed: few files name a retention
+
+    def observe(self, function: str) -> LogRetention | None:
+        """None where nobody set one: CloudWatch keeps those logs for ever."""
+        wanted = LogRetention(name=function, days=0)
+        with translated(f"DescribeLogGroups {wanted.group}"):
+            answer = self._client().describe_log_groups(logGroupNamePrefix=wanted.group)
+        for group in answer.get("logGroups", ()):
+            if group.get("logGroupName") == wanted.group and "retentionInDays" in group:
+                return LogRetention(name=function, days=int(group["retentionInDays"]))
+        return None
+
+    def put(self, retention: LogRetention) -> None:
+        """Lambda makes the group with its first log line; here it may come before that."""
+        logs = self._client()
+        with translated(f"PutRetentionPolicy {retention.group}"):
+            with suppress(logs.exceptions.ResourceAlreadyExistsException):
+                logs.create_log_group(logGroupName=retention.group)
+            logs.put_retention_policy(logGroupName=retention.group, retentionInDays=retention.days)

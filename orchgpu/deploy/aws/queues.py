@@ -1,0 +1,108 @@
+"""Standard queues by boto3."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import QueueResource
+from orchgpu.adapters.aws.errors import translated
+
+_TAGS = {"createdby": "orchgpu"}
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+#: SQS gives at most this many at once; a queue with more surely holds more than test events.
+_LOOK_MESSAGES_MAX = 10
+
+
+class Queues:
+    """Queues of one account and region."""
+
+    def __init__(self, sqs: Any) -> None:
+        self._sqs = sqs
+
+    def url(self, name: str) -> str | None:
+        """The url of a queue, or None."""
+        try:
+            with translated(f"GetQueueUrl {name}"):
+                return str(self._sqs.get_queue_url(QueueName=name)["QueueUrl"])
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+
+    def observe(self, name: str) -> tuple[QueueResource, str] | None:
+        """The queue and its url."""
+        url = self.url(name)
+        if url is None:
+            return None
+        attributes = self._read(name, url)
+        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+        queue = QueueResource(
+            name=name,
+            retention_s=int(attributes.get("MessageRetentionPeriod", 0)),
+            visibility_s=int(attributes.get("VisibilityTimeout", 0)),
+            dead_letter_arn=str(redrive.get("deadLetterTargetArn", "")),
+            receives_max=int(redrive.get("maxReceiveCount", 0)),
+            policy=json.loads(attributes.get("Policy") or "{}"),
+        )
+        return queue, url
+
+    def messages(self, name: str) -> int:
+        """About how many messages it holds, hidden ones too; S3's test events do not count."""
+        url = self.url(name)
+        if url is None:
+            return 0
+        attributes = self._read(name, url)
+        count = sum(int(attributes.get(kind, 0)) for kind in _COUNTS)
+        return count - self._test_events(name, url) if 0 < count <= _LOOK_MESSAGES_MAX else count
+
+    def _read(self, name: str, url: str) -> Mapping[str, str]:
+        with translated(f"GetQueueAttributes {name}"):
+            answer = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+        attributes: Mapping[str, str] = answer.get("Attributes", {})
+        return attributes
+
+    def _test_events(self, name: str, url: str) -> int:
+        """S3 sends one to every queue it is told to notify; nobody may have taken it yet."""
+        with translated(f"ReceiveMessage {name}"):
+            answer = self._sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
+            )
+        bodies = [str(message["Body"]) for message in answer.get("Messages", ())]
+        return sum('"s3:TestEvent"' in body for body in bodies)
+
+    def put(self, queue: QueueResource) -> None:
+        with translated(f"CreateQueue {queue.name}"):
+            url = self.url(queue.name)  # a deploy that was cut off may have made it
+            if url is None:
+                attributes = {k: v for k, v in _attributes(queue).items() if v}
+                self._sqs.create_queue(QueueName=queue.name, Attributes=attributes, tags=_TAGS)
+                return
+            self._sqs.set_queue_attributes(QueueUrl=url, Attributes=_attributes(queue))
+
+    def delete(self, name: str) -> None:
+        url = self.url(name)
+        if url is None:
+            return
+        with translated(f"DeleteQueue {name}"):
+            self._sqs.delete_queue(QueueUrl=url)
+
+
+def _attributes(queue: QueueResource) -> dict[str, str]:
+    """All attributes we own; "" takes one away."""
+    redrive = {
+        "deadLetterTargetArn": queue.dead_letter_arn,
+        "maxReceiveCount": str(queue.receives_max),
+    }
+    return {
+        "MessageRetentionPeriod": str(queue.retention_s),
+        "VisibilityTimeout": str(queue.visibility_s),
+        "RedrivePolicy": json.dumps(redrive) if queue.dead_letter_arn else "",
+        "Policy": json.dumps(queue.policy) if queue.policy else "",
+    }

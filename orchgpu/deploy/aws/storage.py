@@ -1,0 +1,294 @@
+"""Buckets, their notifications, and the small objects of the state bucket, by boto3."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, NoReturn
+
+from botocore.exceptions import ClientError
+
+from corekit.decode import decode, encode
+from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import Bucket, Ledger, Notification, Package, Place, Record
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.core.function import Function
+
+#: Kinds of target in a notification configuration, with the name of their ARN.
+_TARGETS = {
+    "QueueConfigurations": "QueueArn",
+    "LambdaFunctionConfigurations": "LambdaFunctionArn",
+    "TopicConfigurations": "TopicArn",
+}
+#: A fresh queue policy or permission reaches S3 within seconds; after this something is wrong.
+_VALIDATION_TRIES = 8
+_VALIDATION_PAUSE_S = 2.0
+#: Somebody else may write the same configuration between our read and our write.
+_MERGE_TRIES = 4
+#: Holds the lock of a bucket's rules for a block.
+Held = Callable[[str], AbstractContextManager[None]]
+#: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
+_MIRROR_ID_PREFIX = "local-cloud-bridge-"
+
+
+class Buckets:
+    """Buckets. Never deletes one that holds anything."""
+
+    def __init__(self, s3: Any, region: str) -> None:
+        self._s3 = s3
+        self._region = region
+
+    def observe(self, name: str) -> Bucket | None:
+        try:
+            self._s3.head_bucket(Bucket=name)
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status == 404:
+                return None
+            if status in (301, 403):
+                message = f"bucket {name!r} exists and is not yours to use; choose another name"
+                raise AppError(ErrorCode.DENIED, message) from error
+        with translated(f"HeadBucket {name}"):
+            self._s3.head_bucket(Bucket=name)
+            answer = self._s3.get_bucket_versioning(Bucket=name)
+        return Bucket(name=name, versioned=answer.get("Status") == "Enabled")
+
+    def put(self, bucket: Bucket, *, exists: bool) -> None:
+        with translated(f"CreateBucket {bucket.name}"):
+            if not exists:
+                place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
+                arguments = {} if self._region == "us-east-1" else place
+                # a deploy that was cut off may have made it
+                with suppress(self._s3.exceptions.BucketAlreadyOwnedByYou):
+                    self._s3.create_bucket(Bucket=bucket.name, **arguments)
+            if bucket.versioned:
+                status = {"Status": "Enabled"}
+                self._s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=status)
+
+    def delete(self, name: str) -> None:
+        """Raises CONFLICT when something was put into it since the plan was made."""
+        try:
+            self._s3.delete_bucket(Bucket=name)
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code")
+            if code == "NoSuchBucket":
+                return
+            if code == "BucketNotEmpty":
+                message = f"bucket {name!r} holds data now; run the command again to keep it"
+                raise AppError(ErrorCode.CONFLICT, message) from error
+            with translated(f"DeleteBucket {name}"):
+                raise
+
+    def filled(self, name: str) -> bool:
+        """True while it holds objects or old versions of them."""
+        with translated(f"ListObjectVersions {name}"):
+            answer = self._s3.list_object_versions(Bucket=name, MaxKeys=1)
+        return bool(answer.get("Versions") or answer.get("DeleteMarkers"))
+
+
+class Notifications:
+    """Rules of buckets, changed by get, merge, put, verify: foreign rules survive.
+
+    S3 replaces all rules of a bucket at once and on no condition, so two deploys that merge at the
+    same time would lose one's rule: `held` lets one at a time do it.
+    """
+
+    def __init__(self, s3: Any, held: Held | None = None) -> None:
+        """Without `held` they can only be read."""
+        self._s3 = s3
+        self._held = held or _only_read
+
+    def observe(self, bucket: str) -> tuple[Notification, ...]:
+        """Every rule of a bucket that is somebody's wish: a bridge's mirrors repeat what stands."""
+        configuration = self._get(bucket)
+        return tuple(
+            _rule(bucket, item, item[arn])
+            for target, arn in _TARGETS.items()
+            for item in configuration.get(target, ())
+            if not str(item.get("Id", "")).startswith(_MIRROR_ID_PREFIX)
+        )
+
+    def put(self, rule: Notification) -> None:
+        with self._held(rule.bucket):
+            self._merge(rule.bucket, (rule.id,), rule)
+
+    def delete(self, rule: Notification, *along: Notification) -> None:
+        """Take rules of one bucket out, in one write; none when none of them is there.
+
+        S3 would check the destinations of the rules that stay, which are not ours to judge: one
+        whose function was deleted elsewhere would keep ours in the bucket for good.
+        """
+        with self._held(rule.bucket):
+            self._merge(rule.bucket, (rule.id, *(other.id for other in along)), None)
+
+    def _merge(self, bucket: str, ids: Sequence[str], rule: Notification | None) -> None:
+        for _ in range(_MERGE_TRIES):
+            before = self._get(bucket)
+            merged = _without(before, ids)
+            if rule is None and _ids(merged) == _ids(before):
+                return
+            if rule is not None:
+                target, item = _item(rule)
+                merged[target] = [*merged.get(target, ()), item]
+            self._put(bucket, merged, unchecked=rule is None)
+            after = self._get(bucket)
+            if _ids(after) == _ids(merged):
+                return
+        message = f"bucket {bucket}: somebody keeps changing its notifications; try again later"
+        raise AppError(ErrorCode.CONFLICT, message)
+
+    def _get(self, bucket: str) -> dict[str, Any]:
+        with translated(f"GetBucketNotificationConfiguration {bucket}"):
+            answer = self._s3.get_bucket_notification_configuration(Bucket=bucket)
+        return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
+
+    def _put(self, bucket: str, configuration: Mapping[str, Any], *, unchecked: bool) -> None:
+        for left in reversed(range(_VALIDATION_TRIES)):
+            try:
+                self._s3.put_bucket_notification_configuration(
+                    Bucket=bucket,
+                    NotificationConfiguration=configuration,
+                    SkipDestinationValidation=unchecked,
+                )
+            except ClientError as error:
+                if left and "Unable to validate" in str(error):
+                    time.sleep(_VALIDATION_PAUSE_S)
+                    continue
+                with translated(f"PutBucketNotificationConfiguration {bucket}"):
+                    raise
+            return
+
+
+def _only_read(bucket: str) -> NoReturn:
+    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are only read here")
+
+
+def _rule(bucket: str, item: Mapping[str, Any], arn: str) -> Notification:
+    rules = item.get("Filter", {}).get("Key", {}).get("FilterRules", ())
+    filters = {str(rule["Name"]).lower(): str(rule["Value"]) for rule in rules}
+    return Notification(
+        bucket=bucket,
+        id=str(item.get("Id", "")),
+        target_arn=arn,
+        prefix=filters.get("prefix", ""),
+        suffix=filters.get("suffix", ""),
+        events=tuple(item.get("Events", ())),
+    )
+
+
+def _item(rule: Notification) -> tuple[str, dict[str, Any]]:
+    target = "QueueConfigurations" if ":sqs:" in rule.target_arn else "LambdaFunctionConfigurations"
+    filters = [("prefix", rule.prefix), ("suffix", rule.suffix)]
+    rules = [{"Name": name, "Value": value} for name, value in filters if value]
+    item: dict[str, Any] = {
+        "Id": rule.id,
+        _TARGETS[target]: rule.target_arn,
+        "Events": list(rule.events),
+    }
+    if rules:
+        item["Filter"] = {"Key": {"FilterRules": rules}}
+    return target, item
+
+
+def _without(configuration: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    merged = dict(configuration)
+    for target in _TARGETS:
+        kept = [item for item in merged.pop(target, ()) if item.get("Id") not in ids]
+        if kept:
+            merged[target] = kept
+    return merged
+
+
+def _ids(configuration: Mapping[str, Any]) -> list[str]:
+    items = [item for target in _TARGETS for item in configuration.get(target, ())]
+    return sorted(str(item.get("Id", "")) for item in items)
+
+
+class StateObjects:
+    """Packages, and records and ledgers in the state bucket."""
+
+    def __init__(self, s3: Any, place: Place) -> None:
+        self._s3 = s3
+        self._place = place
+
+    def package(self, bucket: str, sha256: str) -> Package | None:
+        package = Package(bucket=bucket, sha256=sha256)
+        try:
+            with translated(f"HeadObject {package.object_key}"):
+                self._s3.head_object(Bucket=package.bucket, Key=package.object_key)
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        return package
+
+    def record(self, name: str) -> Record | None:
+        record = Record(name=name, bucket=self._place.state_bucket, body={})
+        body = self._read(record.object_key)
+        if not isinstance(body, dict):
+            return None
+        return Record(name=name, bucket=record.bucket, body=body)
+
+    def ledgers(self) -> dict[str, Ledger]:
+        """All of them; an unreadable one is INVALID, because ignoring it could delete too much."""
+        found = {}
+        for key in self._keys("deployments/"):
+            body = self._read(key)
+            if body is not None:
+                ledger = decode(Ledger, body, key)
+                found[ledger.name] = ledger
+        return found
+
+    def write_package(self, package: Package, data: bytes) -> None:
+        self._write(package.object_key, data, "application/zip", bucket=package.bucket)
+
+    def write_record(self, record: Record) -> None:
+        decode(Function, record.body, record.object_key)  # orchestrators must be able to read it
+        self._write(record.object_key, _json(record.body), "application/json")
+
+    def write_ledger(self, ledger: Ledger) -> None:
+        self._write(ledger.object_key, _json(encode(ledger)), "application/json")
+
+    def delete(self, item: Package | Record | Ledger) -> None:
+        with translated(f"DeleteObject {item.object_key}"):
+            self._s3.delete_object(Bucket=item.bucket, Key=item.object_key)
+
+    def _keys(self, prefix: str) -> list[str]:
+        keys: list[str] = []
+        try:
+            with translated(f"ListObjectsV2 {self._place.state_bucket}"):
+                pages = self._s3.get_paginator("list_objects_v2")
+                for page in pages.paginate(Bucket=self._place.state_bucket, Prefix=prefix):
+                    keys += [str(item["Key"]) for item in page.get("Contents", ())]
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+        return keys
+
+    def _read(self, key: str) -> Any:
+        try:
+            with translated(f"GetObject {key}"):
+                answer = self._s3.get_object(Bucket=self._place.state_bucket, Key=key)
+                return json.loads(answer["Body"].read())
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        except ValueError as error:
+            message = f"s3://{self._place.state_bucket}/{key} is not JSON: {error}"
+            raise AppError(ErrorCode.INVALID, message) from error
+
+    def _write(self, key: str, data: bytes, content_type: str, *, bucket: str = "") -> None:
+        with translated(f"PutObject {key}"):
+            self._s3.put_object(
+                Bucket=bucket or self._place.state_bucket,
+                Key=key,
+                Body=data,
+                ContentType=content_type,
+            )
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

@@ -1,0 +1,375 @@
+"""The gateway: the host's one open port. Proves, claims, holds sessions, hands lanes to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import LeaseId
+from gpu_scheduler.model import EndReason
+from remote_gpu.client.handshake import tune
+from remote_gpu.host.gateway.frames import Peer
+from remote_gpu.host.gateway.peer_slots import Slots
+from remote_gpu.host.gateway.tls import HostTls
+from remote_gpu.host.gateway.verifier import Verifier
+from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
+from remote_gpu.wire.connection import UNIX_PATH_BYTES_MAX
+from remote_gpu.wire.errors import Refusal, Refused, WireError
+from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
+from remote_gpu.wire.proof import (
+    NONCE_BYTES,
+    Hello,
+    Proving,
+    Role,
+    client_bound,
+    gateway_bound,
+    matches,
+    port_key,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB. One
+#: more takes the place of the oldest: who proves itself does so at once, who floods us never does.
+UNPROVEN_MAX = 512
+#: Connections for leases that are installed here: room that no silent or invented one can take.
+KNOWN_MAX = 512
+#: Connections that wait for an install that may never come: they take no place from the others.
+AWAITED_MAX = 512
+#: Of one source address, of each kind: behind one NAT there may be many functions.
+PER_SOURCE_MAX = 256
+_BACKLOG = 256
+_CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, gid
+
+
+class Host(Protocol):
+    """What the gateway asks of the daemon."""
+
+    table: LeaseTable
+
+    def now_s(self) -> float: ...
+
+    def apply(self, steps: list[Step]) -> None:
+        """Carry steps of the table out."""
+        ...
+
+    async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
+        """Wait until the table makes `ready` true; False when it did not in time."""
+        ...
+
+    async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
+        """Give a proven lane to the lease's worker, with a key if it goes on in TLS.
+
+        Raises Refused.
+        """
+        ...
+
+    async def serve_door(
+        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, Any]
+    ) -> None:
+        """Welcome a proven door and relay it to the lease's server to its end. Raises Refused."""
+        ...
+
+
+class Gateway:
+    """The host's listening sockets and their connections."""
+
+    def __init__(
+        self,
+        host_id: str,
+        host: Host,
+        budget: Budget,
+        nursery: Nursery,
+        tls: HostTls | None = None,
+    ) -> None:
+        self._verifier = Verifier(host_id, host.table)
+        self._host = host
+        self._budget = budget
+        self._nursery = nursery
+        self._tls = tls
+        self._listeners: list[socket.socket] = []
+        self._unix = ""
+        self._unproven = Slots(UNPROVEN_MAX, PER_SOURCE_MAX, "connections that say nothing yet")
+        self._known = Slots(KNOWN_MAX, PER_SOURCE_MAX, "connections that prove themselves")
+        self._awaited = Slots(AWAITED_MAX, PER_SOURCE_MAX, "connections that wait for an install")
+        self._sessions: dict[LeaseId, Peer] = {}
+
+    def listen(self, address: str, port: int) -> str:
+        """Bind; returns "address:port" as it became. Raises OSError."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        bound = listener.getsockname()
+        return f"[{bound[0]}]:{bound[1]}" if family == socket.AF_INET6 else f"{bound[0]}:{bound[1]}"
+
+    def listen_local(self, path: Path) -> None:
+        """Bind a socket for programs of this machine too; what was at the path is replaced.
+
+        Only our own user and root may connect. Raises OSError, also for a path too long for it.
+        """
+        if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
+            raise OSError(f"{path} is longer than {UNIX_PATH_BYTES_MAX} bytes")
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        self._listeners.append(listener)
+        self._unix = str(path)
+
+    async def serve(self) -> None:
+        """Accept connections for ever."""
+        assert self._listeners, "listen() comes first"
+        await asyncio.gather(*(self._accept(listener) for listener in self._listeners))
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                stream, name = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: those in use must end first
+                logger.warning("cannot accept", extra={"why": str(error)})
+                await asyncio.sleep(0.1)
+                continue
+            stream.setblocking(False)
+            if stream.family == socket.AF_UNIX:
+                source = ""  # of this machine, and of a user who was let in
+            else:
+                source = name[0]
+                tune(stream)
+            self._nursery.start(self._connection(stream, source), "connection")
+
+    def close(self) -> None:
+        """Stop listening; sessions end with their tasks."""
+        for listener in self._listeners:
+            listener.close()
+        if self._unix:
+            Path(self._unix).unlink(missing_ok=True)
+
+    def session_ended(self, step: Step) -> None:
+        """Tell the session's holder why it is over, and cut it."""
+        if (peer := self._sessions.pop(step.lease, None)) is not None:
+            ended = {"reason": step.reason, "detail": step.detail}
+            with contextlib.suppress(OSError):  # at once: its task may close it at any await
+                peer.send_now({"ended": ended})
+                peer.socket.shutdown(socket.SHUT_RDWR)
+
+    async def serve_port(self, lease: LeaseId, stream: socket.socket, source: str) -> None:
+        """Serve a connection to the lease's own port; it is closed at the end."""
+        await self._connection(stream, source, lease)
+
+    async def _connection(
+        self, stream: socket.socket, source: str, port_of: LeaseId | None = None
+    ) -> None:
+        peer = Peer(stream)
+        with stream:
+            try:
+                proven = await self._prove(peer, source, port_of)
+            except Refused as refused:
+                await _refuse(peer, refused)
+                return
+            except (WireError, OSError, TimeoutError) as error:
+                await _refuse(peer, Refused(Refusal.PROTOCOL, str(error) or "too slow"))
+                return
+            await self._serve_proven(peer, proven)
+
+    async def _serve_proven(self, peer: Peer, proven: Proving) -> None:
+        hello = proven.hello
+        try:
+            if hello.role is Role.LANE:
+                await self._lane(peer, proven)
+                return
+            welcome = await self._bound(peer, proven) if proven.key else {}
+            if hello.role is Role.SESSION:
+                await self._session(peer, hello, welcome)
+            else:
+                await self._door(peer, hello, welcome)
+        except Refused as refused:
+            await _refuse(peer, refused)
+        except (WireError, OSError, TimeoutError) as error:
+            logger.info("connection lost", extra={"lease": hello.lease, "why": str(error)})
+
+    async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
+        if not source:
+            _check_credentials(peer.socket)
+        displaced = functools.partial(_displaced, peer)
+        with self._unproven.held(source, displaced):
+            hello = Hello.from_meta(await self._receive(peer))
+        proving = await self._proving(hello, source, port_of)
+        with self._known.held(source, displaced):
+            await self._send(peer, proving.challenge)
+            answer = text_field(await self._receive(peer), "proof", 64)
+        if not proving.accepts(answer):
+            raise Refused(Refusal.DENIED, "the proof of the secret is wrong")
+        return proving
+
+    async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
+        """Of the lease's secret, or at the lease's own port of its name."""
+        authority = self._tls.authority_for(source) if self._tls is not None else ""
+        nonce = secrets.token_hex(NONCE_BYTES)
+        if port_of is None:
+            self._verifier.check_host(hello)
+            await self._install_of(hello, source)
+            return self._verifier.proving(hello, nonce, authority)
+        if hello.lease != port_of:
+            raise Refused(Refusal.DENIED, "this port is another lease's")
+        return Proving(port_key(hello.lease), hello, nonce, authority)
+
+    async def _bound(self, peer: Peer, proven: Proving) -> dict[str, Any]:
+        """Go on in TLS; returns what the welcome must hold. Raises WireError, Refused(DENIED)."""
+        assert self._tls is not None, "only TLS gives a connection a key"
+        await self._send(peer, {"tls": {}})
+        binding = await peer.secure(self._tls.context, self._budget.handshake_s)
+        bound = text_field(await self._receive(peer), "bound", 64)
+        if not matches(client_bound(proven.key, binding), bound):
+            raise Refused(Refusal.DENIED, "somebody stands between this host and its client")
+        return {"bound": gateway_bound(proven.key, binding)}
+
+    async def _install_of(self, hello: Hello, source: str) -> None:
+        """The lease's install may be a moment behind the envelope. Raises Refused(BUSY)."""
+        host = self._host
+        host.apply(host.table.expire(host.now_s()))
+        if self._verifier.knows(hello.lease):
+            return
+        known = functools.partial(self._verifier.knows, hello.lease)
+        waiting = asyncio.ensure_future(host.until(known, self._budget.install_wait_s))
+        lost = False
+
+        def displaced() -> None:
+            nonlocal lost
+            lost = True
+            waiting.cancel()
+
+        try:
+            with self._awaited.held(source, displaced):
+                await asyncio.wait({waiting})
+        finally:
+            waiting.cancel()
+        if lost:
+            raise Refused(Refusal.BUSY, "newer connections that wait for an install took its place")
+
+    async def _receive(self, peer: Peer) -> dict[str, Any]:
+        return await peer.receive(HANDSHAKE, self._budget.handshake_s)
+
+    async def _send(self, peer: Peer, meta: dict[str, Any]) -> None:
+        await peer.send(meta, self._budget.handshake_s)
+
+    async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, Any]) -> None:
+        lease = LeaseId(hello.lease)
+        # A cut is real work and may take so long; a session refused before fails its attempt.
+        await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
+        host = self._host
+        now_s = host.now_s()
+        host.apply(host.table.expire(now_s))
+        opened = host.table.open(lease, hello.session, hello.cap_ms / 1000, now_s)
+        self._sessions[lease] = peer
+        host.apply(opened)
+        welcome |= {
+            "beat_s": self._budget.session_beat_s,
+            "silence_s": self._budget.session_silence_s,
+            "unix": self._unix if _is_here(peer.socket) else "",
+        }
+        try:
+            await self._send(peer, {"welcome": welcome})
+            await self._hold(peer, lease, hello.session)
+        except (WireError, OSError, TimeoutError) as error:
+            if self._sessions.get(lease) is peer:  # else it was ended here, which closed it
+                host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
+        finally:
+            if self._sessions.get(lease) is peer:
+                del self._sessions[lease]
+
+    def _placed(self, lease: LeaseId) -> bool:
+        entry = self._host.table.find(lease)
+        return entry is None or entry.phase is not Phase.QUEUED
+
+    async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
+        """Answer what the session says until it closes."""
+        host, silence_s = self._host, self._budget.session_silence_s
+        while True:
+            meta = await peer.receive(SESSION, 2 * silence_s)
+            now_s = host.now_s()
+            host.apply(host.table.expire(now_s))  # after a stop of this process: deadlines first
+            entry = host.table.find(lease)
+            if entry is None or entry.nonce != nonce:
+                return
+            host.table.heard(lease, now_s)
+            if isinstance(close := meta.get("close"), dict):
+                await self._closed(peer, lease, close)
+                return
+            if "give_back" in meta:
+                host.apply(host.table.give_back(lease))
+                await self._send(peer, {"give_back": {}})
+            else:
+                await self._send(peer, {"beat": {}})
+
+    async def _closed(self, peer: Peer, lease: LeaseId, close: dict[str, object]) -> None:
+        reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
+        self._sessions.pop(lease, None)  # ended by its holder: there is nobody to tell
+        detail = str(close.get("detail", ""))[:500]
+        self._host.apply(self._host.table.session_over(lease, reason, detail))
+        with contextlib.suppress(OSError, TimeoutError):
+            await self._send(peer, {"close": {}})
+
+    async def _lane(self, peer: Peer, proven: Proving) -> None:
+        host, hello = self._host, proven.hello
+        host.apply(host.table.expire(host.now_s()))
+        entry = host.table.admit_lane(hello.lease, hello.session)
+        if not any(share.index == hello.device for share in entry.install.shares):
+            raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
+        await host.hand_over(entry, hello.device, peer.socket, proven.key)
+
+    async def _door(self, peer: Peer, hello: Hello, welcome: dict[str, Any]) -> None:
+        host = self._host
+        host.apply(host.table.expire(host.now_s()))
+        entry = host.table.admit_lane(hello.lease, hello.session)
+        await host.serve_door(entry, hello, peer, welcome)
+
+
+def _check_credentials(stream: socket.socket) -> None:
+    """Who is at the other end of a Unix socket, by the kernel's word. Raises Refused(DENIED)."""
+    told = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(told)
+    if user not in (0, os.geteuid()):
+        raise Refused(Refusal.DENIED, f"user {user} of this machine may come by TCP only")
+
+
+def _is_here(stream: socket.socket) -> bool:
+    """The peer is a program of this machine: both ends have one address."""
+    if stream.family == socket.AF_UNIX:
+        return True
+    with contextlib.suppress(OSError):
+        return bool(stream.getpeername()[0] == stream.getsockname()[0])
+    return False
+
+
+def _displaced(peer: Peer) -> None:
+    """Its place before the proof is another's; its task sees the end of the connection."""
+    with contextlib.suppress(OSError):
+        refused = {"code": Refusal.BUSY, "message": "newer connections took its place"}
+        peer.send_now({"refused": refused})
+        peer.socket.shutdown(socket.SHUT_RDWR)
+
+
+async def _refuse(peer: Peer, refused: Refused) -> None:
+    """Say why and close; a peer that does not listen is dropped."""
+    with contextlib.suppress(OSError, TimeoutError):
+        body = {"code": refused.code, "message": refused.message[:500]}
+        await peer.send({"refused": body}, 0.5)

@@ -1,0 +1,122 @@
+"""Turns of this host's devices, carried out: workers ask, hold tokens, are stopped and go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from corekit.ids import LeaseId
+from gpu_scheduler.model import Share
+from remote_gpu.host.sharing.slices import Begin, Change, Pause, Resume, TimeSlices, Until
+
+logger = logging.getLogger(__name__)
+
+
+class Computing(Protocol):
+    """The process of a lease."""
+
+    def tell(self, meta: Mapping[str, Any]) -> None:
+        """One packet; lost when it has died."""
+        ...
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Turns:
+    """All devices of a host. Lives in the event loop."""
+
+    def __init__(self, widths: Mapping[int, int]) -> None:
+        """`widths`: by a device's index, how many turns it takes at once; 1 where it is missing."""
+        self._widths = widths
+        self._devices: dict[int, _Device] = {}
+
+    def join(self, lease: LeaseId, shares: Sequence[Share], worker: Computing) -> None:
+        """A lease's worker is there."""
+        for share in shares:
+            if share.index not in self._devices:
+                self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
+            self._devices[share.index].join(lease, share, worker)
+
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        """Another elastic limit; unknown leases are over."""
+        for device in self._devices.values():
+            device.resize(lease, compute_limit_pct)
+
+    def leave(self, lease: LeaseId, worker: Computing) -> None:
+        """That worker of the lease is gone; a newer one stays. Safe to repeat."""
+        for device in self._devices.values():
+            device.leave(lease, worker)
+
+    def heard(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
+        """A worker asks for a token, or gives one back."""
+        for word in ("ask", "done"):
+            if word in meta:
+                index, ticket = meta[word]
+                self._devices[index].heard(lease, word, ticket)
+
+    def close(self) -> None:
+        """Stop the timers."""
+        for device in self._devices.values():
+            device.close()
+
+
+class _Device:
+    def __init__(self, index: int, width: int) -> None:
+        self._index = index
+        self._slices = TimeSlices(width)
+        self._members: dict[LeaseId, tuple[Share, Computing]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self, lease: LeaseId, share: Share, worker: Computing) -> None:
+        self._members[lease] = share, worker
+        self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
+
+    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+        if (known := self._members.get(lease)) is not None:
+            self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
+            self._carry_out(self._slices.wake(self._loop.time()))
+
+    def leave(self, lease: LeaseId, worker: Computing) -> None:
+        known = self._members.get(lease)
+        if known is not None and known[1] is worker:
+            del self._members[lease]
+            self._carry_out(self._slices.leave(lease, self._loop.time()))
+
+    def heard(self, lease: LeaseId, word: str, ticket: int) -> None:
+        if lease in self._members:
+            step = self._slices.ask if word == "ask" else self._slices.done
+            self._carry_out(step(lease, ticket, self._loop.time()))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _carry_out(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            _, worker = self._members[change.lease]
+            match change:
+                case Begin():
+                    width = self._slices.width
+                    worker.tell({"turn": [self._index, change.ticket, change.until_s, width]})
+                case Until():
+                    worker.tell({"due": [self._index, change.until_s]})
+                case Pause():
+                    worker.pause()
+                case Resume():
+                    worker.resume()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (wake_s := self._slices.next_wake_s()) is not None:
+            self._timer = self._loop.call_at(wake_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._carry_out(self._slices.wake(self._loop.time()))

@@ -1,0 +1,1 @@
+"""The memory of a lease: buffers, quota, shared segments."""

@@ -1,0 +1,161 @@
+"""Memory of a lane on a CPU device: mappings counted in the quota, and buffers by handle."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.memory.quota import Quota
+
+#: JSON values, and buffers sent as they are.
+Answer: TypeAlias = "tuple[dict[str, Any], list[memoryview]]"
+_BUFFERS_MAX = 4096  #: resident buffers of one lane
+_HUGE_PAGE_BYTES = 1 << 21
+#: An input area above this is given back after its call, below it is kept for the next.
+_AREA_KEPT_BYTES = 256 << 20
+_AREA_BYTES_MIN = 1 << 16
+
+
+class Memory:
+    """One anonymous mapping, counted in the quota; unmapped (zero pages next time) when closed."""
+
+    def __init__(self, quota: Quota, size: int) -> None:
+        quota.reserve(size)
+        self._quota = quota
+        self.size = size
+        try:
+            self._map = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            quota.free(size)
+            raise OpFailed(OpCode.ENOMEM, f"{size} bytes: {error}") from None
+        if size >= _HUGE_PAGE_BYTES:
+            with contextlib.suppress(OSError):  # fewer faults where the kernel has huge pages
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.view = memoryview(self._map)[:size]
+
+    def close(self) -> None:
+        """Give it back at once; a view still exported keeps the mapping until it dies."""
+        self._quota.free(self.size)
+        with contextlib.suppress(BufferError):
+            self.view.release()
+            self._map.close()
+
+
+class Area:
+    """Where a lane's inputs are received, in the same memory from call to call.
+
+    Between calls it is spare: it is given up when anything else of the lease needs the memory.
+    """
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._memory: Memory | None = None
+        self._taken = threading.Lock()
+        self.in_use = False  #: of the lane's own thread
+        quota.spare(self._give_up)
+
+    def take(self, size: int) -> memoryview:
+        """`size` bytes until `done`. Raises OpFailed(ENOMEM)."""
+        if size == 0:
+            return memoryview(b"")
+        if not self.in_use:
+            self._taken.acquire()
+            self.in_use = True
+        if self._memory is None or self._memory.size < size:
+            self._release(0)
+            # whole powers of two, so that growing inputs do not map anew each time
+            wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
+            limit = self._quota.limit_bytes
+            self._memory = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
+        return self._memory.view[:size]
+
+    def done(self) -> None:
+        """The call is over."""
+        if self.in_use:
+            self._release(_AREA_KEPT_BYTES)
+            self.in_use = False
+            self._taken.release()
+
+    def close(self) -> None:
+        """Free all, for good."""
+        self._quota.unspare(self._give_up)
+        self.done()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._taken.acquire(blocking=False):
+            self._release(0)
+            self._taken.release()
+
+    def _release(self, keep_bytes: int) -> None:
+        if self._memory is not None and self._memory.size > keep_bytes:
+            self._memory.close()
+            self._memory = None
+
+
+class Buffers:
+    """The resident buffers of one lane."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._buffers: dict[int, Memory] = {}
+        self._last_handle = 0
+
+    def view(self, handle: Any) -> memoryview:
+        """All bytes of a buffer. Raises OpFailed(ENOENT)."""
+        if type(handle) is not int or handle not in self._buffers:
+            raise OpFailed(OpCode.ENOENT, f"no buffer {handle!r} on this lane")
+        return self._buffers[handle].view
+
+    def part(self, args: Mapping[str, Any], size: int) -> memoryview:
+        """`size` bytes of `buffer` from `offset`. Raises OpFailed(EINVAL) outside of it."""
+        view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
+        if offset + size > view.nbytes:
+            message = f"bytes {offset}…{offset + size} do not lie in a buffer of {view.nbytes}"
+            raise OpFailed(OpCode.EINVAL, message)
+        return view[offset : offset + size]
+
+    def new(self, args: Mapping[str, Any]) -> Answer:
+        """`size` → {"buffer": handle}; zeroed memory. Raises OpFailed(ENOMEM)."""
+        if len(self._buffers) >= _BUFFERS_MAX:
+            raise OpFailed(OpCode.E2BIG, f"a lane has at most {_BUFFERS_MAX} buffers")
+        memory = Memory(self._quota, _whole(args, "size"))
+        self._last_handle += 1
+        self._buffers[self._last_handle] = memory
+        return {"buffer": self._last_handle}, []
+
+    def write(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Answer:
+        """`buffer`, `offset` and one input → nothing; what was received in place is not copied."""
+        if len(inputs) != 1:
+            raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
+        part = self.part(args, inputs[0].nbytes)
+        if part.obj is not inputs[0].obj:  # another buffer, or a resource
+            part[:] = inputs[0]
+        return {}, []
+
+    def read(self, args: Mapping[str, Any]) -> Answer:
+        """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""
+        return {}, [self.part(args, _whole(args, "size"))]
+
+    def free(self, args: Mapping[str, Any]) -> Answer:
+        """`buffer` → nothing; its memory is back."""
+        self.view(args.get("buffer"))
+        self._buffers.pop(args["buffer"]).close()
+        return {}, []
+
+    def close(self) -> None:
+        """Free all."""
+        for memory in self._buffers.values():
+            memory.close()
+        self._buffers.clear()
+
+
+def _whole(args: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = args.get(key, default)
+    if type(value) is not int or not 0 <= value < 1 << 48:
+        raise OpFailed(OpCode.EINVAL, f"{key!r} must be a whole number of 0 or more")
+    return value
