@@ -101,10 +101,7 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
         {
             "gpu_scheduler/core/durable/changes.py": [
                 ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
-                (
-                    "        EpochStarted, InventoryDeclared,",
-                    "        RunPainted, EpochStarted, InventoryDeclared,",
-                ),
+                ("    for cls in (\n", "    for cls in (\n        RunPainted,\n"),
             ],
             "gpu_scheduler/core/durable/apply.py": [
                 (

@@ -5,16 +5,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import site
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.embedded_cloud import cloud_in
+from tests.installed import Installation, extras_of, install
+
+from .conftest import until
+
 ROOT = Path(__file__).resolve().parents[2]
+DEFINITION = """\
+functions:
+  aws:
+  - lambda:
+      name: one
+      init_script: run.sh
+      output: [{path: one-out/texts}]
+    gpu: {memory: 64MiB, kinds: [cpu]}
+    job: {input: {path: one-in/texts}}
+"""
 #: Two cores, shared with the rest of a test run.
 DEMO_WITHIN_S = 110
 
@@ -64,30 +80,115 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
     } <= inside
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(240)
-def test_the_demo_runs_from_the_wheel_away_from_the_sources(wheel: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", "venv"], cwd=tmp_path, check=True
-    )
-    python = tmp_path / "venv/bin/python"
-    (packages_of_venv,) = (tmp_path / "venv/lib").glob("python*/site-packages")
-    # the dependencies as they are; a path file is not followed twice: no editable install of ours
-    (packages_of_venv / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    install = ["--python", str(python), "install", "--no-deps", "--no-index", "--quiet", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=60)
-    where = [str(python), "-c", "import orchgpu, fdl; print(orchgpu.__file__, fdl.__file__)"]
-    found = subprocess.run(where, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert str(ROOT) not in found.stdout
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    demo = subprocess.run(
-        [str(tmp_path / "venv/bin/orchgpu"), "demo", "--json"],
-        cwd=tmp_path,
-        env=environment,
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """`pip install orchgpu`, without any extra."""
+    return install(tmp_path_factory.mktemp("bare") / "venv", wheel)
+
+
+def ran(program: str, *arguments: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command in an environment that names neither these sources nor anybody's AWS account."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("AWS_")}
+    return subprocess.run(
+        [program, *arguments],
+        cwd=cwd,
+        env={**kept, **more},
         capture_output=True,
         text=True,
         timeout=DEMO_WITHIN_S,
     )
+
+
+@contextmanager
+def ssgmd(installation: Installation, folder: Path) -> Iterator[str]:
+    """The address of an `ssgmd` of this installation; ended with the block."""
+    ready = folder / "ssgmd.json"
+    command = [installation.command("ssgmd"), "--state", str(folder / "state")]
+    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ready-file", str(ready)]
+    process = subprocess.Popen(command, cwd=folder)
+    try:
+        until("ssgmd is ready", ready.exists)
+        yield json.loads(ready.read_text())["socket"]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.parametrize("name", ["orchgpu", "ssgm", "ssgmd", "ssgm-monitor", "gpud"])
+def test_every_command_explains_itself_without_extras(
+    bare: Installation, tmp_path: Path, name: str
+) -> None:
+    shown = ran(bare.command(name), "--help", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_what_orchgpu_alone_installs_deploys_runs_and_asks(
+    bare: Installation, tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "fdl.yaml").write_text(DEFINITION)
+    with cloud_in(tmp_path / "cloud") as cloud_address, ssgmd(bare, tmp_path) as address:
+        cloud = {
+            "AWS_ENDPOINT_URL": f"http://{cloud_address.netloc}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "ORCHGPU_SCHEDULER": address,
+        }
+        deployed = ran(bare.command("orchgpu"), "deploy", "fdl.yaml", cwd=tmp_path, **cloud)
+        assert deployed.returncode == 0, deployed.stderr
+        (tmp_path / "one.txt").write_text("one")
+        started = ran(bare.command("orchgpu"), "run", "one", "one.txt", cwd=tmp_path, **cloud)
+        assert started.returncode == 0, started.stderr
+        jobs = ran(bare.command("orchgpu"), "jobs", "--json", cwd=tmp_path, **cloud)
+        assert jobs.returncode == 0, jobs.stderr
+        hosts = ran(bare.command("ssgm"), "hosts", "--json", cwd=tmp_path, **cloud)
+        assert (hosts.returncode, json.loads(hosts.stdout)["hosts"]) == (0, []), hosts.stderr
+
+
+@pytest.mark.parametrize(("cloud", "extra"), [("embedded", "local"), ("moto", "moto")])
+def test_a_demo_without_its_extra_names_what_to_install(
+    bare: Installation, tmp_path: Path, cloud: str, extra: str
+) -> None:
+    refused = ran(bare.command("orchgpu"), "demo", "--cloud", cloud, cwd=tmp_path)
+    assert refused.returncode == 3
+    assert f"pip install 'orchgpu[{extra}]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not list(tmp_path.glob(".orchgpu*"))
+
+
+#: Extra → what has to be importable with it, and nothing of the other extras.
+OFFERS = {
+    "scheduler": "uvloop",
+    "monitor": "pynvml gpu_scheduler.monitor.drivers.nvml",
+    "host": "pynvml numpy onnxruntime remote_gpu.worker.operations.sequence_search rapidocr cv2",
+    "opencl": "pyopencl remote_gpu.worker.backends.opencl",
+    "cuda": "cuda.bindings.driver remote_gpu.worker.backends.cuda",
+    "local": "anycrc awslambdaric numpy pyopencl uvloop local_cloud.server.application",
+    "moto": "moto flask anycrc awslambdaric orchgpu.local.moto",
+}
+
+
+def test_every_extra_is_tested(wheel: Path) -> None:
+    assert set(extras_of(wheel)) == set(OFFERS)
+
+
+@pytest.mark.parametrize("extra", OFFERS)
+def test_an_extra_brings_what_its_role_imports(wheel: Path, tmp_path: Path, extra: str) -> None:
+    installed = install(tmp_path / "venv", wheel, [extra])
+    program = "; ".join(f"import {module}" for module in OFFERS[extra].split())
+    found = ran(installed.python, "-W", "ignore", "-c", program, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+def test_the_demo_runs_from_the_wheel_away_from_the_sources(wheel: Path, tmp_path: Path) -> None:
+    installed = install(tmp_path / "venv", wheel, ["local"])
+    where = "import orchgpu, fdl; print(orchgpu.__file__, fdl.__file__)"
+    found = ran(installed.python, "-c", where, cwd=tmp_path)
+    assert str(ROOT) not in found.stdout
+    demo = ran(installed.command("orchgpu"), "demo", "--json", cwd=tmp_path)
     assert demo.returncode == 0, demo.stderr
     shown = json.loads(demo.stdout)
     assert {job["state"] for job in shown["jobs"]} == {"SUCCEEDED"}

@@ -17,6 +17,7 @@ from orchgpu.cli.local.local import await_up, cloud_option, show_event, stop_lau
 from orchgpu.cli.terminal.screen import json_option, say, say_json
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
+from orchgpu.local.installed import check_installed
 from orchgpu.local.system import Launch, environment_of, survivors
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def demo(cloud: str, keep: bool, as_json: bool) -> int:
     \b
     Example:  orchgpu demo --json
     """
+    check_installed(cloud)
     home = Home(Path(tempfile.mkdtemp(prefix="orchgpu-demo-")))
     launch = Launch(home, cloud=cloud, data=resident_data(), lifeline=True, remove_home=not keep)
     system: SystemRecord | None = None

@@ -16,6 +16,7 @@ from orchgpu.cli.terminal.screen import Word, json_option, say, say_json, say_ta
 from orchgpu.cli.terminal.table import Column
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import GIVEN_UP, RUNNING, SystemRecord, default_home
+from orchgpu.local.installed import check_installed
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
 
@@ -93,6 +94,7 @@ def up(
     running = home.read_system()
     if running is not None:
         return _show_running(running, str(home.path), as_json=as_json)
+    check_installed(cloud)
     resident = {**resident_data(), **_named_files("--data", data)}
     offered = _named_files("--middleware", middleware)
     launch = Launch(
