@@ -173,7 +173,7 @@ class Returned(Push):
 
 
 class Scheduler(Protocol):
-    """The job half of the scheduler protocol (docs/architecture.md); every call is idempotent.
+    """The job half of the scheduler protocol (docs/protocol.md); every call is idempotent.
 
     CONFLICT carries the record that stands in `details["record"]` (a Record, or None).
     """

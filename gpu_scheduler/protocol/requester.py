@@ -1,7 +1,7 @@
 """Ops of a requester session (orchestrators, `ssgm`, tools): one class per op, its wire fields.
 
 Every op is idempotent: a client repeats what was in flight when a connection broke. `OPS` maps the
-wire names to the classes; `docs/architecture.md` says what each one means and answers.
+wire names to the classes; `docs/protocol.md` says what each one means and answers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,33 @@
+"""Pages name only what exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpu_scheduler.protocol.ops import OPS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    if name != "CHANGELOG.md"
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_protocol_page_has_every_op() -> None:
+    page = (ROOT / "docs/protocol.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert set(OPS) <= named
