@@ -19,6 +19,8 @@ from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 DEFAULT_RUNTIME = "python3.12"
 #: Runtimes AWS no longer lets anybody create functions with (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
+#: Lambda's limits of one function.
+LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
 #: An envelope is read within minutes of its staging; a day is for people who look for a fault.
 STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.

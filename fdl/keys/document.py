@@ -67,14 +67,15 @@ ELEMENT = Block(
         "api_gateway": Key(
             reader=API_GATEWAY,
             about="An HTTP door; none is made here.",
-            becomes="left out: objects in `input` start the function",
+            dropped="objects in `input` start the function",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(
             reader=BATCH,
-            about="AWS Batch, SCAR's way to a GPU; not used here.",
-            becomes="left out; `enable_gpu: true` becomes `gpu: {count: 1}`, and with"
-            " `execution_mode: batch` its `memory` becomes `lambda.memory`",
+            about="AWS Batch, SCAR's way to a GPU.",
+            becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
+            " `execution_mode: batch`, `lambda.memory`",
+            dropped="functions run in Lambda; write `gpu: {count: 1}` beside `lambda` for a device",
         ),
     },
 )
@@ -103,7 +104,7 @@ DOCUMENT = Block(
         "storage_providers": Key(
             reader=STORAGE_PROVIDERS,
             about="Credentials of places.",
-            becomes="left out: every place is in S3, reached by the function's role",
+            dropped="every place is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
         "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),

@@ -47,16 +47,14 @@ class Known:
     def standing(self) -> Standing:
         if self.key.refused:
             return Standing.REFUSED
-        if self.key.becomes:
+        if self.key.becomes or self.key.dropped:
             return Standing.TRANSLATED
         return Standing.IDLE if self.key.idle else Standing.DONE
 
     @property
     def works(self) -> bool:
         """Whether something follows from writing it where it belongs."""
-        if self.standing is Standing.TRANSLATED:
-            return not self.key.becomes.startswith("left out")
-        return self.standing is Standing.DONE
+        return self.standing in (Standing.DONE, Standing.TRANSLATED) and not self.key.dropped
 
     @property
     def meaning(self) -> str:
@@ -64,8 +62,10 @@ class Known:
         about = self.key.about
         if self.key.refused:
             return f"{about} {_sentence(self.key.refused)}".strip()
-        if self.key.becomes:
-            return f"{about} Becomes: {self.key.becomes}."
+        if self.standing is Standing.TRANSLATED:
+            becomes = f"Becomes: {self.key.becomes}." if self.key.becomes else ""
+            dropped = f"Left out: {self.key.dropped}." if self.key.dropped else ""
+            return " ".join(part for part in (about, becomes, dropped) if part)
         reader = self.key.reader
         by_reason: dict[str, list[str]] = {}
         for word, why in (reader.refused if isinstance(reader, Choice) else {}).items():
@@ -102,7 +102,7 @@ def _keys(block: Block, path: str) -> Iterator[Known]:
         yield Known(
             path=inner, key=key, default=_default(block, name, key), block=below is not None
         )
-        if below is not None and not key.becomes and not key.refused:
+        if below is not None and not (key.becomes or key.dropped or key.refused):
             yield from _keys(below, inner + suffix)
 
 
@@ -175,9 +175,8 @@ def belongs(path: str, key: str) -> str:
     if places:
         return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}"
     for known in named:
-        if known.standing is Standing.TRANSLATED:
-            old, _, instead = known.key.becomes.rpartition("left out: ")
-            return f"; leave it out: {instead}" if not old and instead != known.key.becomes else ""
+        if known.key.dropped:
+            return f"; leave it out: {known.key.dropped}"
         if known.standing is Standing.IDLE:
             return "; leave it out: it has no effect"
         if known.standing is Standing.REFUSED:

@@ -240,13 +240,14 @@ class Key:
     about: str = ""  #: what it means, one sentence
     default: str | None = None  #: for people, where the dataclass cannot say it
     becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate.migrate`)
+    dropped: str = ""  #: the reason why it is left out, with a warning, before the file is read
     refused: str = ""  #: why it is known and not done, and what to do instead
     idle: bool = False  #: SCAR's, and changing nothing here; lint says so
 
     def schema(self) -> dict[str, Any]:
         """Its reader's, with what an editor shows beside it."""
         shown: dict[str, Any] = {"description": self.about} if self.about else {}
-        if self.becomes:
+        if self.becomes or self.dropped:
             shown["deprecated"] = True
         accepted = self.reader.schema()
         if self.bare or not self.required:  # `key:` with nothing after it

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from fdl.lint.lint import lint
-from fdl.lint.notes import FileFacts, Severity
+from fdl.lint.notes import FileFacts, FileKind, Severity
 from fdl.model import MIDDLEWARES
 from fdl.parse import parse
 from fdl.plan.resources import Place
@@ -231,7 +231,7 @@ FILES = {
         "'run.sh' does not exist (paths start at this file's folder)",
     ),
     "folder": (
-        FileFacts(kind="a folder"),
+        FileFacts(kind=FileKind.FOLDER),
         "error",
         "'run.sh' is a folder, not a regular file (paths start at this file's folder)",
     ),
