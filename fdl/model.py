@@ -25,8 +25,8 @@ LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240,
 STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
-#: Places and filters of one file. S3 takes 100 rules for a bucket, one for each; every one is
-#: compared with every other, so that a file of many thousands would be judged for minutes.
+#: Storage paths and filters of one file: S3 takes 100 rules for a bucket, one for each, and lint
+#: compares every pair of them.
 FILTERS_MAX = 500
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
 MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")

@@ -361,7 +361,7 @@ S3_EVENT = Block(
     into=dict,
     keys={
         **{
-            name: Key(reader=Text(short="a name"), about="Of 2018.", becomes=became)
+            name: Key(reader=Text(short="a name"), about="SCAR's key of 2018.", becomes=became)
             for name, became in OLD_PLACES.items()
         },
         "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),

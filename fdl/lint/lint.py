@@ -281,11 +281,13 @@ def _variables(function: Function) -> Iterator[Finding]:
 def _risky(name: str) -> str:
     """What a variable does to the script, or to what it starts, beside having a value."""
     if name in _LOADERS:
-        return "loads code into every program that the script starts; say it in the script instead"
+        return (
+            "loads code into every program that the script starts; set it inside the script instead"
+        )
     if name in _CREDENTIALS:
         return "takes the place of the function's role in the script; give the role the access"
     if name in _SEARCHED:
-        return "changes which programs or modules are found; say it in the script instead"
+        return "changes which programs or modules are found; set it inside the script instead"
     return ""
 
 

@@ -105,7 +105,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """A whole number within bounds."""
+    """An integer within bounds."""
 
     low: int
     high: int
@@ -113,13 +113,12 @@ class Whole:
     only: tuple[int, ...] = ()  #: no other value within the bounds; empty = all
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
-        scalar = _scalar(node, path, reading, "a whole number")
-        _number(node, path, reading, "a whole number")
-        if not scalar.plain:
-            raise reading.error(node, path, "expected a whole number; remove the quotes")
-        if not _WHOLE.fullmatch(scalar.text):
-            raise reading.error(node, path, f"expected a whole number, got {kind_of(node)}")
-        value = int(scalar.text)
+        text = _number(node, path, reading, "an integer")
+        if isinstance(node, Scalar) and not node.plain:
+            raise reading.error(node, path, "expected an integer; remove the quotes")
+        if not _WHOLE.fullmatch(text):
+            raise reading.error(node, path, f"expected an integer, got {kind_of(node)}")
+        value = int(text)
         if not self.low <= value <= self.high:
             unit = f" {self.unit}" if self.unit else ""
             raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")

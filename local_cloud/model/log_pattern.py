@@ -8,13 +8,13 @@ there never holds. Patterns of space-delimited columns (`[a, b]`) are refused, n
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from local_cloud.model import wildcard
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
 
@@ -170,8 +170,7 @@ class _Parser:
         if sign not in ("=", "!="):
             raise _invalid(f"{sign} compares with a number only")
         wanted = _unescaped(match["text"]) if kind == "text" else match["word"]
-        pattern = wanted.replace("[", "[[]").replace("?", "[?]")
-        return lambda value: fnmatch.fnmatchcase(_shown(value), pattern) == (sign == "=")
+        return lambda value: wildcard.matches(_shown(value), wanted) == (sign == "=")
 
     # --- tokens
 
