@@ -282,7 +282,7 @@ def _risky(name: str) -> str:
     """What a variable does to the script, or to what it starts, beside having a value."""
     if name in _LOADERS:
         return (
-            "loads code into every program that the script starts; set it inside the script instead"
+            "loads code into all programs that the script starts; set it inside the script instead"
         )
     if name in _CREDENTIALS:
         return "takes the place of the function's role in the script; give the role the access"
