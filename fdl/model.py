@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.errors import AppError, invalid
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -270,9 +269,9 @@ class Function:
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
-    ecr: Mapping[str, Any] = field(default_factory=dict)
-    cloudwatch: Mapping[str, Any] = field(default_factory=dict)
-    s3: Mapping[str, Any] = field(default_factory=dict)
+    ecr: Mapping[str, object] = field(default_factory=dict)
+    cloudwatch: Mapping[str, object] = field(default_factory=dict)
+    s3: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     path: str = ""  #: `functions.aws[0]`
@@ -370,7 +369,7 @@ class Document:
     """A whole file."""
 
     functions: Functions
-    scar: Any = None
+    scar: object = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()

@@ -8,7 +8,6 @@ the table of all keys; the readers never see them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fdl.keys.lending import GPU, JOB
 from fdl.keys.scar import (
@@ -25,7 +24,7 @@ from fdl.keys.scar import (
 from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.model import Document, Function, Functions
 from fdl.schema.scalars import Text
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reader, Reading
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
 from fdl.text.nodes import Node
 
 
@@ -33,16 +32,16 @@ from fdl.text.nodes import Node
 class Element:
     """One element of `functions.aws`; remembers its own path."""
 
-    block: Block
+    block: Block[Function]
 
     def read(self, node: Node, path: str, reading: Reading) -> Function:
-        value: Function = self.block.read(node, path, reading)
+        value = self.block.read(node, path, reading)
         return replace(value, path=path)
 
     def words(self) -> str:
         return self.block.words()
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return self.block.schema()
 
 
@@ -79,7 +78,7 @@ ELEMENT = Block(
         ),
     },
 )
-_ELEMENT: Reader = Element(ELEMENT)
+_ELEMENT = Element(ELEMENT)
 DOCUMENT = Block(
     into=Document,
     keys={
@@ -112,7 +111,7 @@ DOCUMENT = Block(
 )
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Schema:
     """The JSON Schema of a whole file, for the user's editor."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

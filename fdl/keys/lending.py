@@ -26,7 +26,7 @@ def _words(closed: type[StrEnum]) -> tuple[str, ...]:
 
 def _word(
     key: str,
-    reader: Reader,
+    reader: Reader[object],
     to: str | None = None,
     *,
     refused: str = "",

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 from corekit.units import format_duration
 from fdl.keys.document import DOCUMENT, Element
 from fdl.migrate.oscar import OSCAR_SERVICE
+from fdl.model import LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Choice
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
 from fdl.text.nodes import did_you_mean
@@ -95,7 +95,7 @@ def known_keys() -> tuple[Known, ...]:
     return tuple(_keys(DOCUMENT, ""))
 
 
-def _keys(block: Block, path: str) -> Iterator[Known]:
+def _keys(block: Block[object], path: str) -> Iterator[Known]:
     for name, key in block.keys.items():
         inner = f"{path}.{name}" if path else name
         below, suffix = _inside(key.reader)
@@ -106,7 +106,7 @@ def _keys(block: Block, path: str) -> Iterator[Known]:
             yield from _keys(below, inner + suffix)
 
 
-def _inside(reader: Reader) -> tuple[Block | None, str]:
+def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
     """The block that a reader reads, if it reads one, and how its path goes on."""
     match reader:
         case Block():
@@ -124,7 +124,7 @@ def _inside(reader: Reader) -> tuple[Block | None, str]:
     return None, ""
 
 
-def _default(block: Block, name: str, key: Key) -> str:
+def _default(block: Block[object], name: str, key: Key) -> str:
     if key.default is not None:
         return key.default
     if not dataclasses.is_dataclass(block.into):
@@ -136,14 +136,16 @@ def _default(block: Block, name: str, key: Key) -> str:
     return _shown(field.default, key.to or name)
 
 
-def _shown(value: Any, name: str) -> str:
+def _shown(value: object, name: str) -> str:
     if value is None or value in ("", ()):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
         return ", ".join(str(part) for part in value)
-    return format_duration(value) if name.endswith("_s") and value > 900 else str(value)
+    if isinstance(value, (int, float)) and name.endswith("_s") and value > LAMBDA_TIMEOUT_S_MAX:
+        return format_duration(value)
+    return str(value)
 
 
 def explain(word: str) -> tuple[Known, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypedDict
 
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
@@ -17,7 +19,7 @@ from fdl.model import (
     Vpc,
 )
 from fdl.schema.scalars import Choice, Flag, Text, Whole
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Values
 
 _TEXT = Text()
 LAYERS_MAX = 5  #: Lambda's limit
@@ -137,7 +139,7 @@ _FILE_SYSTEM = Block(
     },
 )
 _SUPERVISOR = Block(
-    into=dict,
+    into=Values,
     keys={
         name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
@@ -277,7 +279,7 @@ IAM = Block(
     },
 )
 ECR = Block(
-    into=dict,
+    into=Values,
     keys={
         "delete_image": Key(
             reader=Flag(),
@@ -314,7 +316,7 @@ _RETENTION_DAYS = (
     3653,
 )
 CLOUDWATCH = Block(
-    into=dict,
+    into=Values,
     keys={
         "log_retention_policy_in_days": Key(
             reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
@@ -326,7 +328,7 @@ CLOUDWATCH = Block(
     },
 )
 API_GATEWAY = Block(
-    into=dict,
+    into=Values,
     keys={
         name: Key(reader=Plain())
         for name in (
@@ -358,7 +360,7 @@ OLD_PLACES = {
     "deployment_bucket": "`lambda.deployment.bucket`",
 }
 S3_EVENT = Block(
-    into=dict,
+    into=Values,
     keys={
         **{
             name: Key(reader=Text(short="a name"), about="SCAR's key of 2018.", becomes=became)
@@ -369,8 +371,20 @@ S3_EVENT = Block(
         "region": _ONE_REGION,
     },
 )
+
+
+class Batch(TypedDict, total=False):
+    """The keys of SCAR's `batch` block from which something follows."""
+
+    vcpus: int
+    memory: int
+    enable_gpu: bool
+    environment: Mapping[str, str]
+    multi_node_parallel: Mapping[str, object]
+
+
 BATCH = Block(
-    into=dict,
+    into=Batch,
     keys={
         "vcpus": Key(reader=Whole(low=1, high=1024)),
         "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
@@ -383,7 +397,7 @@ BATCH = Block(
         "environment": Key(reader=_VARIABLES_BLOCK),
         "compute_resources": Key(
             reader=Block(
-                into=dict,
+                into=Values,
                 keys={
                     name: Key(reader=Plain())
                     for name in (
@@ -403,7 +417,7 @@ BATCH = Block(
         ),
         "multi_node_parallel": Key(
             reader=Block(
-                into=dict,
+                into=Values,
                 keys={
                     "enabled": Key(reader=Flag()),
                     "number_nodes": Key(reader=Whole(low=1, high=10_000)),
@@ -422,12 +436,12 @@ _FOREIGN_PROVIDER = (
     "is not served; copy the objects to S3 and write `storage_provider: s3` with their bucket"
 )
 STORAGE_PROVIDERS = Block(
-    into=dict,
+    into=Values,
     keys={
         **{
             kind: Key(
                 reader=MapOf(
-                    item=Block(into=dict, keys={name: Key(reader=_TEXT) for name in names})
+                    item=Block(into=Values, keys={name: Key(reader=_TEXT) for name in names})
                 ),
                 about="Credentials by id.",
                 dropped="the function's role reaches S3; nothing sends credentials",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from corekit.bucket_names import CHARACTERS, broken_rule
 from fdl.model import Path, Storage
 from fdl.schema.scalars import Text
-from fdl.schema.schema import Block, Key, ListOf, Reading
+from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Node
 
 #: No longer than the longest key of S3.
@@ -45,7 +44,7 @@ class _S3Path:
     def words(self) -> str:
         return "`bucket/prefix`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return Text().schema()
 
 
@@ -62,7 +61,7 @@ class BucketName:
     def words(self) -> str:
         return "a bucket"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return Text().schema()
 
 

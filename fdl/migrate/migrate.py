@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS
+from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services
 from fdl.migrate.scar_shapes import (
@@ -248,7 +247,7 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
     return element
 
 
-def _lost(declared: dict[str, Any], memory_mb: int | None) -> str:
+def _lost(declared: Batch, memory_mb: int | None) -> str:
     """The settings of a `batch` block that nothing here follows, as the end of a sentence.
 
     `memory_mb` is the function's memory where the block's became it.

@@ -7,7 +7,7 @@ from fdl.keys.storage import STORAGES
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_MEMORY_MIB_MIN, LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Flag, Memory, Text
-from fdl.schema.schema import Block, Key, Only, Plain
+from fdl.schema.schema import Block, Key, Only, Plain, Values
 from fdl.text.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 _SECRETS = (
@@ -67,7 +67,7 @@ _LEFT_OUT = {
 }
 
 OSCAR_SERVICE = Block(
-    into=dict,
+    into=Values,
     keys={
         "name": LAMBDA.keys["name"],
         "image": Key(reader=CONTAINER_KEYS["image"].reader, becomes="`container.image`"),

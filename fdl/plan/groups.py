@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.errors import AppError
 from fdl.graph.graph import overlap
@@ -97,7 +97,7 @@ def _script_of(step: Function) -> str:
     return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
 
 
-def _place(storage: Storage) -> dict[str, Any]:
+def _place(storage: Storage) -> dict[str, object]:
     return {
         "bucket": storage.path.bucket,
         "prefix": storage.path.prefix,

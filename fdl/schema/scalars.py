@@ -6,11 +6,10 @@ import re
 import unicodedata
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.units import format_duration, parse_duration_s, parse_memory_mib
-from fdl.schema.schema import Reading
+from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
 from gpu_scheduler.versions import is_version
 
@@ -96,7 +95,7 @@ class Text:
     def words(self) -> str:
         return self.short or self.what
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         types = ["string", "number", "boolean", *(["null"] if self.empty else [])]
         if self.pattern.startswith("(?s)"):
             return {"type": types}
@@ -132,7 +131,7 @@ class Whole:
     def words(self) -> str:
         return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         if self.only:
             return {"enum": list(self.only)}
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
@@ -151,7 +150,7 @@ class Flag:
     def words(self) -> str:
         return "true, false"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         words = "|".join("".join(f"[{c}{c.upper()}]" for c in word) for word in _FLAGS)
         return {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^({words})$"}]}
 
@@ -177,7 +176,7 @@ class Choice:
     def words(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"enum": list(self.options)}
 
 
@@ -189,7 +188,7 @@ def _ascii(text: str) -> str:
 
 
 #: A number, or a number with a unit.
-_QUANTITY_SCHEMA = {
+_QUANTITY_SCHEMA: Schema = {
     "anyOf": [
         {"type": "number", "minimum": 0},
         {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[A-Za-z]*\s*$"},
@@ -220,7 +219,7 @@ class Memory:
     def words(self) -> str:
         return "MiB, or `4GiB`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return _QUANTITY_SCHEMA
 
 
@@ -246,7 +245,7 @@ class Duration:
     def words(self) -> str:
         return "seconds, or `10m`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return _QUANTITY_SCHEMA
 
 
@@ -266,7 +265,7 @@ class Percent:
     def words(self) -> str:
         return f"{self.low}…100 %"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         number = {"type": "integer", "minimum": self.low, "maximum": 100}
         return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
 
@@ -285,7 +284,7 @@ class Version:
     def words(self) -> str:
         return "a version, as `12.4`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {
             "anyOf": [
                 {"type": "number", "minimum": 0},
