@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.errors import AppError, invalid
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -19,12 +18,14 @@ from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 DEFAULT_RUNTIME = "python3.12"
 #: Runtimes AWS no longer lets anybody create functions with (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
+#: Lambda's limits of one function.
+LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
 #: An envelope is read within minutes of its staging; a day is for people who look for a fault.
 STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
-#: Places and filters of one file. S3 takes 100 rules for a bucket, one for each; every one is
-#: compared with every other, so that a file of many thousands would be judged for minutes.
+#: Storage paths and filters of one file: S3 takes 100 rules for a bucket, one for each, and lint
+#: compares every pair of them.
 FILTERS_MAX = 500
 #: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
 MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
@@ -268,9 +269,9 @@ class Function:
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
-    ecr: Mapping[str, Any] = field(default_factory=dict)
-    cloudwatch: Mapping[str, Any] = field(default_factory=dict)
-    s3: Mapping[str, Any] = field(default_factory=dict)
+    ecr: Mapping[str, object] = field(default_factory=dict)
+    cloudwatch: Mapping[str, object] = field(default_factory=dict)
+    s3: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     path: str = ""  #: `functions.aws[0]`
@@ -368,7 +369,7 @@ class Document:
     """A whole file."""
 
     functions: Functions
-    scar: Any = None
+    scar: object = None
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()

@@ -5,27 +5,43 @@ from __future__ import annotations
 import asyncio
 import http.client
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
 from local_cloud.server.application import Options, running
+from local_cloud.server.signatures.keys import KeyPair
+
+PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
+#: Credentials for a cloud that verifies no signatures.
+ANY_PAIR = KeyPair(access_key="test", secret_key="test")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back for one request."""
+    """The answer to one request."""
 
     status: int
     headers: http.client.HTTPMessage
     body: bytes
 
+    @property
+    def code(self) -> str:
+        """The code of S3's error document; empty without one."""
+        return self.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+
 
 @dataclass(frozen=True)
 class Address:
-    """Where the cloud listens."""
+    """The address on which the cloud listens."""
 
     netloc: str
 
@@ -49,6 +65,35 @@ class Address:
             connection.endheaders(body)
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read())
+
+
+@contextmanager
+def client_of(
+    cloud: Address,
+    service: str,
+    pair: KeyPair = ANY_PAIR,
+    region: str = "us-east-1",
+    **config: object,
+) -> Iterator[Any]:
+    """A boto3 client that repeats nothing."""
+    with closing(
+        boto3.client(
+            service,
+            endpoint_url=f"http://{cloud.netloc}",
+            region_name=region,
+            aws_access_key_id=pair.access_key,
+            aws_secret_access_key=pair.secret_key,
+            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **config),
+        )
+    ) as client:
+        yield client
+
+
+def refusal(call: Callable[..., object], **arguments: object) -> str:
+    """The code of the error that a call of boto3 raises."""
+    with pytest.raises(ClientError) as error:
+        call(**arguments)
+    return str(error.value.response["Error"]["Code"])
 
 
 @contextmanager

@@ -1,23 +1,11 @@
-"""A workflow as Graphviz text, as lines for a terminal, and as an SVG picture."""
+"""A workflow as text for Graphviz and for Mermaid, and as lines for a terminal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from collections.abc import Mapping
 
-from fdl.graph.graph import Graph, Place, Step
+from fdl.graph.graph import Graph, Step
 from fdl.text.nodes import quoted
-
-_BOX_W, _BOX_H = 200, 52  #: of a step, in pixels
-_GAP_X, _GAP_Y = 150, 28
-_MARGIN = 24
-#: About what a character of the 12 px font takes.
-_CHARACTER_W = 6.6
-_STYLE = (
-    "text{font:12px sans-serif;fill:#1a1a1a} .small{font-size:11px;fill:#555}"
-    " rect{fill:#fff;stroke:#444} .device{fill:#e8f3e8;stroke:#2d7a2d}"
-    " path{fill:none;stroke:#666} .place{fill:#555}"
-)
 
 
 def dot(graph: Graph) -> str:
@@ -69,104 +57,40 @@ def terminal(graph: Graph) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """Where a step lies; centre lines are where arrows end."""
-
-    x: int
-    y: int
-
-    @property
-    def middle(self) -> int:
-        return self.y + _BOX_H // 2
-
-    @property
-    def right(self) -> int:
-        return self.x + _BOX_W
-
-
-def svg(graph: Graph) -> str:
-    """A picture that needs nothing else: steps in columns by their distance from the start."""
-    longest = max((len(p.label) for p in _places(graph)), default=0)
-    side = _MARGIN + round(longest * _CHARACTER_W)
-    boxes = _boxes(graph, side)
-    parts = [_step(step, boxes[step.name]) for step in graph.steps]
-    parts += [_arrow(boxes[e.source], boxes[e.target], e.place.label) for e in graph.edges]
-    for step in graph.steps:
-        box = boxes[step.name]
-        entering = [place.label for place, name in graph.entries if name == step.name]
-        leaving = [place.label for name, place in graph.exits if name == step.name]
-        parts += [_stub(box, label, n, entering=True) for n, label in enumerate(entering)]
-        parts += [_stub(box, label, n, entering=False) for n, label in enumerate(leaving)]
-    width = max((box.right for box in boxes.values()), default=0) + side + _GAP_X
-    height = max((box.y for box in boxes.values()), default=0) + _BOX_H + _GAP_Y + _MARGIN
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
-        f' viewBox="0 0 {width} {height}">\n<style>{_STYLE}</style>\n'
-        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-        '<path d="M0,0 L8,4 L0,8" class="place"/></marker></defs>\n'
-    )
-    return head + "\n".join(parts) + "\n</svg>\n"
+def mermaid(graph: Graph) -> str:
+    """For Mermaid, which Markdown pages render: boxes are functions, rounded ones places in S3."""
+    functions = {step.name: f"f{number}" for number, step in enumerate(graph.steps)}
+    places = [place for place, _ in graph.entries] + [place for _, place in graph.exits]
+    labels = dict.fromkeys(place.label for place in places)
+    stored = {label: f"s{number}" for number, label in enumerate(labels)}
+    groups = dict.fromkeys(step.group for step in graph.steps)
+    lines = ["flowchart LR", "  classDef device fill:#e8f3e8,stroke:#2d7a2d"]
+    for number, group in enumerate(groups):
+        nodes = [_node(step, functions) for step in graph.steps if step.group == group]
+        if group:
+            nodes = [f"  subgraph g{number} [{_text(group)}]", *nodes, "  end"]
+        lines += nodes
+    lines += [f"  {stored[label]}([{_text(label)}])" for label in labels]
+    lines += [f"  {stored[place.label]} --> {functions[name]}" for place, name in graph.entries]
+    for edge in graph.edges:
+        arrow = f"-- {_text(edge.place.label)} -->"
+        lines.append(f"  {functions[edge.source]} {arrow} {functions[edge.target]}")
+    lines += [f"  {functions[name]} --> {stored[place.label]}" for name, place in graph.exits]
+    return "\n".join(lines) + "\n"
 
 
-def _places(graph: Graph) -> list[Place]:
-    return [place for place, _ in graph.entries] + [place for _, place in graph.exits]
+def _node(step: Step, names: Mapping[str, str]) -> str:
+    if not step.device:
+        return f"  {names[step.name]}[{_text(step.name)}]"
+    return f"  {names[step.name]}[{_text(step.name, step.device)}]:::device"
 
 
-def columns(graph: Graph) -> dict[str, int]:
-    """Step → its column: one more than the furthest step before it; loops end where they close."""
-    column = {step.name: 0 for step in graph.steps}
-    for _ in graph.steps:
-        for edge in graph.edges:
-            if edge.source != edge.target:
-                after = min(column[edge.source] + 1, len(graph.steps) - 1)
-                column[edge.target] = max(column[edge.target], after)
-    return column
+#: Characters that mean something inside a label, as Mermaid's entities.
+_ENTITIES = str.maketrans(
+    {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;"}
+)
 
 
-def _boxes(graph: Graph, side: int) -> dict[str, _Box]:
-    column = columns(graph)
-    filled: dict[int, int] = {}
-    boxes = {}
-    for step in graph.steps:
-        at = column[step.name]
-        row = filled.get(at, 0)
-        filled[at] = row + 1
-        x = side + _GAP_X // 2 + at * (_BOX_W + _GAP_X)
-        boxes[step.name] = _Box(x, _MARGIN + row * (_BOX_H + _GAP_Y))
-    return boxes
-
-
-def _step(step: Step, box: _Box) -> str:
-    kind = ' class="device"' if step.device else ""
-    name_y = box.y + (22 if step.device else 31)
-    name = f"{step.name} ({step.group})" if step.group else step.name
-    text = f'<text x="{box.x + 12}" y="{name_y}">{escape(_cut(name))}</text>'
-    if step.device:
-        text += (
-            f'<text class="small" x="{box.x + 12}" y="{box.y + 40}">{escape(step.device)}</text>'
-        )
-    return f'<rect{kind} x="{box.x}" y="{box.y}" width="{_BOX_W}" height="{_BOX_H}" rx="6"/>{text}'
-
-
-def _cut(text: str) -> str:
-    longest = round(_BOX_W / _CHARACTER_W) - 4
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _arrow(start: _Box, end: _Box, label: str) -> str:
-    x1, y1, x2, y2 = start.right, start.middle, end.x, end.middle
-    bend = (x1 + x2) // 2
-    line = f'<path d="M{x1},{y1} C{bend},{y1} {bend},{y2} {x2},{y2}" marker-end="url(#tip)"/>'
-    text = f'<text class="small" text-anchor="middle" x="{bend}" y="{(y1 + y2) // 2 - 5}">'
-    return f"{line}{text}{escape(label)}</text>"
-
-
-def _stub(box: _Box, label: str, number: int, *, entering: bool) -> str:
-    """A place outside the workflow: its name, and a short arrow."""
-    y = box.middle + 16 * number
-    x1, x2 = (box.x - 40, box.x) if entering else (box.right, box.right + 40)
-    anchor, text_x = ("end", x1 - 6) if entering else ("start", x2 + 6)
-    line = f'<path d="M{x1},{y} L{x2},{y}" marker-end="url(#tip)"/>'
-    text = f'<text class="small" text-anchor="{anchor}" x="{text_x}" y="{y + 4}">'
-    return f"{line}{text}{escape(label)}</text>"
+def _text(*lines: str) -> str:
+    """A label in quotes, of one or several lines."""
+    return '"' + "<br/>".join(line.translate(_ENTITIES) for line in lines) + '"'

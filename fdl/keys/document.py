@@ -8,7 +8,6 @@ the table of all keys; the readers never see them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fdl.keys.lending import GPU, JOB
 from fdl.keys.scar import (
@@ -25,7 +24,7 @@ from fdl.keys.scar import (
 from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.model import Document, Function, Functions
 from fdl.schema.scalars import Text
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reader, Reading
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
 from fdl.text.nodes import Node
 
 
@@ -33,16 +32,16 @@ from fdl.text.nodes import Node
 class Element:
     """One element of `functions.aws`; remembers its own path."""
 
-    block: Block
+    block: Block[Function]
 
     def read(self, node: Node, path: str, reading: Reading) -> Function:
-        value: Function = self.block.read(node, path, reading)
+        value = self.block.read(node, path, reading)
         return replace(value, path=path)
 
     def words(self) -> str:
         return self.block.words()
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return self.block.schema()
 
 
@@ -67,18 +66,19 @@ ELEMENT = Block(
         "api_gateway": Key(
             reader=API_GATEWAY,
             about="An HTTP door; none is made here.",
-            becomes="left out: objects in `input` start the function",
+            dropped="objects in `input` start the function",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(
             reader=BATCH,
-            about="AWS Batch, SCAR's way to a GPU; not used here.",
-            becomes="left out; `enable_gpu: true` becomes `gpu: {count: 1}`, and with"
-            " `execution_mode: batch` its `memory` becomes `lambda.memory`",
+            about="AWS Batch, SCAR's way to a GPU.",
+            becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
+            " `execution_mode: batch`, `lambda.memory`",
+            dropped="functions run in Lambda; write `gpu: {count: 1}` beside `lambda` for a device",
         ),
     },
 )
-_ELEMENT: Reader = Element(ELEMENT)
+_ELEMENT = Element(ELEMENT)
 DOCUMENT = Block(
     into=Document,
     keys={
@@ -103,7 +103,7 @@ DOCUMENT = Block(
         "storage_providers": Key(
             reader=STORAGE_PROVIDERS,
             about="Credentials of places.",
-            becomes="left out: every place is in S3, reached by the function's role",
+            dropped="every place is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
         "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
@@ -111,7 +111,7 @@ DOCUMENT = Block(
 )
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Schema:
     """The JSON Schema of a whole file, for the user's editor."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from fdl.keys.scar import STORAGE, STORAGE_KEYS
+from fdl.keys.storage import STORAGE, STORAGE_KEYS
 from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
 from fdl.schema.schema import Block, Key, ListOf, Reader
@@ -26,7 +26,7 @@ def _words(closed: type[StrEnum]) -> tuple[str, ...]:
 
 def _word(
     key: str,
-    reader: Reader,
+    reader: Reader[object],
     to: str | None = None,
     *,
     refused: str = "",

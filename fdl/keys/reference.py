@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 from corekit.units import format_duration
 from fdl.keys.document import DOCUMENT, Element
 from fdl.migrate.oscar import OSCAR_SERVICE
+from fdl.model import LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Choice
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
 from fdl.text.nodes import did_you_mean
@@ -47,16 +47,14 @@ class Known:
     def standing(self) -> Standing:
         if self.key.refused:
             return Standing.REFUSED
-        if self.key.becomes:
+        if self.key.becomes or self.key.dropped:
             return Standing.TRANSLATED
         return Standing.IDLE if self.key.idle else Standing.DONE
 
     @property
     def works(self) -> bool:
         """Whether something follows from writing it where it belongs."""
-        if self.standing is Standing.TRANSLATED:
-            return not self.key.becomes.startswith("left out")
-        return self.standing is Standing.DONE
+        return self.standing in (Standing.DONE, Standing.TRANSLATED) and not self.key.dropped
 
     @property
     def meaning(self) -> str:
@@ -64,8 +62,10 @@ class Known:
         about = self.key.about
         if self.key.refused:
             return f"{about} {_sentence(self.key.refused)}".strip()
-        if self.key.becomes:
-            return f"{about} Becomes: {self.key.becomes}."
+        if self.standing is Standing.TRANSLATED:
+            becomes = f"Becomes: {self.key.becomes}." if self.key.becomes else ""
+            dropped = f"Left out: {self.key.dropped}." if self.key.dropped else ""
+            return " ".join(part for part in (about, becomes, dropped) if part)
         reader = self.key.reader
         by_reason: dict[str, list[str]] = {}
         for word, why in (reader.refused if isinstance(reader, Choice) else {}).items():
@@ -95,18 +95,18 @@ def known_keys() -> tuple[Known, ...]:
     return tuple(_keys(DOCUMENT, ""))
 
 
-def _keys(block: Block, path: str) -> Iterator[Known]:
+def _keys(block: Block[object], path: str) -> Iterator[Known]:
     for name, key in block.keys.items():
         inner = f"{path}.{name}" if path else name
         below, suffix = _inside(key.reader)
         yield Known(
             path=inner, key=key, default=_default(block, name, key), block=below is not None
         )
-        if below is not None and not key.becomes and not key.refused:
+        if below is not None and not (key.becomes or key.dropped or key.refused):
             yield from _keys(below, inner + suffix)
 
 
-def _inside(reader: Reader) -> tuple[Block | None, str]:
+def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
     """The block that a reader reads, if it reads one, and how its path goes on."""
     match reader:
         case Block():
@@ -124,7 +124,7 @@ def _inside(reader: Reader) -> tuple[Block | None, str]:
     return None, ""
 
 
-def _default(block: Block, name: str, key: Key) -> str:
+def _default(block: Block[object], name: str, key: Key) -> str:
     if key.default is not None:
         return key.default
     if not dataclasses.is_dataclass(block.into):
@@ -136,14 +136,16 @@ def _default(block: Block, name: str, key: Key) -> str:
     return _shown(field.default, key.to or name)
 
 
-def _shown(value: Any, name: str) -> str:
+def _shown(value: object, name: str) -> str:
     if value is None or value in ("", ()):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
         return ", ".join(str(part) for part in value)
-    return format_duration(value) if name.endswith("_s") and value > 900 else str(value)
+    if isinstance(value, (int, float)) and name.endswith("_s") and value > LAMBDA_TIMEOUT_S_MAX:
+        return format_duration(value)
+    return str(value)
 
 
 def explain(word: str) -> tuple[Known, ...]:
@@ -175,9 +177,8 @@ def belongs(path: str, key: str) -> str:
     if places:
         return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}"
     for known in named:
-        if known.standing is Standing.TRANSLATED:
-            old, _, instead = known.key.becomes.rpartition("left out: ")
-            return f"; leave it out: {instead}" if not old and instead != known.key.becomes else ""
+        if known.key.dropped:
+            return f"; leave it out: {known.key.dropped}"
         if known.standing is Standing.IDLE:
             return "; leave it out: it has no effect"
         if known.standing is Standing.REFUSED:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypedDict
 
-from fdl.model import Container, Deployment, FileSystem, Iam, Lambda, Path, Storage, Vpc
-from fdl.schema.bucket_names import fault_of
+from fdl.keys.storage import STORAGES, BucketName
+from fdl.model import (
+    LAMBDA_MEMORY_MIB_MAX,
+    LAMBDA_MEMORY_MIB_MIN,
+    LAMBDA_TIMEOUT_S_MAX,
+    Container,
+    Deployment,
+    FileSystem,
+    Iam,
+    Lambda,
+    Vpc,
+)
 from fdl.schema.scalars import Choice, Flag, Text, Whole
-from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Reading
-from fdl.text.nodes import Node
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Values
 
 _TEXT = Text()
-#: No longer than the longest key of S3.
-_FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
 LAYERS_MAX = 5  #: Lambda's limit
 VARIABLES = MapOf(
     item=Text(empty=True, free=True),
@@ -33,73 +41,6 @@ ANOTHER_TOOL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _S3Path:
-    """`bucket[/prefix…]`, with AWS's rules for bucket names."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> Path:
-        text = Text(what="a path `bucket/prefix`").read(node, path, reading)
-        bucket, _, prefix = text.strip("/").partition("/")
-        if fault := fault_of(bucket):
-            raise reading.error(node, path, fault)
-        if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-            raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
-        if len(prefix.encode()) > 512:
-            raise reading.error(node, path, "the prefix is longer than 512 bytes")
-        return Path(bucket=bucket, prefix=prefix)
-
-    def words(self) -> str:
-        return "`bucket/prefix`"
-
-    def schema(self) -> dict[str, Any]:
-        return Text().schema()
-
-
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    """The name of a bucket alone."""
-
-    def read(self, node: Node, path: str, reading: Reading) -> str:
-        name = Text(what="the name of a bucket").read(node, path, reading)
-        if fault := fault_of(name):
-            raise reading.error(node, path, fault)
-        return name
-
-    def words(self) -> str:
-        return "a bucket"
-
-    def schema(self) -> dict[str, Any]:
-        return Text().schema()
-
-
-STORAGE_KEYS = {
-    "storage_provider": Key(
-        reader=Text(
-            pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
-            what="a storage provider: s3, minio or onedata, or one with `.id`; copy objects that"
-            " lie elsewhere to S3 and write s3",
-            short="`s3`",
-        ),
-        about="Where the place is; every place is in S3, reached by the function's role.",
-    ),
-    "path": Key(
-        reader=_S3Path(),
-        required=True,
-        about="The bucket and what keys start with; an output's key is kept below it.",
-    ),
-    "suffix": Key(
-        reader=ListOf(item=_FILTER, one=True),
-        to="suffixes",
-        about="Only names that end so; one of the list is enough. Inputs take it too.",
-    ),
-    "prefix": Key(
-        reader=ListOf(item=_FILTER, one=True),
-        to="prefixes",
-        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
-    ),
-}
-STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)
-STORAGES = ListOf(item=STORAGE)
 _REGION = Key(
     reader=Text(
         pattern=r"[a-z]{2}(-[a-z]+)+-\d", what="the name of an AWS region", short="a region"
@@ -144,7 +85,7 @@ CONTAINER_KEYS = {
         reader=_VARIABLES_BLOCK, to="variables", about="What the script finds in its environment."
     ),
     "timeout_threshold": Key(
-        reader=Whole(low=0, high=899, unit="s"),
+        reader=Whole(low=0, high=LAMBDA_TIMEOUT_S_MAX - 1, unit="s"),
         to="timeout_threshold_s",
         about="Kept back of `timeout` for uploading outputs; never more than half of it.",
     ),
@@ -155,7 +96,7 @@ _DEPLOYMENT = Block(
     into=Deployment,
     keys={
         "bucket": Key(
-            reader=_Bucket(),
+            reader=BucketName(),
             about="The package is uploaded through it, and kept there.",
             default="the state bucket, for packages too large to send",
         ),
@@ -198,7 +139,7 @@ _FILE_SYSTEM = Block(
     },
 )
 _SUPERVISOR = Block(
-    into=dict,
+    into=Values,
     keys={
         name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
@@ -219,12 +160,12 @@ LAMBDA = Block(
             about="Name of the function; queues and buckets of ours are named after it.",
         ),
         "memory": Key(
-            reader=Whole(low=128, high=10240, unit="MB"),
+            reader=Whole(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
             to="memory_mib",
             about="Of the function, not of a device.",
         ),
         "timeout": Key(
-            reader=Whole(low=1, high=900, unit="s"),
+            reader=Whole(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
             to="timeout_s",
             about="The longest run of the function.",
         ),
@@ -251,7 +192,7 @@ LAMBDA = Block(
         "execution_mode": Key(
             reader=Choice(("lambda", "lambda-batch", "batch")),
             about="Functions run in Lambda.",
-            becomes="`batch` and `lambda-batch`: left out; `batch` also sets `timeout: 900`",
+            becomes="`batch` and `lambda-batch`: `lambda`; `batch` also sets `timeout: 900`",
         ),
         "log_level": Key(
             reader=Choice(("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")),
@@ -338,7 +279,7 @@ IAM = Block(
     },
 )
 ECR = Block(
-    into=dict,
+    into=Values,
     keys={
         "delete_image": Key(
             reader=Flag(),
@@ -375,7 +316,7 @@ _RETENTION_DAYS = (
     3653,
 )
 CLOUDWATCH = Block(
-    into=dict,
+    into=Values,
     keys={
         "log_retention_policy_in_days": Key(
             reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
@@ -387,7 +328,7 @@ CLOUDWATCH = Block(
     },
 )
 API_GATEWAY = Block(
-    into=dict,
+    into=Values,
     keys={
         name: Key(reader=Plain())
         for name in (
@@ -419,10 +360,10 @@ OLD_PLACES = {
     "deployment_bucket": "`lambda.deployment.bucket`",
 }
 S3_EVENT = Block(
-    into=dict,
+    into=Values,
     keys={
         **{
-            name: Key(reader=Text(short="a name"), about="Of 2018.", becomes=became)
+            name: Key(reader=Text(short="a name"), about="SCAR's key of 2018.", becomes=became)
             for name, became in OLD_PLACES.items()
         },
         "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
@@ -430,8 +371,20 @@ S3_EVENT = Block(
         "region": _ONE_REGION,
     },
 )
+
+
+class Batch(TypedDict, total=False):
+    """The keys of SCAR's `batch` block from which something follows."""
+
+    vcpus: int
+    memory: int
+    enable_gpu: bool
+    environment: Mapping[str, str]
+    multi_node_parallel: Mapping[str, object]
+
+
 BATCH = Block(
-    into=dict,
+    into=Batch,
     keys={
         "vcpus": Key(reader=Whole(low=1, high=1024)),
         "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
@@ -444,7 +397,7 @@ BATCH = Block(
         "environment": Key(reader=_VARIABLES_BLOCK),
         "compute_resources": Key(
             reader=Block(
-                into=dict,
+                into=Values,
                 keys={
                     name: Key(reader=Plain())
                     for name in (
@@ -464,7 +417,7 @@ BATCH = Block(
         ),
         "multi_node_parallel": Key(
             reader=Block(
-                into=dict,
+                into=Values,
                 keys={
                     "enabled": Key(reader=Flag()),
                     "number_nodes": Key(reader=Whole(low=1, high=10_000)),
@@ -483,15 +436,15 @@ _FOREIGN_PROVIDER = (
     "is not served; copy the objects to S3 and write `storage_provider: s3` with their bucket"
 )
 STORAGE_PROVIDERS = Block(
-    into=dict,
+    into=Values,
     keys={
         **{
             kind: Key(
                 reader=MapOf(
-                    item=Block(into=dict, keys={name: Key(reader=_TEXT) for name in names})
+                    item=Block(into=Values, keys={name: Key(reader=_TEXT) for name in names})
                 ),
                 about="Credentials by id.",
-                becomes="left out: the function's role reaches S3; nothing sends credentials",
+                dropped="the function's role reaches S3; nothing sends credentials",
             )
             for kind, names in _PROVIDER_KEYS.items()
         },

@@ -25,8 +25,8 @@ def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
         for mine, theirs in product(_triggers(right), _triggers(left)):
             if overlap(mine[1], theirs[1]):
                 message = (
-                    f"objects there start {left.name} too, and S3 tells one function of each:"
-                    " write another path, or a `suffix` that keeps their objects apart"
+                    f"objects there start {left.name} too, and S3 notifies only one function per"
+                    " object: write another path, or a `suffix` that keeps their objects apart"
                 )
                 yield _E, mine[0], message
     yield from _cycles(functions)

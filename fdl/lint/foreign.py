@@ -34,7 +34,7 @@ def foreign(function: Function, others: tuple[Function, ...]) -> Iterator[Findin
     place = Storage(path=Path(bucket=job.object.bucket, prefix=_fixed(job.object)))
     for other in others:
         if any(overlap(place, storage) for storage in other.user_input):
-            message = f"objects there start {other.name}; S3 tells of one only to one: change a key"
+            message = f"objects there start {other.name}; S3 notifies only one: change a key"
             yield _E, f"{path}.object", message
     if not any(_below(job.object, output) for output in function.function.output):
         yield _W, f"{path}.object", "no output of the function lies there"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contract.timing import RESERVE_S, kept_back
 from fdl.lint.flow import apart, between
 from fdl.lint.foreign import foreign
-from fdl.lint.notes import FileFacts, Finding, Note, Severity
+from fdl.lint.notes import FileFacts, FileKind, Finding, Note, Severity
 from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function, Storage
 from fdl.plan.desired import RETENTION, variables_of
 from fdl.plan.groups import check, deployed
@@ -281,11 +281,13 @@ def _variables(function: Function) -> Iterator[Finding]:
 def _risky(name: str) -> str:
     """What a variable does to the script, or to what it starts, beside having a value."""
     if name in _LOADERS:
-        return "loads code into every program that the script starts; say it in the script instead"
+        return (
+            "loads code into all programs that the script starts; set it inside the script instead"
+        )
     if name in _CREDENTIALS:
         return "takes the place of the function's role in the script; give the role the access"
     if name in _SEARCHED:
-        return "changes which programs or modules are found; say it in the script instead"
+        return "changes which programs or modules are found; set it inside the script instead"
     return ""
 
 
@@ -368,7 +370,7 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
         yield from _program(function, files.get(function.runs, FileFacts(exists=False)))
     if extra is not None:
         facts = files.get(extra, FileFacts(exists=False))
-        if not facts.exists or not facts.folder:
+        if not facts.exists or facts.kind is not FileKind.FOLDER:
             message = f"{extra!r} is not a folder (paths start at this file's folder)"
             yield _E, f"{function.path}.lambda.extra_payload", message
 
@@ -376,7 +378,7 @@ def _files(function: Function, files: Mapping[str, FileFacts]) -> Iterator[Findi
 def _program(function: Function, facts: FileFacts) -> Iterator[Finding]:
     handler = function.function.handler
     path = f"{function.path}.lambda.{'handler' if handler else 'init_script'}"
-    if not facts.exists or not facts.regular:
+    if not facts.exists or facts.kind is not FileKind.FILE:
         name = function.runs or ""
         why = f"is {facts.kind}, not a regular file" if facts.exists else "does not exist"
         start = "an absolute path" if name.startswith("/") else "paths start at this file's folder"

@@ -30,25 +30,27 @@ class Note:
         )
 
 
+class FileKind(StrEnum):
+    """The type of a file, in the words of messages."""
+
+    FILE = "a file"  #: a regular one
+    FOLDER = "a folder"
+    PIPE = "a pipe"
+    SOCKET = "a socket"
+    DEVICE = "a device"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
     """What the caller found where a path of the document points."""
 
     exists: bool = True
-    kind: str = "a file"  #: for people: a folder, a device, a pipe, a socket
+    kind: FileKind = FileKind.FILE
     executable: bool = True
     first_line: bytes = b""  #: with its line end
     crlf: bool = False  #: some line ends in CR LF
     #: Names that a Python module binds at its top; None = it was not looked at, or is no Python.
     defines: tuple[str, ...] | None = None
-
-    @property
-    def folder(self) -> bool:
-        return self.kind == "a folder"
-
-    @property
-    def regular(self) -> bool:
-        return self.kind == "a file"
 
 
 #: Severity, path of the key, message.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS
+from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services
 from fdl.migrate.scar_shapes import (
@@ -21,13 +20,17 @@ from fdl.migrate.scar_shapes import (
     shape_of_functions,
     twice,
 )
-from fdl.model import DEFAULT_RUNTIME, RETIRED_RUNTIMES, Rewrite
+from fdl.model import (
+    DEFAULT_RUNTIME,
+    LAMBDA_MEMORY_MIB_MAX,
+    LAMBDA_MEMORY_MIB_MIN,
+    LAMBDA_TIMEOUT_S_MAX,
+    RETIRED_RUNTIMES,
+    Rewrite,
+)
 from fdl.schema.schema import Faulty, Reading
 from fdl.text.nodes import Entry, Mapping, Node, Sequence
 
-#: Batch's jobs have no limit of their own; Lambda's longest run is the nearest.
-_TIMEOUT_S_MAX = 900
-_MEMORY_MB_MIN, _MEMORY_MB_MAX = 128, 10240
 #: SCAR's default of `batch.memory`: nobody asked for it.
 _BATCH_MEMORY_MB = 1024
 #: Kinds of S3 by name; every other provider's places are taken in S3 too, and that is told.
@@ -219,8 +222,9 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
     if mode is not None and isinstance(block, Mapping) and word in ("batch", "lambda-batch"):
         block, became = block.without("execution_mode"), "lambda"
         if word == "batch" and block.entry("timeout") is None:
-            block = block.having("timeout", text(_TIMEOUT_S_MAX, mode.at))
-            became = f"lambda with timeout: {_TIMEOUT_S_MAX}"
+            # Batch's jobs have no limit of their own; Lambda's longest run is the nearest
+            block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
+            became = f"lambda with timeout: {LAMBDA_TIMEOUT_S_MAX}"
         work.tell(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
         element = element.having("lambda", block)
     entry = element.entry("batch")
@@ -228,9 +232,9 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
         return element
     declared = work.reading.value(BATCH, entry.value, f"{path}.batch") or {}
     element = element.without("batch")
-    parts, memory_mb = [], _BATCH_MEMORY_MB
+    parts, memory_mb = [], None
     if word == "batch" and "memory" in declared and isinstance(block, Mapping):
-        memory_mb = min(max(declared["memory"], _MEMORY_MB_MIN), _MEMORY_MB_MAX)
+        memory_mb = min(max(declared["memory"], LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
         parts.append(f"lambda.memory: {memory_mb}")
         element = element.having("lambda", block.having("memory", text(memory_mb, entry.at)))
     if declared.get("enable_gpu") and element.entry("gpu") is None:
@@ -243,11 +247,18 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
     return element
 
 
-def _lost(declared: dict[str, Any], memory_mb: int) -> str:
-    """What a `batch` block says that nothing here does, as the end of a sentence."""
+def _lost(declared: Batch, memory_mb: int | None) -> str:
+    """The settings of a `batch` block that nothing here follows, as the end of a sentence.
+
+    `memory_mb` is the function's memory where the block's became it.
+    """
     found = []
-    if declared.get("memory", memory_mb) != memory_mb:
-        found.append(f"memory: {declared['memory']} (Lambda has {_MEMORY_MB_MAX} at most)")
+    memory = declared.get("memory", _BATCH_MEMORY_MB)
+    if memory > LAMBDA_MEMORY_MIB_MAX:
+        found.append(f"memory: {memory} (Lambda has {LAMBDA_MEMORY_MIB_MAX} at most)")
+    elif memory_mb is None and memory != _BATCH_MEMORY_MB:
+        reason = "only `execution_mode: batch` uses it; write `lambda.memory`"
+        found.append(f"memory: {memory} ({reason})")
     if declared.get("vcpus", 1) != 1:
         found.append(f"vcpus: {declared['vcpus']} (Lambda gives processors by memory)")
     nodes = declared.get("multi_node_parallel") or {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fdl.keys.scar import CONTAINER_KEYS, LAMBDA, STORAGES, VARIABLES
+from fdl.keys.scar import CONTAINER_KEYS, LAMBDA, VARIABLES
+from fdl.keys.storage import STORAGES
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
+from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_MEMORY_MIB_MIN, LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Flag, Memory, Text
-from fdl.schema.schema import Block, Key, Only, Plain
+from fdl.schema.schema import Block, Key, Only, Plain, Values
 from fdl.text.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 _SECRETS = (
@@ -41,7 +43,6 @@ _PLACED = "the scheduler chooses the device"
 #: Keys without which the service does the same work; what is so here.
 _LEFT_OUT = {
     "cpu": "Lambda gives processors by memory",
-    "alpine": "the runner needs no musl build",
     "total_memory": _SCALING,
     "total_cpu": _SCALING,
     "synchronous": _SCALING,
@@ -66,12 +67,13 @@ _LEFT_OUT = {
 }
 
 OSCAR_SERVICE = Block(
-    into=dict,
+    into=Values,
     keys={
         "name": LAMBDA.keys["name"],
         "image": Key(reader=CONTAINER_KEYS["image"].reader, becomes="`container.image`"),
         "script": Key(reader=LAMBDA.keys["init_script"].reader, becomes="`init_script`"),
         "memory": Key(reader=Memory(), becomes="`memory`, in MB"),
+        "alpine": Key(reader=Flag(), idle=True, about="the runner needs no musl build"),
         "enable_gpu": Key(reader=Flag(), becomes="`gpu: {count: 1}`"),
         "log_level": LAMBDA.keys["log_level"],
         "environment": Key(
@@ -80,16 +82,10 @@ OSCAR_SERVICE = Block(
         ),
         "input": Key(reader=STORAGES),
         "output": Key(reader=STORAGES),
-        **{
-            name: Key(reader=Flag() if name == "alpine" else Plain(), idle=True, about=about)
-            for name, about in _LEFT_OUT.items()
-        },
+        **{name: Key(reader=Plain(), idle=True, about=about) for name, about in _LEFT_OUT.items()},
         **{name: Key(reader=Text(), refused=instead) for name, instead in _REFUSED.items()},
     },
 )
-#: Lambda's longest run: OSCAR's jobs have no limit of their own.
-_TIMEOUT_S_MAX = 900
-_MEMORY_MB_MIN, _MEMORY_MB_MAX = 128, 10240
 
 
 def services(work: Migration, root: Mapping) -> Mapping:
@@ -144,8 +140,8 @@ def _element(work: Migration, origin: str, service: Entry, path: str) -> Mapping
     _move(work, path, origin)
     memory = service.value.entry("memory")
     size_mb = _memory_mb(service.value)
-    if memory is not None and size_mb is not None and size_mb > _MEMORY_MB_MAX:
-        message = f"read as {_MEMORY_MB_MAX} MB: Lambda has no more"
+    if memory is not None and size_mb is not None and size_mb > LAMBDA_MEMORY_MIB_MAX:
+        message = f"read as {LAMBDA_MEMORY_MIB_MAX} MB: Lambda has no more"
         work.tell(f"{origin}.memory", memory.at, message)
     return function_of_service(service.value)
 
@@ -169,9 +165,10 @@ def function_of_service(service: Mapping) -> Mapping:
         block = _taken(block, to, service.child(key))
     memory, size_mb = service.child("memory"), _memory_mb(service)
     if memory is not None and size_mb is not None:
-        bounded_mb = min(max(size_mb, _MEMORY_MB_MIN), _MEMORY_MB_MAX)
+        bounded_mb = min(max(size_mb, LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
         block = block.having("memory", text(bounded_mb, memory.at))
-    block = block.having("timeout", text(_TIMEOUT_S_MAX, service.at))
+    # OSCAR's jobs have no limit of their own; Lambda's longest run is the nearest
+    block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, service.at))
     container = _taken(Mapping(entries=(), at=service.at), "image", service.child("image"))
     container = _taken(container, "environment", _environment(service.child("environment")))
     if container.entries:

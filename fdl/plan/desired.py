@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
@@ -77,7 +76,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     if function.iam.create and not place.local:
         parts.append(role_of(function, place))
     days = function.cloudwatch.get(RETENTION)
-    if days is not None and not place.local:
+    if isinstance(days, int) and not place.local:
         parts.append(LogRetention(name=function.name, days=days))
     if function.lends:
         parts.append(_expiry(function))
@@ -108,7 +107,7 @@ def runs_here(function: Function, place: Place) -> bool:
     return place.local and function.image is not None
 
 
-def outputs_of(function: Function) -> list[dict[str, Any]]:
+def outputs_of(function: Function) -> list[dict[str, object]]:
     """In the form of `contract.envelope.Job.outputs`."""
     return [
         {
@@ -162,13 +161,13 @@ def _foreign_variables(function: Function) -> dict[str, str]:
     return variables
 
 
-def _scar_output(storage: Storage) -> dict[str, Any]:
-    output: dict[str, Any] = {"storage_provider": "s3", "path": str(storage.path)}
+def _scar_output(storage: Storage) -> dict[str, object]:
+    output: dict[str, object] = {"storage_provider": "s3", "path": str(storage.path)}
     filters = {"suffix": list(storage.suffixes), "prefix": list(storage.prefixes)}
     return output | {key: value for key, value in filters.items() if value}
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -269,7 +268,7 @@ def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
     return [dead_letter, job_queue, completion]
 
 
-def _policy(*statements: Mapping[str, Any]) -> dict[str, Any]:
+def _policy(*statements: Mapping[str, object]) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
@@ -280,7 +279,7 @@ def _told_of(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, Any]:
+def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, object]:
     arns = [place.bucket_arn(bucket) for bucket in buckets]
     return {
         "Sid": "events",
@@ -295,7 +294,7 @@ def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, Any]:
     }
 
 
-def _from_role(place: Place, queue: str, role: str) -> dict[str, Any]:
+def _from_role(place: Place, queue: str, role: str) -> dict[str, object]:
     return {
         "Sid": "failures",
         "Effect": "Allow",
@@ -399,7 +398,7 @@ def _record(function: Function, place: Place, budget: Budget, revision: str) -> 
     source = function.user_input[0]
     jobs, dead, done = function.queues
     gpu, job = function.gpu, function.job or Job()
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "name": function.name,
         "queue_url": {QUEUE_URL: jobs},
         "dead_letter_url": {QUEUE_URL: dead},
@@ -425,7 +424,7 @@ def _record(function: Function, place: Place, budget: Budget, revision: str) -> 
     return Record(name=function.name, bucket=place.state_bucket, body=body)
 
 
-def _output(storage: Storage) -> dict[str, Any]:
+def _output(storage: Storage) -> dict[str, object]:
     return {
         "bucket": storage.path.bucket,
         "prefix": storage.path.prefix,

@@ -12,17 +12,24 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.errors import AppError
 from fdl.graph.graph import overlap
 from fdl.lint.notes import Finding, Severity
-from fdl.model import Compute, Document, Function, Gpu, Lambda, Storage
+from fdl.model import (
+    LAMBDA_MEMORY_MIB_MAX,
+    LAMBDA_TIMEOUT_S_MAX,
+    Compute,
+    Document,
+    Function,
+    Gpu,
+    Lambda,
+    Storage,
+)
 
 #: Where the package has the list of a group's steps, below the task root.
 STEPS_FILE = "script/steps.json"
-#: Lambda's limits of one function.
-_MEMORY_MIB_MAX, _TIMEOUT_S_MAX = 10240, 900
 #: What a sandbox has once: of `lambda`, and of `gpu`.
 _SAME_LAMBDA = (
     "runtime",
@@ -90,7 +97,7 @@ def _script_of(step: Function) -> str:
     return f"script/{step.name}/{script.rsplit('/', 1)[-1]}" if script else ""
 
 
-def _place(storage: Storage) -> dict[str, Any]:
+def _place(storage: Storage) -> dict[str, object]:
     return {
         "bucket": storage.path.bucket,
         "prefix": storage.path.prefix,
@@ -241,10 +248,12 @@ def _sums(members: list[Function]) -> Iterator[Finding]:
     path = f"{members[0].path}.group"
     lambdas: list[Lambda] = [f.function for f in members]
     memory, timeout = sum(f.memory_mib for f in lambdas), sum(f.timeout_s for f in lambdas)
-    if memory > _MEMORY_MIB_MAX:
-        yield _E, path, f"its steps need {memory} MB together; Lambda has {_MEMORY_MIB_MAX}"
-    if timeout > _TIMEOUT_S_MAX:
-        yield _E, path, f"its steps may take {timeout} s together; Lambda has {_TIMEOUT_S_MAX}"
+    if memory > LAMBDA_MEMORY_MIB_MAX:
+        message = f"its steps need {memory} MB together; Lambda has {LAMBDA_MEMORY_MIB_MAX}"
+        yield _E, path, message
+    if timeout > LAMBDA_TIMEOUT_S_MAX:
+        message = f"its steps may take {timeout} s together; Lambda has {LAMBDA_TIMEOUT_S_MAX}"
+        yield _E, path, message
     try:
         gpu = _gpu(tuple(members))
         if gpu is not None:

@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
@@ -57,7 +56,7 @@ class Step:
     def key(self) -> str:
         return key_of(self.resource)
 
-    def changes(self) -> dict[str, tuple[Any, Any]]:
+    def changes(self) -> dict[str, tuple[object, object]]:
         """Field → (before, after) of an UPDATE."""
         if self.before is None:
             return {}
@@ -76,7 +75,7 @@ class Step:
         return f"{sign} {self.resource.kind} {self.resource.name}{detail}"
 
 
-def _change(name: str, old: Any, new: Any) -> str:
+def _change(name: str, old: object, new: object) -> str:
     if name not in _QUIET:
         return f"{name} {_shown(old)} → {_shown(new)}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -86,7 +85,7 @@ def _change(name: str, old: Any, new: Any) -> str:
     return name
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return '""' if value == "" else str(value)
 
 
@@ -110,7 +109,7 @@ class Plan:
     def empty(self) -> bool:
         return not self.steps
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The plan as data; values of quiet fields are left out."""
         return {
             "changes": len(self.steps),
@@ -128,7 +127,7 @@ class Plan:
         return "\n".join([*lines, f"plan: {total}" if self.steps else "plan: nothing to do"])
 
 
-def _step_json(step: Step) -> dict[str, Any]:
+def _step_json(step: Step) -> dict[str, object]:
     changes = {
         name: None if name in _QUIET else {"before": old, "after": new}
         for name, (old, new) in step.changes().items()

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from corekit.decode import encode
 
+#: A JSON object that is not looked into; `Any` is how `corekit.decode` knows it.
+Json: TypeAlias = Mapping[str, Any]
 #: In a record's body, stands for the url of a queue until that queue exists.
 QUEUE_URL = "$queue_url"
 
@@ -80,7 +82,7 @@ class QueueResource:
     visibility_s: int
     dead_letter_arn: str = ""
     receives_max: int = 0  #: of the redrive policy; 0 = none
-    policy: Mapping[str, Any] = field(default_factory=dict)  #: {} = none
+    policy: Json = field(default_factory=dict)  #: {} = none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ class Role:
 
     kind: ClassVar[str] = "role"
     name: str
-    policy: Mapping[str, Any]
+    policy: Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +211,7 @@ class Record:
     kind: ClassVar[str] = "record"
     name: str  #: the function's
     bucket: str
-    body: Mapping[str, Any]  #: of `orchgpu.core.function.Function`; urls may be {QUEUE_URL: name}
+    body: Json  #: of `orchgpu.core.function.Function`; urls may be {QUEUE_URL: name}
 
     @property
     def object_key(self) -> str:
@@ -221,7 +223,7 @@ class Record:
         return Record(name=self.name, bucket=self.bucket, body=body)
 
 
-def _url(value: Any, urls: Mapping[str, str]) -> Any:
+def _url(value: object, urls: Mapping[str, str]) -> object:
     if isinstance(value, Mapping) and set(value) == {QUEUE_URL}:
         return urls.get(value[QUEUE_URL], value)
     return value
@@ -279,14 +281,14 @@ def key_of(resource: Resource) -> str:
     return f"{resource.kind}/{resource.name}"
 
 
-def fields_of(resource: Resource) -> dict[str, Any]:
+def fields_of(resource: Resource) -> dict[str, object]:
     """The resource as plain data."""
     plain = encode(resource)
     assert isinstance(plain, dict)
     return plain
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """A short stable hash of plain data: the revision of a record."""
     text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fdl.model import Function, Path
 from fdl.plan.resources import Place, Role
@@ -26,7 +25,7 @@ _INTERFACES = (
 )
 _MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
 
-Statement = Mapping[str, Any]
+Statement = Mapping[str, object]
 
 
 def role_of(function: Function, place: Place) -> Role:

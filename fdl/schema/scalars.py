@@ -6,11 +6,10 @@ import re
 import unicodedata
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.units import format_duration, parse_duration_s, parse_memory_mib
-from fdl.schema.schema import Reading
+from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
 from gpu_scheduler.versions import is_version
 
@@ -96,7 +95,7 @@ class Text:
     def words(self) -> str:
         return self.short or self.what
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         types = ["string", "number", "boolean", *(["null"] if self.empty else [])]
         if self.pattern.startswith("(?s)"):
             return {"type": types}
@@ -105,7 +104,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """A whole number within bounds."""
+    """An integer within bounds."""
 
     low: int
     high: int
@@ -113,13 +112,12 @@ class Whole:
     only: tuple[int, ...] = ()  #: no other value within the bounds; empty = all
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
-        scalar = _scalar(node, path, reading, "a whole number")
-        _number(node, path, reading, "a whole number")
-        if not scalar.plain:
-            raise reading.error(node, path, "expected a whole number; remove the quotes")
-        if not _WHOLE.fullmatch(scalar.text):
-            raise reading.error(node, path, f"expected a whole number, got {kind_of(node)}")
-        value = int(scalar.text)
+        text = _number(node, path, reading, "an integer")
+        if isinstance(node, Scalar) and not node.plain:
+            raise reading.error(node, path, "expected an integer; remove the quotes")
+        if not _WHOLE.fullmatch(text):
+            raise reading.error(node, path, f"expected an integer, got {kind_of(node)}")
+        value = int(text)
         if not self.low <= value <= self.high:
             unit = f" {self.unit}" if self.unit else ""
             raise reading.error(node, path, f"{value} must lie in {self.low}…{self.high}{unit}")
@@ -133,7 +131,7 @@ class Whole:
     def words(self) -> str:
         return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         if self.only:
             return {"enum": list(self.only)}
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
@@ -152,7 +150,7 @@ class Flag:
     def words(self) -> str:
         return "true, false"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         words = "|".join("".join(f"[{c}{c.upper()}]" for c in word) for word in _FLAGS)
         return {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^({words})$"}]}
 
@@ -178,7 +176,7 @@ class Choice:
     def words(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"enum": list(self.options)}
 
 
@@ -190,7 +188,7 @@ def _ascii(text: str) -> str:
 
 
 #: A number, or a number with a unit.
-_QUANTITY_SCHEMA = {
+_QUANTITY_SCHEMA: Schema = {
     "anyOf": [
         {"type": "number", "minimum": 0},
         {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[A-Za-z]*\s*$"},
@@ -221,7 +219,7 @@ class Memory:
     def words(self) -> str:
         return "MiB, or `4GiB`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return _QUANTITY_SCHEMA
 
 
@@ -247,7 +245,7 @@ class Duration:
     def words(self) -> str:
         return "seconds, or `10m`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return _QUANTITY_SCHEMA
 
 
@@ -267,7 +265,7 @@ class Percent:
     def words(self) -> str:
         return f"{self.low}…100 %"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         number = {"type": "integer", "minimum": self.low, "maximum": 100}
         return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
 
@@ -286,7 +284,7 @@ class Version:
     def words(self) -> str:
         return "a version, as `12.4`"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {
             "anyOf": [
                 {"type": "number", "minimum": 0},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Mapping as MappingABC
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from corekit.errors import AppError, invalid
 from fdl.text.nodes import (
@@ -26,6 +26,13 @@ from fdl.text.nodes import (
     did_you_mean,
     kind_of,
 )
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+#: A JSON Schema.
+Schema: TypeAlias = dict[str, object]
+#: The value of a block that fills no dataclass: its keys.
+Values: TypeAlias = dict[str, object]
 
 #: So many faults are told at once: more would hide the first, and cost a hostile file nothing.
 FAULTS_MAX = 20
@@ -66,14 +73,14 @@ class Reading:
             if len(self.faults) >= FAULTS_MAX:
                 raise
 
-    def value(self, reader: Reader, node: Node, path: str) -> Any:
-        """What a reader makes of a node; None and a noted fault where it refuses."""
-        found: list[Any] = []
+    def value(self, reader: Reader[T], node: Node, path: str) -> T | None:
+        """The value that a reader makes of a node; None and a noted fault where it refuses."""
+        found: list[T] = []
         with self.going_on():
             found.append(reader.read(node, path, self))
         return found[0] if found else None
 
-    def passes(self, reader: Reader, node: Node, path: str) -> bool:
+    def passes(self, reader: Reader[object], node: Node, path: str) -> bool:
         """Whether a reader takes a node; its faults are noted."""
         faults = len(self.faults)
         self.value(reader, node, path)
@@ -110,10 +117,10 @@ class Reading:
         return self.source.error(at, f"{self.written(path)}: {message}" if path else message)
 
 
-class Reader(Protocol):
+class Reader(Protocol[T_co]):
     """One kind of value."""
 
-    def read(self, node: Node, path: str, reading: Reading) -> Any:
+    def read(self, node: Node, path: str, reading: Reading) -> T_co:
         """The value, or AppError(INVALID) at the node, or Faulty."""
         ...
 
@@ -121,21 +128,21 @@ class Reader(Protocol):
         """What `read` accepts, for people: a few words."""
         ...
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         """JSON Schema (2020-12) of what `read` accepts."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListOf:
+class ListOf(Generic[T_co]):
     """A list; `one` lets a single item stand for a list of it."""
 
-    item: Reader
+    item: Reader[T_co]
     one: bool = False
     items_max: int = 100  #: no list of the schema means anything beyond this
     items_min: int = 0
 
-    def read(self, node: Node, path: str, reading: Reading) -> tuple[Any, ...]:
+    def read(self, node: Node, path: str, reading: Reading) -> tuple[T_co, ...]:
         if isinstance(node, Scalar) and node.is_null:
             return ()
         if not isinstance(node, Sequence):
@@ -161,8 +168,8 @@ class ListOf:
     def words(self) -> str:
         return f"{self.item.words()}; one or a list" if self.one else f"a list: {self.item.words()}"
 
-    def schema(self) -> dict[str, Any]:
-        many: dict[str, Any] = {
+    def schema(self) -> Schema:
+        many: Schema = {
             "type": "array",
             "items": self.item.schema(),
             "maxItems": self.items_max,
@@ -173,14 +180,14 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapOf:
+class MapOf(Generic[T_co]):
     """Free keys of one kind, one kind of value."""
 
-    item: Reader
+    item: Reader[T_co]
     key_pattern: str = r"(?s).+"
     key_what: str = "a key"
 
-    def read(self, node: Node, path: str, reading: Reading) -> MappingABC[str, Any]:
+    def read(self, node: Node, path: str, reading: Reading) -> MappingABC[str, T_co]:
         if isinstance(node, Scalar) and node.is_null:
             return {}
         if not isinstance(node, Mapping):
@@ -193,7 +200,7 @@ class MapOf:
         reading.end(faults)
         return values
 
-    def _value(self, entry: Entry, path: str, reading: Reading) -> Any:
+    def _value(self, entry: Entry, path: str, reading: Reading) -> T_co:
         if not re.fullmatch(self.key_pattern, entry.key):
             message = f"{path}: {entry.key[:60]!r} is not {self.key_what}"
             raise reading.source.error(entry.at, message)
@@ -204,7 +211,7 @@ class MapOf:
     def words(self) -> str:
         return f"a mapping: {self.item.words()}"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self.item.schema()}
 
 
@@ -212,7 +219,7 @@ class MapOf:
 class Plain:
     """Anything, as plain data: blocks that are accepted and not acted on."""
 
-    def read(self, node: Node, path: str, reading: Reading) -> Any:
+    def read(self, node: Node, path: str, reading: Reading) -> object:
         match node:
             case Scalar():
                 return None if node.is_null else node.text
@@ -224,7 +231,7 @@ class Plain:
     def words(self) -> str:
         return "anything"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return {}
 
 
@@ -232,7 +239,7 @@ class Plain:
 class Key:
     """One known key of a block."""
 
-    reader: Reader
+    reader: Reader[object]
     to: str | None = None  #: the attribute it fills; None = the key's own name
     required: bool = False
     bare: bool = False  #: `key:` with nothing after it is the block with all its defaults
@@ -240,13 +247,14 @@ class Key:
     about: str = ""  #: what it means, one sentence
     default: str | None = None  #: for people, where the dataclass cannot say it
     becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate.migrate`)
+    dropped: str = ""  #: the reason why it is left out, with a warning, before the file is read
     refused: str = ""  #: why it is known and not done, and what to do instead
     idle: bool = False  #: SCAR's, and changing nothing here; lint says so
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         """Its reader's, with what an editor shows beside it."""
-        shown: dict[str, Any] = {"description": self.about} if self.about else {}
-        if self.becomes:
+        shown: Schema = {"description": self.about} if self.about else {}
+        if self.becomes or self.dropped:
             shown["deprecated"] = True
         accepted = self.reader.schema()
         if self.bare or not self.required:  # `key:` with nothing after it
@@ -257,14 +265,14 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Generic[T_co]):
     """A mapping with known keys into one frozen dataclass; `x-…` keys are the user's own."""
 
-    into: Any  #: the dataclass; its defaults are the defaults of the keys
+    into: Callable[..., T_co]  #: the dataclass; its defaults are the defaults of the keys
     keys: MappingABC[str, Key]
     short: str | None = None  #: a key that a lone scalar stands for
 
-    def read(self, node: Node, path: str, reading: Reading) -> Any:
+    def read(self, node: Node, path: str, reading: Reading) -> T_co:
         if self.short is not None and isinstance(node, Scalar) and not node.is_null:
             key = self.keys[self.short]
             values = {key.to or self.short: key.reader.read(node, path, reading)}
@@ -282,8 +290,8 @@ class Block:
         except AppError as error:
             raise reading.error(node, path, error.message) from None
 
-    def _values(self, node: Mapping, path: str, reading: Reading) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+    def _values(self, node: Mapping, path: str, reading: Reading) -> dict[str, object]:
+        values: dict[str, object] = {}
         faults = len(reading.faults)
         for entry in node.entries:
             if not entry.key.startswith("x-"):
@@ -292,7 +300,7 @@ class Block:
         reading.end(faults)
         return values
 
-    def _value(self, entry: Entry, path: str, reading: Reading, values: dict[str, Any]) -> None:
+    def _value(self, entry: Entry, path: str, reading: Reading, values: dict[str, object]) -> None:
         inner = f"{path}.{entry.key}" if path else entry.key
         key = self.keys.get(entry.key)
         if key is None:
@@ -316,9 +324,9 @@ class Block:
         names = ", ".join(f"`{name}`" for name in self.keys)
         return f"a block: {names}" if len(self.keys) <= 4 else "a block"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         required = [name for name, key in self.keys.items() if key.required]
-        block: dict[str, Any] = {
+        block: Schema = {
             "type": "object",
             "properties": {
                 name: key.schema() for name, key in self.keys.items() if not key.refused
@@ -334,16 +342,16 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class Only(Generic[T_co]):
     """A block with one key, standing for that key's value (`environment: {Variables: …}`)."""
 
     key: str
-    reader: Reader
+    reader: Reader[T_co]
     also: str = ""  #: another spelling of the key
     refused: tuple[str, str] | None = None  #: a key beside it, and what is so instead
     beside: str = ""  #: what else a key that stands too high may mean
 
-    def _block(self) -> Block:
+    def _block(self) -> Block[dict[str, T_co]]:
         names = [name for name in (self.key, self.also) if name]
         keys = {name: Key(reader=self.reader, to=self.key) for name in names}
         if self.refused is not None:
@@ -351,7 +359,7 @@ class Only:
             keys[name] = Key(reader=self.reader, refused=instead)
         return Block(into=dict, keys=keys)
 
-    def read(self, node: Node, path: str, reading: Reading) -> Any:
+    def read(self, node: Node, path: str, reading: Reading) -> T_co | MappingABC[str, T_co]:
         block = self._block()
         for entry in node.entries if isinstance(node, Mapping) else ():
             known = entry.key in block.keys or entry.key.startswith("x-")
@@ -365,5 +373,5 @@ class Only:
     def words(self) -> str:
         return f"`{self.key}:` {self.reader.words()}"
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Schema:
         return self._block().schema()

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from corekit.errors import invalid
-from fdl.text.faults import explained
+from fdl.text.faults import explained, location_of
 from fdl.text.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source, kind_of
 
 #: A comment starts after a blank or at the start of a line.
@@ -124,12 +124,6 @@ def _place(text: str, index: int) -> Location:
     return Location(before.count("\n") + 1, index - before.rfind("\n"))
 
 
-def _location(mark: Any) -> Location:
-    if mark is None:
-        return Location(1, 1)
-    return Location(mark.line + 1, mark.column + 1)
-
-
 class _Composer:
     """PyYAML's events to located nodes; refuses what the module's docstring lists."""
 
@@ -145,7 +139,7 @@ class _Composer:
 
     def reached(self) -> Location:
         """Where the scanner stands."""
-        return _location(self._loader.get_mark())
+        return location_of(self._loader.get_mark())
 
     def document(self) -> Node:
         loader = self._loader
@@ -160,11 +154,11 @@ class _Composer:
         return root
 
     def _refuse(self, event: yaml.Event, message: str) -> Exception:
-        return self._source.error(_location(event.start_mark), message)
+        return self._source.error(location_of(event.start_mark), message)
 
     def _node(self, depth: int) -> Node:
         event: Any = self._next()  # what a node event has beyond `Event`, its stubs leave out
-        at = _location(event.start_mark)
+        at = location_of(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             raise self._refuse(
                 event, f"the alias *{event.anchor}: write the value out, or quote it"

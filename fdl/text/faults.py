@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 import yaml
 
@@ -24,7 +24,7 @@ def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Location, str]:
     problem, context = str(error.problem or error.context), str(error.context or "")
     at = error.problem_mark or error.context_mark
     opened = error.context_mark or at
-    fault = _Fault(lines=text.split("\n"), at=_location(at), opened=_location(opened))
+    fault = _Fault(lines=text.split("\n"), at=location_of(at), opened=location_of(opened))
     for pattern, words in _BY_CONTEXT:
         if pattern in context and (said := words(fault, problem)):
             return said
@@ -35,7 +35,15 @@ def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Location, str]:
     return fault.at, problem
 
 
-def _location(mark: Any) -> Location:
+class _Mark(Protocol):
+    """A place in a text, as PyYAML's two implementations name it; both count from 0."""
+
+    line: int
+    column: int
+
+
+def location_of(mark: _Mark | None) -> Location:
+    """A mark of PyYAML's as a location; the start of the text without one."""
     return Location(1, 1) if mark is None else Location(mark.line + 1, mark.column + 1)
 
 

@@ -28,7 +28,7 @@ from local_cloud.sandbox.sandbox import Sandbox
 )
 @click.option("--state", required=True, type=click.Path(path_type=Path), help="Scratch and code.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it works.")
-@click.option("--region", default="us-east-1", show_default=True)
+@click.option("--region", default="us-east-1", show_default=True, help="Region of moto's ARNs.")
 @click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
 def main(
     endpoint: str, state: Path, ready_file: Path | None, region: str, concurrency: int

@@ -43,11 +43,11 @@ class Mirror:
         text = repr((self.events, self.prefix, self.suffix))
         return "local-cloud-bridge-" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def as_entry(self) -> dict[str, Any]:
+    def as_entry(self) -> dict[str, object]:
         """The rule without its destination."""
         filters = (("prefix", self.prefix), ("suffix", self.suffix))
         given = [{"Name": name, "Value": value} for name, value in filters if value]
-        entry: dict[str, Any] = {"Id": self.id, "Events": list(self.events)}
+        entry: dict[str, object] = {"Id": self.id, "Events": list(self.events)}
         return {**entry, "Filter": {"Key": {"FilterRules": given}}} if given else entry
 
 

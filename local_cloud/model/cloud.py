@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from corekit.bucket_names import broken_rule
 from corekit.ids import IdSource
 from local_cloud.model.arns import Place, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
@@ -19,7 +20,6 @@ from local_cloud.model.functions.functions import Functions, LambdaFunction
 from local_cloud.model.recorder import Forgetful, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.s3.bucket import Bucket, Deleted
-from local_cloud.model.s3.bucket_name import check_bucket_name
 from local_cloud.model.s3.multipart import Upload, WantedPart
 from local_cloud.model.s3.notifications import (
     Happened,
@@ -70,7 +70,8 @@ class Cloud:
         `location` is the LocationConstraint. Raises InvalidBucketName, InvalidLocationConstraint,
         BucketAlreadyOwnedByYou (elsewhere).
         """
-        check_bucket_name(name)
+        if rule := broken_rule(name):
+            raise refused("InvalidBucketName", f"The specified bucket is not valid: {rule}.")
         if location and (location == FIRST_REGION or not _LOCATION.fullmatch(location)):
             raise refused(
                 "InvalidLocationConstraint", "The specified location-constraint is not valid"

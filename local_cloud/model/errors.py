@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 
 class CloudError(Exception):
@@ -28,7 +27,7 @@ class CloudError(Exception):
         self.headers = dict(headers or {})
         self.details = dict(details or {})
 
-    def __reduce__(self) -> tuple[Callable[..., CloudError], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., CloudError], tuple[object, ...]]:
         return (_again, (self.code, self.status, self.message, self.headers, self.details))
 
 

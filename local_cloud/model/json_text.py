@@ -27,7 +27,7 @@ def _opened(text: str | bytes) -> int:
     return text.count("[") + text.count("{")
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """Of lists and objects in each other, level by level."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, (list, dict))]:

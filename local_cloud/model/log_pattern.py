@@ -8,20 +8,21 @@ there never holds. Patterns of space-delimited columns (`[a, b]`) are refused, n
 
 from __future__ import annotations
 
-import fnmatch
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
+from local_cloud.model import wildcard
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
 
 PATTERN_CHARS_MAX = 1024  #: as CloudWatch
 _DEPTH_MAX = 32  #: of parentheses
 Matches = Callable[[str], bool]
-_Test = Callable[[Any], bool]
+_Test = Callable[[object], bool]
 
 _WORD = re.compile(r'\s*([-?]?)(?:"((?:[^"\\]|\\.)*)"|%([^%]*)%|([^\s"%]+))')
 _TOKEN = re.compile(
@@ -146,7 +147,7 @@ class _Parser:
             raise self._unexpected()
         test = self._comparison(sign)
 
-        def compared(value: Any) -> bool:
+        def compared(value: object) -> bool:
             found = _at(value, steps)
             return found is not _MISSING and test(found)
 
@@ -170,8 +171,7 @@ class _Parser:
         if sign not in ("=", "!="):
             raise _invalid(f"{sign} compares with a number only")
         wanted = _unescaped(match["text"]) if kind == "text" else match["word"]
-        pattern = wanted.replace("[", "[[]").replace("?", "[?]")
-        return lambda value: fnmatch.fnmatchcase(_shown(value), pattern) == (sign == "=")
+        return lambda value: wildcard.matches(_shown(value), wanted) == (sign == "=")
 
     # --- tokens
 
@@ -203,13 +203,13 @@ class _Parser:
         return _invalid(f"it cannot be read from {rest[:20]!r} on" if rest else "it ends too early")
 
 
-_COMPARISONS: dict[str, Callable[[Any, float], bool]] = {
-    "=": lambda a, b: bool(a == b),
-    "!=": lambda a, b: bool(a != b),
-    "<": lambda a, b: bool(a < b),
-    ">": lambda a, b: bool(a > b),
-    "<=": lambda a, b: bool(a <= b),
-    ">=": lambda a, b: bool(a >= b),
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
 }
 
 
@@ -218,19 +218,20 @@ def _steps(field: str) -> Iterator[str | int]:
         yield int(number) if number else single or double or name
 
 
-def _at(value: Any, steps: tuple[str | int, ...]) -> Any:
+def _at(value: object, steps: tuple[str | int, ...]) -> object:
     for step in steps:
-        if isinstance(step, int):
-            known = isinstance(value, list) and step < len(value)
-        else:
-            known = isinstance(value, dict) and step in value
-        if not known:
+        found = _MISSING
+        if isinstance(value, list) and isinstance(step, int):
+            found = value[step] if step < len(value) else _MISSING
+        elif isinstance(value, dict):
+            found = value.get(step, _MISSING)
+        if found is _MISSING:
             return _MISSING
-        value = value[step]
+        value = found
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -240,7 +241,7 @@ def _number(text: str) -> float | None:
     return float(text)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

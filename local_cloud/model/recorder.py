@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
+
+#: A value as this program recorded it: its reader knows the shape.
+Recorded: TypeAlias = Mapping[str, Any]
 
 
 class Recorder(Protocol):
     """Where durable state goes. The calls of one request are made before it is answered."""
 
-    def put(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: object) -> None:
         """Remember plain JSON data under `key`, replacing what was there."""
         ...
 
@@ -20,7 +24,7 @@ class Recorder(Protocol):
 class Forgetful:
     """Keeps nothing: for the simulator and for the memory adapter."""
 
-    def put(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: object) -> None:
         """Nothing outlives this process."""
 
     def drop(self, key: str) -> None:

@@ -14,7 +14,6 @@ from local_cloud.model.functions.function import (
     InvocationQueue,
     Outcome,
 )
-from local_cloud.sandbox.runtime_api import error_payload
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ Deliver = Callable[[DestinationRecord], Awaitable[None]]
 
 
 class Dispatcher:
-    """One for all functions. An error of `run` is a failed run, one of `deliver` a lost record."""
+    """One for all functions. `run` raises nothing; an error of `deliver` is a lost record."""
 
     def __init__(
         self, nursery: Nursery, now_s: Callable[[], float], run: Run, deliver: Deliver
@@ -67,12 +66,7 @@ class Dispatcher:
         self._timers.clear()
 
     async def _one(self, target: Target, invocation: Invocation) -> None:
-        try:
-            outcome = await self._run(target, invocation)
-        except Exception as error:
-            logger.exception("%s was not run", target.name, extra={"event": "run_failed"})
-            payload = error_payload("Sandbox.Failure", f"{target.name} was not run: {error}")
-            outcome = Outcome(payload=payload, error="Unhandled")
+        outcome = await self._run(target, invocation)
         self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
         self.pump(target)
 

@@ -22,19 +22,12 @@ def refusal(found: Foreign) -> web.Response:
     """The answer to a foreign request, as plain JSON: no service is asked."""
     answer = web.Response(
         status=403,
-        text=json.dumps({"__type": "AccessDenied", "message": _advice(found)}),
+        text=json.dumps({"__type": "AccessDenied", "message": found.refusal()}),
         content_type="application/json",
         headers={"x-amzn-ErrorType": "AccessDenied"},
     )
     answer.force_close()  # its body is not worth reading
     return answer
-
-
-def _advice(found: Foreign) -> str:
-    said = f"{found.header} {found.value!r} names another site than this machine"
-    if not found.host:
-        return f"{said}; web pages of other sites are refused"
-    return f"{said}; start the cloud with --allow-host {found.host} if it is to be trusted"
 
 
 def _reached(request: web.BaseRequest) -> str:

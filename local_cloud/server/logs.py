@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.json_text import read_json
 from local_cloud.model.log_pattern import compile_pattern
 from local_cloud.sandbox.log_store import LogEvent, LogStore
 from local_cloud.server.context import Context
 from local_cloud.server.reading import read_signed
-from local_cloud.server.shapes import WrongShape, fitted
+from local_cloud.server.shapes import Body, Shape, WrongShape, read_body
 
-Body = Mapping[str, Any]
+Answer: TypeAlias = Mapping[str, object]
 _PAGE_MAX = 10_000
 
 
@@ -36,14 +35,14 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
 
 def _body(data: bytes) -> Body:
     try:
-        return dict(fitted(read_json(data or b"{}"), _SHAPE))
+        return read_body(data, _SHAPE)
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
     except WrongShape as error:
         raise refused("InvalidParameterException", str(error)) from None
 
 
-_SHAPE = {
+_SHAPE: dict[str, Shape] = {
     "endTime": int,
     "filterPattern": str,
     "limit": int,
@@ -58,22 +57,22 @@ _SHAPE = {
 }
 
 
-def _create_group(logs: LogStore, body: Body) -> Any:
+def _create_group(logs: LogStore, body: Body) -> None:
     if not logs.create_group(body["logGroupName"]):
         raise refused("ResourceAlreadyExistsException", "The specified log group already exists")
 
 
-def _delete_group(logs: LogStore, body: Body) -> Any:
+def _delete_group(logs: LogStore, body: Body) -> None:
     if not logs.delete_group(body["logGroupName"]):
         raise _no_group()
 
 
-def _put_retention(logs: LogStore, body: Body) -> Any:
+def _put_retention(logs: LogStore, body: Body) -> None:
     _streams(logs, body)
     logs.set_retention(body["logGroupName"], int(body["retentionInDays"]))
 
 
-def _describe_groups(logs: LogStore, body: Body) -> Any:
+def _describe_groups(logs: LogStore, body: Body) -> Answer:
     prefix = body.get("logGroupNamePrefix", "")
     groups = []
     for name in logs.groups():
@@ -84,7 +83,7 @@ def _describe_groups(logs: LogStore, body: Body) -> Any:
     return {"logGroups": groups}
 
 
-def _describe_streams(logs: LogStore, body: Body) -> Any:
+def _describe_streams(logs: LogStore, body: Body) -> Answer:
     prefix = body.get("logStreamNamePrefix", "")
     return {
         "logStreams": [
@@ -99,7 +98,7 @@ def _describe_streams(logs: LogStore, body: Body) -> Any:
     }
 
 
-def _get_events(logs: LogStore, body: Body) -> Any:
+def _get_events(logs: LogStore, body: Body) -> Answer:
     events = _streams(logs, body).get(body["logStreamName"])
     if events is None:
         raise refused("ResourceNotFoundException", "The specified log stream does not exist.")
@@ -114,7 +113,7 @@ def _get_events(logs: LogStore, body: Body) -> Any:
     }
 
 
-def _filter_events(logs: LogStore, body: Body) -> Any:
+def _filter_events(logs: LogStore, body: Body) -> Answer:
     matches = compile_pattern(body.get("filterPattern", ""))
     names = body.get("logStreamNames")
     prefix = body.get("logStreamNamePrefix", "")
@@ -128,7 +127,7 @@ def _filter_events(logs: LogStore, body: Body) -> Any:
     ]
     found.sort(key=lambda item: item[0])
     page = found[: _limit(body)]
-    answer: dict[str, Any] = {
+    answer: dict[str, object] = {
         "events": [
             {
                 "logStreamName": name,
@@ -161,7 +160,7 @@ def _limit(body: Body) -> int:
     return min(int(body.get("limit", _PAGE_MAX)), _PAGE_MAX)
 
 
-def _streams(logs: LogStore, body: Body) -> Mapping[str, Any]:
+def _streams(logs: LogStore, body: Body) -> Mapping[str, Sequence[LogEvent]]:
     found = logs.streams(body["logGroupName"])
     if found is None:
         raise _no_group()
@@ -172,7 +171,7 @@ def _no_group() -> CloudError:
     return refused("ResourceNotFoundException", "The specified log group does not exist.")
 
 
-_OPERATIONS: dict[str, Callable[[LogStore, Body], Any]] = {
+_OPERATIONS: dict[str, Callable[[LogStore, Body], Answer | None]] = {
     "CreateLogGroup": _create_group,
     "DeleteLogGroup": _delete_group,
     "DescribeLogGroups": _describe_groups,

@@ -6,16 +6,28 @@ for a structure, whose unknown fields are left alone. A null is as good as absen
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
-Shape = Any
+from local_cloud.model.json_text import read_json
+
+Shape: TypeAlias = type | list["Shape"] | dict[str, "Shape"] | None
+#: A body that was held against its shape: the fields that are read have the types of the model.
+Body: TypeAlias = Mapping[str, Any]
 
 
 class WrongShape(Exception):
     """A field has another type than in the model; the message names it."""
 
 
-def fitted(value: Any, shape: Shape, path: str = "") -> Any:
+def read_body(data: bytes, shape: dict[str, Shape]) -> Body:
+    """The body of a request; no bytes are an empty one. Raises ValueError, WrongShape."""
+    body = fitted(read_json(data or b"{}"), shape)
+    assert isinstance(body, dict), "the shape is one of a structure"
+    return body
+
+
+def fitted(value: object, shape: Shape, path: str = "") -> object:
     """The value without its nulls. Raises WrongShape naming the field of another type."""
     if isinstance(shape, list):
         if not isinstance(value, list):

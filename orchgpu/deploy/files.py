@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.lint.notes import FileFacts
+from fdl.lint.notes import FileFacts, FileKind
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
@@ -19,11 +19,11 @@ from fdl.text.compose import BYTES_MAX, Composed, compose
 _LOOK_BYTES_MAX = 1 << 20
 #: What is opened only by whoever means to wait for it.
 _KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, FileKind.FOLDER),
+    (stat.S_ISFIFO, FileKind.PIPE),
+    (stat.S_ISSOCK, FileKind.SOCKET),
+    (stat.S_ISCHR, FileKind.DEVICE),
+    (stat.S_ISBLK, FileKind.DEVICE),
 )
 #: The FILE that stands for standard input, and what messages call it.
 STANDARD_INPUT, STANDARD_INPUT_NAME = Path("-"), "<stdin>"
@@ -69,8 +69,8 @@ def _facts(path: Path) -> FileFacts:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # also a name too long, a loop of links, a file below a file
         return FileFacts(exists=False)
-    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "a file")
-    if kind != "a file":
+    kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), FileKind.FILE)
+    if kind is not FileKind.FILE:
         return FileFacts(kind=kind)
     try:
         with path.open("rb") as file:

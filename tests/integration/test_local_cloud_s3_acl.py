@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore import UNSIGNED
-from botocore.config import Config
-from botocore.exceptions import ClientError
 from urllib3.filepost import encode_multipart_formdata
 
 from local_cloud.model.s3.acl import GROUPS, OWNER_ID
-from local_cloud.server.signatures.keys import KeyPair
-from tests.embedded_cloud import Address, Answer, cloud_in
+from tests.embedded_cloud import PAIR, Address, client_of, cloud_in, refusal
 
-PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
 ALL = "http://acs.amazonaws.com/groups/global/AllUsers"
 
 
@@ -27,39 +22,16 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
         yield address
 
 
-def client(cloud: Address, **config: Any) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id=PAIR.access_key,
-        aws_secret_access_key=PAIR.secret_key,
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **config),
-    )
-
-
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
-    found = client(cloud)
-    yield found
-    found.close()
+    with client_of(cloud, "s3", PAIR) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
 def anybody(cloud: Address) -> Iterator[Any]:
-    found = client(cloud, signature_version=UNSIGNED)
-    yield found
-    found.close()
-
-
-def refusal(call: Any, **arguments: Any) -> str:
-    with pytest.raises(ClientError) as error:
-        call(**arguments)
-    return str(error.value.response["Error"]["Code"])
-
-
-def code(answer: Answer) -> str:
-    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+    with client_of(cloud, "s3", PAIR, signature_version=UNSIGNED) as client:
+        yield client
 
 
 def grants(shown: Any) -> list[tuple[str, str]]:
@@ -184,7 +156,7 @@ def test_what_public_buckets_let_anybody_do(s3: Any, anybody: Any, cloud: Addres
         answer = cloud.ask("POST", f"/{bucket}", body, {"Content-Type": kind})
         assert answer.status == status
     wrong = cloud.ask("GET", "/readable", headers={"Authorization": "AWS a:b"})
-    assert code(wrong) == "AccessDenied"  # signed, without a date: not anonymous any more
+    assert wrong.code == "AccessDenied"  # signed, without a date: not anonymous any more
 
 
 def test_public_lists_can_be_blocked_and_ignored(s3: Any, anybody: Any) -> None:

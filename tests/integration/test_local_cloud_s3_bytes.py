@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import anycrc
-import boto3
 import pytest
-from botocore.config import Config
 
-from tests.embedded_cloud import Address, Answer, cloud_in
+from tests.embedded_cloud import Address, Answer, client_of, cloud_in
 
 MIB = 2**20
 
@@ -30,20 +28,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-    )
-    yield client
-    client.close()
-
-
-def code(answer: Answer) -> str:
-    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+    with client_of(cloud, "s3") as client:
+        yield client
 
 
 def crc(name: str, data: bytes) -> str:
@@ -154,10 +140,10 @@ def test_a_body_that_is_not_what_was_told_is_refused(
 ) -> None:
     assert cloud.ask("PUT", "/bucket/untouched", b"old").status == 200
     answer = cloud.ask("PUT", "/bucket/untouched", b"data", headers)
-    assert (answer.status, code(answer)) == (400, wanted)
+    assert (answer.status, answer.code) == (400, wanted)
     assert cloud.ask("GET", "/bucket/untouched").body == b"old"
     document = cloud.ask("PUT", "/bucket?versioning", b"data", headers)
-    assert (document.status, code(document)) == (400, wanted)
+    assert (document.status, document.code) == (400, wanted)
 
 
 def test_a_missing_trailer_is_refused(cloud: Address) -> None:
@@ -167,7 +153,7 @@ def test_a_missing_trailer_is_refused(cloud: Address) -> None:
         "x-amz-trailer": "x-amz-checksum-crc32",
     }
     answer = cloud.ask("PUT", "/bucket/trailer", b"4\r\ndata\r\n0\r\n\r\n", headers)
-    assert (answer.status, code(answer)) == (400, "MalformedTrailerError")
+    assert (answer.status, answer.code) == (400, "MalformedTrailerError")
     assert cloud.ask("GET", "/bucket/trailer").status == 404
 
 
@@ -294,7 +280,7 @@ def test_a_checksum_type_that_s3_has_not_is_refused(
 ) -> None:
     headers = {"x-amz-checksum-algorithm": algorithm, "x-amz-checksum-type": kind}
     answer = cloud.ask("POST", "/bucket/k?uploads", headers=headers)
-    assert (answer.status, code(answer)) == (400, "InvalidRequest")
+    assert (answer.status, answer.code) == (400, "InvalidRequest")
 
 
 def test_a_wrong_checksum_of_the_whole_ends_no_upload(cloud: Address, s3: Any) -> None:
@@ -317,11 +303,11 @@ def test_a_wrong_checksum_of_the_whole_ends_no_upload(cloud: Address, s3: Any) -
         (other, {}, "InvalidPart"),
     ):
         answer = cloud.ask("POST", path, body, headers)
-        assert (answer.status, code(answer)) == (400, wanted)
+        assert (answer.status, answer.code) == (400, wanted)
     mismatch = cloud.ask(
         "PUT", f"{path}&partNumber=2", b"x", {"x-amz-checksum-crc32": crc("CRC32", b"x")}
     )
-    assert (mismatch.status, code(mismatch)) == (400, "InvalidRequest")
+    assert (mismatch.status, mismatch.code) == (400, "InvalidRequest")
     assert cloud.ask("POST", path, plain, {"x-amz-mp-object-size": "1"}).status == 200
 
 

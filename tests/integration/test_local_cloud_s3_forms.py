@@ -9,15 +9,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from urllib3.filepost import encode_multipart_formdata
 
-from local_cloud.server.signatures.keys import KeyPair
-from tests.embedded_cloud import Address, Answer, cloud_in
+from tests.embedded_cloud import PAIR, Address, Answer, client_of, cloud_in
 
-PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
 LATER = "2999-01-01T00:00:00.000Z"
 
 
@@ -30,17 +26,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id=PAIR.access_key,
-        aws_secret_access_key=PAIR.secret_key,
-        config=Config(s3={"addressing_style": "path"}, signature_version="s3v4"),
-    )
-    client.create_bucket(Bucket="bucket")
-    yield client
-    client.close()
+    with client_of(cloud, "s3", PAIR, signature_version="s3v4") as client:
+        client.create_bucket(Bucket="bucket")
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +37,6 @@ def open_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     with cloud_in(tmp_path_factory.mktemp("open")) as address:
         assert address.ask("PUT", "/bucket").status == 200
         yield address
-
-
-def code(answer: Answer) -> str:
-    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
 
 
 def post(
@@ -103,7 +87,7 @@ def test_boto3_presigns_a_form(cloud: Address, s3: Any) -> None:
     assert answer.headers["Location"] == f"http://{cloud.netloc}/bucket/in/name.txt"
     assert (found["ContentType"], found["CacheControl"]) == ("text/x", "no-cache")
     for size, wanted in ((0, "EntityTooSmall"), (11, "EntityTooLarge")):
-        assert code(post(cloud, made["fields"], b"x" * size)) == wanted
+        assert post(cloud, made["fields"], b"x" * size).code == wanted
 
 
 @pytest.mark.parametrize(
@@ -122,19 +106,19 @@ def test_a_changed_form_is_refused(
 ) -> None:
     fields = s3.generate_presigned_post("bucket", "key")["fields"]
     value = value.replace("DATE", fields["x-amz-date"][:8])
-    assert code(post(cloud, {**fields, name: value})) == wanted
+    assert post(cloud, {**fields, name: value}).code == wanted
 
 
 def test_a_form_without_a_policy_is_anonymous(cloud: Address, s3: Any) -> None:
     answer = post(cloud, {"key": "foo"})
-    assert (answer.status, code(answer)) == (403, "AccessDenied")
+    assert (answer.status, answer.code) == (403, "AccessDenied")
 
 
 def test_a_policy_is_for_its_bucket(cloud: Address, s3: Any) -> None:
     s3.create_bucket(Bucket="second")
     fields = s3.generate_presigned_post("bucket", "key")["fields"]
     answer = post(cloud, fields, bucket="second")
-    assert (answer.status, code(answer)) == (403, "AccessDenied")
+    assert (answer.status, answer.code) == (403, "AccessDenied")
     assert b"Policy Condition failed" in answer.body
 
 
@@ -142,10 +126,10 @@ def test_version_2_forms(cloud: Address, s3: Any) -> None:
     fields = signed({"kEy": "foo v2", "x-ignore-me": "1"}, policy())
     assert post(cloud, fields).status == 204
     assert s3.head_object(Bucket="bucket", Key="foo v2")["ContentType"] == "binary/octet-stream"
-    assert code(post(cloud, signed({"key": "foo"}, policy(), "other"))) == "SignatureDoesNotMatch"
+    assert post(cloud, signed({"key": "foo"}, policy(), "other")).code == "SignatureDoesNotMatch"
     unsigned = {name: value for name, value in fields.items() if name != "signature"}
     answer = post(cloud, unsigned)
-    assert (answer.status, code(answer)) == (400, "InvalidArgument")
+    assert (answer.status, answer.code) == (400, "InvalidArgument")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +158,7 @@ def test_what_a_policy_refuses(
     open_cloud: Address, document: object, wanted: tuple[int, str]
 ) -> None:
     answer = post(open_cloud, signed({"key": "foo refused"}, document))
-    assert (answer.status, code(answer)) == wanted
+    assert (answer.status, answer.code) == wanted
     assert open_cloud.ask("GET", "/bucket/foo%20refused").status == 404
 
 
@@ -197,11 +181,11 @@ def test_lists_of_content_types(open_cloud: Address) -> None:
 
 def test_a_policy_needs_no_signature_without_keys_but_a_field_of_it(open_cloud: Address) -> None:
     text = base64.b64encode(json.dumps(policy()).encode()).decode()
-    assert code(post(open_cloud, {"key": "foo", "policy": text})) == "InvalidArgument"
+    assert post(open_cloud, {"key": "foo", "policy": text}).code == "InvalidArgument"
     assert (
-        code(
-            post(open_cloud, {"key": "foo", "policy": "%", "signature": "x", "AWSAccessKeyId": "k"})
-        )
+        post(
+            open_cloud, {"key": "foo", "policy": "%", "signature": "x", "AWSAccessKeyId": "k"}
+        ).code
         == "InvalidPolicyDocument"
     )
 
@@ -233,24 +217,24 @@ def test_tags_and_checksums(open_cloud: Address) -> None:
     shown = open_cloud.ask("HEAD", "/bucket/tagged", headers={"x-amz-checksum-mode": "ENABLED"})
     assert shown.headers["x-amz-checksum-sha256"] == digest
     bad = {**fields, "x-amz-checksum-sha256": base64.b64encode(bytes(32)).decode()}
-    assert code(post(open_cloud, bad)) == "BadDigest"
+    assert post(open_cloud, bad).code == "BadDigest"
 
 
 def test_what_is_no_form(open_cloud: Address) -> None:
-    assert code(post(open_cloud, {"Content-Type": "a/b"})) == "InvalidArgument"
-    assert code(post(open_cloud, {"key": "foo"}, None)) == "InvalidArgument"
-    assert code(post(open_cloud, {"key": "k", "x-amz-meta-a": "x" * 30_000})) == (
+    assert post(open_cloud, {"Content-Type": "a/b"}).code == "InvalidArgument"
+    assert post(open_cloud, {"key": "foo"}, None).code == "InvalidArgument"
+    assert post(open_cloud, {"key": "k", "x-amz-meta-a": "x" * 30_000}).code == (
         "MaxPostPreDataLengthExceeded"
     )
-    assert code(post(open_cloud, {"key": "foo"}, bucket="nowhere")) == "NoSuchBucket"
+    assert post(open_cloud, {"key": "foo"}, bucket="nowhere").code == "NoSuchBucket"
     plain = open_cloud.ask("POST", "/bucket", b"a=b", {"Content-Type": "text/plain"})
-    assert (plain.status, code(plain)) == (412, "PreconditionFailed")
+    assert (plain.status, plain.code) == (412, "PreconditionFailed")
     for kind in ("multipart/form-data", 'multipart/form-data; boundary="b"'):
         broken = open_cloud.ask("POST", "/bucket", b"--a\r\nnothing", {"Content-Type": kind})
-        assert (broken.status, code(broken)) == (400, "MalformedPOSTRequest")
+        assert (broken.status, broken.code) == (400, "MalformedPOSTRequest")
     cut = b'--b\r\nContent-Disposition: form-data; name="key"\r\n\r\nk'
     answer = open_cloud.ask("POST", "/bucket", cut, {"Content-Type": kind})
-    assert (answer.status, code(answer)) == (400, "MalformedPOSTRequest")
+    assert (answer.status, answer.code) == (400, "MalformedPOSTRequest")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +256,7 @@ def test_parts_that_cannot_be_read(open_cloud: Address, part: bytes) -> None:
     body = b"--b\r\n" + part + b"\r\n--b--\r\n"
     kind = {"Content-Type": 'multipart/form-data; boundary="b"'}
     answer = open_cloud.ask("POST", "/bucket", body, kind)
-    assert (answer.status, code(answer)) == (400, "MalformedPOSTRequest")
+    assert (answer.status, answer.code) == (400, "MalformedPOSTRequest")
 
 
 def test_fields_after_the_file_are_ignored(open_cloud: Address) -> None:

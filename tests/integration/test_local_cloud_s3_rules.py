@@ -7,17 +7,19 @@ import json
 import logging
 import socket
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tests.embedded_cloud import Address, Answer, cloud_in
+from local_cloud.model.s3.body import Segment
+from local_cloud.server.bodies import FileBodies
+from tests.embedded_cloud import Address, Answer, client_of, cloud_in
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +31,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 @pytest.fixture(scope="module")
 def s3(cloud: Address) -> Iterator[Any]:
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-    )
-    yield client
-    client.close()
-
-
-def code(answer: Answer) -> str:
-    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+    with client_of(cloud, "s3") as client:
+        yield client
 
 
 def test_every_answer_has_request_ids(cloud: Address) -> None:
@@ -82,7 +72,7 @@ def test_every_answer_has_request_ids(cloud: Address) -> None:
 )
 def test_names_that_s3_has_not_are_refused(cloud: Address, name: str) -> None:
     answer = cloud.ask("PUT", f"/{name}")
-    assert (answer.status, code(answer)) == (400, "InvalidBucketName")
+    assert (answer.status, answer.code) == (400, "InvalidBucketName")
 
 
 @pytest.mark.parametrize("name", ["192.168.1.1a", "a.b", "1.2.3", "x-n--b", "a--b", "a" * 63])
@@ -104,7 +94,7 @@ def test_making_ones_own_bucket_again(cloud: Address) -> None:
     assert cloud.ask("PUT", "/far", location("eu-west-1")).status == 200
     for body in (b"", location("eu-west-1"), location("eu-west-2")):
         answer = cloud.ask("PUT", "/far", body)
-        assert (answer.status, code(answer)) == (409, "BucketAlreadyOwnedByYou")
+        assert (answer.status, answer.code) == (409, "BucketAlreadyOwnedByYou")
 
 
 def test_elsewhere_a_bucket_is_made_once(tmp_path: Any) -> None:
@@ -121,7 +111,7 @@ def test_a_location_is_remembered(cloud: Address, s3: Any) -> None:
     assert s3.get_bucket_location(Bucket="bucket")["LocationConstraint"] is None
     for place in ("us-east-1", "the moon"):
         answer = cloud.ask("PUT", "/nowhere", location(place))
-        assert (answer.status, code(answer)) == (400, "InvalidLocationConstraint")
+        assert (answer.status, answer.code) == (400, "InvalidLocationConstraint")
 
 
 def test_delete_markers_are_named_in_headers(cloud: Address, s3: Any) -> None:
@@ -145,7 +135,7 @@ def test_a_copy_to_itself_must_change_something(cloud: Address) -> None:
     cloud.ask("PUT", "/bucket/self", b"x", {"x-amz-meta-a": "1", "x-amz-tagging": "t=1"})
     source = {"x-amz-copy-source": "/bucket/self"}
     refused = cloud.ask("PUT", "/bucket/self", headers=source)
-    assert (refused.status, code(refused)) == (400, "InvalidRequest")
+    assert (refused.status, refused.code) == (400, "InvalidRequest")
     for change in (
         {"x-amz-metadata-directive": "REPLACE", "x-amz-meta-a": "2"},
         {"x-amz-storage-class": "STANDARD"},
@@ -186,10 +176,10 @@ def tags(*pairs: tuple[str, str]) -> bytes:
 def test_tags_have_limits(cloud: Address, pairs: list[tuple[str, str]], wanted: str) -> None:
     cloud.ask("PUT", "/bucket/tagged", b"x")
     answer = cloud.ask("PUT", "/bucket/tagged?tagging", tags(*pairs))
-    assert (answer.status, code(answer)) == (400, wanted)
+    assert (answer.status, answer.code) == (400, wanted)
     text = "&".join(f"{k}={v}" for k, v in pairs)
     put = cloud.ask("PUT", "/bucket/never", b"x", {"x-amz-tagging": text})
-    assert (put.status, code(put)) == (400, wanted)
+    assert (put.status, put.code) == (400, wanted)
     assert cloud.ask("GET", "/bucket/never").status == 404
     assert cloud.ask(
         "PUT", "/bucket?tagging", tags(*[(f"k{n}", "") for n in range(50)])
@@ -203,7 +193,7 @@ def test_metadata_has_a_limit_of_two_kilobytes(cloud: Address) -> None:
     fits = {"x-amz-meta-a": "v" * 1023, "x-amz-meta-b": "v" * 1023}
     assert cloud.ask("PUT", "/bucket/meta", b"x", fits).status == 200
     answer = cloud.ask("PUT", "/bucket/meta", b"x", fits | {"x-amz-meta-c": ""})
-    assert (answer.status, code(answer)) == (400, "MetadataTooLarge")
+    assert (answer.status, answer.code) == (400, "MetadataTooLarge")
     assert b"<MaxSizeAllowed>2048</MaxSizeAllowed>" in answer.body
 
 
@@ -219,7 +209,7 @@ def test_a_body_without_a_length_is_refused(cloud: Address) -> None:
 def test_another_accounts_bucket_is_not_expected(cloud: Address) -> None:
     owner = "x-amz-expected-bucket-owner"
     answer = cloud.ask("GET", "/bucket", headers={owner: "111122223333"})
-    assert (answer.status, code(answer)) == (403, "AccessDenied")
+    assert (answer.status, answer.code) == (403, "AccessDenied")
     assert cloud.ask("GET", "/bucket", headers={owner: "000000000000"}).status == 200
 
 
@@ -247,7 +237,7 @@ def test_a_document_type_is_refused_in_every_encoding(cloud: Address, name: str)
     shown = "utf-16" if name in marks else name
     body = marks.get(name, b"") + BOMB.format(name=shown).encode(name)
     answer = cloud.ask("PUT", "/bucket?tagging", body)
-    assert (answer.status, code(answer)) == (400, "MalformedXML")
+    assert (answer.status, answer.code) == (400, "MalformedXML")
     good = marks.get(name, b"") + tags(("ä", "ö")).decode().encode(name)
     if name != "iso-8859-1":
         assert cloud.ask("PUT", "/bucket?tagging", good).status == 200
@@ -259,7 +249,7 @@ def test_a_document_type_is_refused_in_every_encoding(cloud: Address, name: str)
 def test_an_encoding_that_cannot_be_read_is_refused(cloud: Address, encoding: str) -> None:
     body = f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + tags(("a", "b"))
     answer = cloud.ask("PUT", "/bucket?tagging", body)
-    assert (answer.status, code(answer)) == (400, "MalformedXML")
+    assert (answer.status, answer.code) == (400, "MalformedXML")
 
 
 # --- messages and lines
@@ -362,21 +352,32 @@ def test_a_copy_of_a_multipart_object_is_one_piece(cloud: Address, s3: Any) -> N
     assert "PartsCount" not in s3.head_object(Bucket="bucket", Key="copied", PartNumber=1)
 
 
-def test_a_source_deleted_during_a_copy(cloud: Address, s3: Any) -> None:
-    """A copy that succeeded can be read, whatever became of its source meanwhile."""
+def test_a_source_deleted_during_a_copy(
+    cloud: Address, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of the source stay until the copy has read them."""
+    reading, deleted = threading.Event(), threading.Event()
+    chunks = FileBodies.chunks
+
+    def held(bodies: FileBodies, segments: Iterable[Segment]) -> Iterator[bytes]:
+        """The chunks of the body, once its object is deleted."""
+        reading.set()
+        assert deleted.wait(60)
+        yield from chunks(bodies, segments)
+
     data = bytes(4 * 2**20)
+    s3.put_object(Bucket="bucket", Key="going", Body=data)
+    monkeypatch.setattr(FileBodies, "chunks", held)
     headers = {"x-amz-copy-source": "bucket/going", "x-amz-checksum-algorithm": "SHA256"}
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(10):
-            s3.put_object(Bucket="bucket", Key="going", Body=data)
-            copied = pool.submit(cloud.ask, "PUT", "/bucket/kept", b"", headers)
-            deleted = pool.submit(cloud.ask, "DELETE", "/bucket/going")
-            assert deleted.result().status == 204
-            status = copied.result().status
-            assert status in (200, 404)
-            if status == 200:
-                assert cloud.ask("GET", "/bucket/kept").body == data
-                cloud.ask("DELETE", "/bucket/kept")
+    with ThreadPoolExecutor(1) as pool:
+        copied = pool.submit(cloud.ask, "PUT", "/bucket/kept", b"", headers)
+        try:
+            assert reading.wait(60)
+            assert cloud.ask("DELETE", "/bucket/going").status == 204
+        finally:
+            deleted.set()
+        assert copied.result().status == 200
+    assert cloud.ask("GET", "/bucket/kept").body == data
 
 
 def test_a_bucket_has_neither_object_lock_nor_replication(cloud: Address, s3: Any) -> None:
@@ -396,12 +397,12 @@ def test_a_bucket_has_neither_object_lock_nor_replication(cloud: Address, s3: An
         ("GET", "/nowhere?object-lock", (404, "NoSuchBucket")),
     ):
         answer = cloud.ask(method, path)
-        assert (answer.status, code(answer)) == wanted, (method, path)
+        assert (answer.status, answer.code) == wanted, (method, path)
     locked = cloud.ask("PUT", "/bucket/held", b"y", {"x-amz-object-lock-mode": "GOVERNANCE"})
-    assert (locked.status, code(locked)) == no_lock
+    assert (locked.status, locked.code) == no_lock
     assert cloud.ask("GET", "/bucket/held").body == b"x"
     made = cloud.ask("PUT", "/locking", headers={"x-amz-bucket-object-lock-enabled": "true"})
-    assert (made.status, code(made)) == (501, "NotImplemented")
+    assert (made.status, made.code) == (501, "NotImplemented")
     cloud.ask("PUT", "/can-lock")
     s3.put_bucket_versioning(Bucket="can-lock", VersioningConfiguration={"Status": "Enabled"})
-    assert code(cloud.ask("PUT", "/can-lock?object-lock")) == "NotImplemented"
+    assert cloud.ask("PUT", "/can-lock?object-lock").code == "NotImplemented"

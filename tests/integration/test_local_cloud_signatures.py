@@ -5,44 +5,29 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 import pytest
 from botocore import auth, awsrequest, credentials
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from local_cloud.server.signatures.keys import KeyPair
 from tests.contract.zips import zipped
-from tests.embedded_cloud import Address, Answer, cloud_in
-
-PAIR = KeyPair(access_key="LKIAEXAMPLE", secret_key="secret/+example")
+from tests.embedded_cloud import PAIR, Address, client_of, cloud_in, refusal
 
 
-def client(cloud: Address, service: str, secret: str = PAIR.secret_key, **options: Any) -> Any:
-    found = boto3.client(
-        service,
-        endpoint_url=f"http://{cloud.netloc}",
-        region_name="eu-west-1",
-        aws_access_key_id=options.pop("access_key", PAIR.access_key),
-        aws_secret_access_key=secret,
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}, **options),
-    )
-    return closing(found)
-
-
-def refusal(call: Any, **arguments: Any) -> str:
-    with pytest.raises(ClientError) as error:
-        call(**arguments)
-    return str(error.value.response["Error"]["Code"])
-
-
-def code(answer: Answer) -> str:
-    return answer.body.partition(b"<Code>")[2].partition(b"</Code>")[0].decode()
+def client(
+    cloud: Address,
+    service: str,
+    secret: str = PAIR.secret_key,
+    access_key: str = PAIR.access_key,
+    **config: object,
+) -> AbstractContextManager[Any]:
+    pair = KeyPair(access_key=access_key, secret_key=secret)
+    return client_of(cloud, service, pair, "eu-west-1", **config)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +116,7 @@ def test_nobody_else_is_served(
 def test_anonymous_requests_are_refused_but_for_the_health(cloud: Address) -> None:
     for path in ("/", "/bucket", "/bucket/key"):
         answer = cloud.ask("GET", path)
-        assert (answer.status, code(answer)) == (403, "AccessDenied")
+        assert (answer.status, answer.code) == (403, "AccessDenied")
     assert cloud.ask("PUT", "/bucket/anonymous", b"x").status == 403
     for target in ("AmazonSQS.ListQueues", "Logs_20140328.DescribeLogGroups"):
         answer = cloud.ask("POST", "/", b"{}", {"X-Amz-Target": target})
@@ -163,7 +148,7 @@ def test_what_was_changed_on_its_way_is_refused(cloud: Address) -> None:
     headers = by_hand(cloud, "PUT", "/bucket/hand", b"data", **{"x-amz-meta-a": "b"})
     assert cloud.ask("PUT", "/bucket/hand", b"data", headers).status == 200
     changed = cloud.ask("PUT", "/bucket/hand", b"atad", headers)
-    assert (changed.status, code(changed)) == (400, "XAmzContentSHA256Mismatch")
+    assert (changed.status, changed.code) == (400, "XAmzContentSHA256Mismatch")
     for method, path, more in (
         ("PUT", "/bucket/other", {}),
         ("DELETE", "/bucket/hand", {}),
@@ -171,9 +156,9 @@ def test_what_was_changed_on_its_way_is_refused(cloud: Address) -> None:
         ("PUT", "/bucket/hand", {"x-amz-meta-a": "c"}),
     ):
         answer = cloud.ask(method, path, b"data", headers | more)
-        assert (answer.status, code(answer)) == (403, "SignatureDoesNotMatch")
+        assert (answer.status, answer.code) == (403, "SignatureDoesNotMatch")
     added = cloud.ask("PUT", "/bucket/hand", b"data", headers | {"x-amz-acl": "private"})
-    assert (added.status, code(added)) == (403, "AccessDenied")
+    assert (added.status, added.code) == (403, "AccessDenied")
     assert b"<HeadersNotSigned>x-amz-acl<" in added.body
     assert cloud.ask("GET", "/bucket/hand", headers=by_hand(cloud, "GET", "/bucket/hand")).body == (
         b"data"
@@ -186,7 +171,7 @@ def test_a_clock_that_differs_too_much_is_refused(
     past = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=20)
     monkeypatch.setattr(auth, "get_current_datetime", lambda: past)
     answer = cloud.ask("GET", "/bucket/hand", headers=by_hand(cloud, "GET", "/bucket/hand"))
-    assert (answer.status, code(answer)) == (403, "RequestTimeTooSkewed")
+    assert (answer.status, answer.code) == (403, "RequestTimeTooSkewed")
 
 
 def path_of(url: str) -> str:
@@ -213,12 +198,12 @@ def test_a_presigned_url_serves_until_it_expires(
                 url = s3.generate_presigned_url("get_object", Params=where, ExpiresIn=60)
         assert server.ask("GET", good).body == b"data"
         expired = server.ask("GET", path_of(url))
-        assert (expired.status, code(expired)) == (403, "AccessDenied")
+        assert (expired.status, expired.code) == (403, "AccessDenied")
         assert b"Request has expired" in expired.body
         assert server.ask("PUT", write, b"other").status == 200
         assert server.ask("GET", good).body == b"other"
     forged = cloud.ask("GET", good.replace("/bucket/k?", "/bucket/other?"))
-    assert (forged.status, code(forged)) == (403, "SignatureDoesNotMatch")
+    assert (forged.status, forged.code) == (403, "SignatureDoesNotMatch")
 
 
 @pytest.mark.parametrize("expires", ["-1", "soon", "604801", "", "9" * 30])
@@ -229,7 +214,7 @@ def test_an_expiry_that_s3_has_not_is_refused(open_cloud: Address, expires: str)
         f"&X-Amz-Credential=k/{now[:8]}/us-east-1/s3/aws4_request&X-Amz-Date={now}"
     )
     answer = open_cloud.ask("GET", f"{path}&X-Amz-Expires={expires}")
-    assert (answer.status, code(answer)) == (400, "AuthorizationQueryParametersError")
+    assert (answer.status, answer.code) == (400, "AuthorizationQueryParametersError")
     assert open_cloud.ask("GET", f"{path}&X-Amz-Expires=60").status == 200
     assert open_cloud.ask("GET", path).status == 400
 

@@ -9,15 +9,13 @@ the event is too old; then the failure destination gets a record. Sources: Lambd
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.json_text import read_json
-from local_cloud.model.recorder import Forgetful, Recorder
+from local_cloud.model.recorder import Forgetful, Recorded, Recorder
 from local_cloud.model.s3.notifications import iso_time
 
 ERROR_RETRY_S = (60.0, 120.0)  #: before the second and the third try
@@ -66,7 +64,7 @@ class DestinationRecord:
     """What a destination gets: give `body` to the queue or function `arn`."""
 
     arn: str
-    body: dict[str, Any]
+    body: dict[str, object]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +95,7 @@ class InvocationQueue:
         self._wait(invocation, now_s)
         return invocation
 
-    def restore(self, now_s: float, request_id: str, value: Mapping[str, Any]) -> None:
+    def restore(self, now_s: float, request_id: str, value: Recorded) -> None:
         """Take back a recorded event; one that was running is run again, as after a crash."""
         known = only_known(_INVOCATION_FIELDS, value, "invocation")
         invocation = Invocation(request_id=request_id, **known)
@@ -195,7 +193,7 @@ class InvocationQueue:
     ) -> list[DestinationRecord]:
         if not arn:
             return []
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "version": "1.0",
             "timestamp": iso_time(now_s),
             "requestContext": {
@@ -207,14 +205,14 @@ class InvocationQueue:
             "requestPayload": _parsed(invocation.payload),
         }
         if outcome is not None:
-            context: dict[str, Any] = {"statusCode": 200, "executedVersion": "$LATEST"}
+            context: dict[str, object] = {"statusCode": 200, "executedVersion": "$LATEST"}
             if outcome.error:
                 context["functionError"] = outcome.error
             body |= {"responseContext": context, "responsePayload": _parsed(outcome.payload)}
         return [DestinationRecord(arn=arn, body=body)]
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     try:
         return read_json(text)
     except ValueError:

@@ -13,7 +13,7 @@ from corekit.ids import IdSource
 from local_cloud.model.arns import Place, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class LambdaFunction:
     modified_at_s: float
     invocations: InvocationQueue
     tags: dict[str, str] = field(default_factory=dict)
-    statements: list[dict[str, Any]] = field(default_factory=list)  #: of its resource policy
+    statements: list[dict[str, object]] = field(default_factory=list)  #: of its resource policy
     configured: bool = False  #: PutFunctionEventInvokeConfig was called
     reserved: int | None = None  #: reserved concurrency
 
@@ -151,7 +151,7 @@ class Functions:
             },
         )
 
-    def restore(self, value: Mapping[str, Any]) -> LambdaFunction:
+    def restore(self, value: Recorded) -> LambdaFunction:
         """Take back a recorded function."""
         settings = decode(FunctionSettings, value["settings"])
         arn = self.place.function_arn(settings.name)

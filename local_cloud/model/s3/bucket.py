@@ -8,12 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.recorder import Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
 from local_cloud.model.s3.listing import PAGE_MAX, KeyPage, page_of_keys
 from local_cloud.model.s3.multipart import Assembled, Uploads
@@ -147,7 +146,7 @@ class Bucket:
         """Replace a version's access control list, by what `acl.to_text` made of it."""
         self._change(version, {"acl": text})
 
-    def _change(self, version: ObjectVersion, attributes: dict[str, Any]) -> None:
+    def _change(self, version: ObjectVersion, attributes: dict[str, object]) -> None:
         versions = self._versions[version.key]
         fields = {**encode(version), "attributes": {**encode(version.attributes), **attributes}}
         versions[versions.index(version)] = decode(ObjectVersion, fields)
@@ -304,7 +303,7 @@ class Bucket:
             },
         )
 
-    def restore(self, value: Any) -> ObjectVersion:
+    def restore(self, value: Recorded) -> ObjectVersion:
         """Take back a recorded version; call in the order of their sequencers."""
         version = decode(ObjectVersion, value)
         self._add(version, record=False)

@@ -8,7 +8,6 @@ by their number (COMPOSITE).
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -68,12 +67,11 @@ def encoded(digest: Digest) -> str:
     return base64.b64encode(digest.digest()).decode()
 
 
-def is_value(algorithm: str, text: str) -> bool:
-    """Whether a text is base64 of as many bytes as the algorithm gives."""
-    try:
-        return len(base64.b64decode(text, validate=True)) == len(new_digest(algorithm).digest())
-    except (binascii.Error, ValueError):
-        return False
+def compare(algorithm: str, given: str, computed: str) -> None:
+    """Compare a client's checksum with that of the bytes. Raises BadDigest."""
+    if given != computed:
+        message = f"The {algorithm.upper()} you specified did not match the calculated checksum."
+        raise refused("BadDigest", message)
 
 
 def type_of_upload(algorithm: str, wanted: str) -> str:

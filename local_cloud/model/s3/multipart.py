@@ -6,12 +6,11 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.recorder import Recorder, part
+from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import BodyStore, Content, Segment
 from local_cloud.model.s3.object_version import Attributes
@@ -190,7 +189,7 @@ class Uploads:
         """Every upload in progress, by key, then by age."""
         return sorted(self._uploads.values(), key=lambda u: (u.key, u.started_at_s, u.id))
 
-    def restore(self, name: str, value: dict[str, Any]) -> None:
+    def restore(self, name: str, value: Recorded) -> None:
         """Take back a recorded upload, without its parts."""
         given = ("algorithm", "checksum_type", "algorithm_given")
         self._uploads[name] = Upload(
@@ -201,7 +200,7 @@ class Uploads:
             **{field: value[field] for field in given if field in value},
         )
 
-    def restore_part(self, name: str, value: dict[str, Any]) -> None:
+    def restore_part(self, name: str, value: Recorded) -> None:
         """Take back a recorded part."""
         made = decode(Part, value)
         self.bodies.retain(made.content.segments)

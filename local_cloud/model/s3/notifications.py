@@ -12,7 +12,6 @@ import itertools
 import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.object_version import ObjectVersion
@@ -117,10 +116,10 @@ class Happened:
     request_id: str
 
 
-def record_of(happened: Happened, rule: Rule) -> dict[str, Any]:
+def record_of(happened: Happened, rule: Rule) -> dict[str, object]:
     """One entry of `Records`. Fields of a removal are those that AWS leaves: key and sequencer."""
     version = happened.version
-    entity: dict[str, Any] = {"key": quoted_key(version.key)}
+    entity: dict[str, object] = {"key": quoted_key(version.key)}
     if happened.event.startswith("ObjectCreated"):
         entity |= {"size": version.size, "eTag": version.etag}
     elif version.marker:
@@ -154,7 +153,7 @@ def record_of(happened: Happened, rule: Rule) -> dict[str, Any]:
     }
 
 
-def test_event(bucket: str, at_s: float, request_id: str) -> dict[str, Any]:
+def test_event(bucket: str, at_s: float, request_id: str) -> dict[str, object]:
     """What a queue gets when a configuration that names it is set."""
     return {
         "Service": "Amazon S3",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from local_cloud.model.json_text import read_json
 
@@ -39,7 +38,7 @@ def allows(policy: str, access: Access) -> bool:
     return "Allow" in verdicts and "Deny" not in verdicts
 
 
-def _applies(statement: Mapping[str, Any], access: Access) -> bool:
+def _applies(statement: Mapping[str, object], access: Access) -> bool:
     actions = [str(a).lower() for a in _many(statement.get("Action", []))]
     resources = [str(r) for r in _many(statement.get("Resource", []))]
     return (
@@ -50,7 +49,7 @@ def _applies(statement: Mapping[str, Any], access: Access) -> bool:
     )
 
 
-def _principal_matches(principal: Any, service: str) -> bool:
+def _principal_matches(principal: object, service: str) -> bool:
     if principal == "*":
         return True
     if not isinstance(principal, dict):
@@ -58,7 +57,7 @@ def _principal_matches(principal: Any, service: str) -> bool:
     return service in _many(principal.get("Service", [])) or "*" in _many(principal.get("AWS", []))
 
 
-def _conditions_hold(conditions: Any, access: Access) -> bool:
+def _conditions_hold(conditions: object, access: Access) -> bool:
     if not isinstance(conditions, dict):
         return False
     values = {"aws:sourcearn": access.source_arn, "aws:sourceaccount": access.source_account}
@@ -72,11 +71,11 @@ def _conditions_hold(conditions: Any, access: Access) -> bool:
     return True
 
 
-def _holds(operator: str, actual: str, wanted: Iterable[Any]) -> bool:
+def _holds(operator: str, actual: str, wanted: Iterable[object]) -> bool:
     if operator in _LIKE:
         return any(fnmatch.fnmatchcase(actual, str(w)) for w in wanted)
     return operator in _EQUAL and any(actual == str(w) for w in wanted)
 
 
-def _many(value: Any) -> list[Any]:
+def _many(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]

@@ -15,18 +15,20 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TypeAlias
 
 from corekit.ids import IdSource
 from corekit.walk import only_known
 from local_cloud.model.errors import refused
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
 IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
 #: What XML 1.0 has no character for (SendMessage, "message body").
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: By name, each in AWS's JSON form: `{"DataType": "String", "StringValue": …}`.
+MessageAttributes: TypeAlias = Mapping[str, Mapping[str, str]]
 BATCH_MAX = 10  #: messages of one receive, send or delete
 
 
@@ -36,7 +38,7 @@ class Message:
 
     id: str
     body: str
-    attributes: Mapping[str, Any]  #: message attributes in AWS's JSON form
+    attributes: MessageAttributes
     sent_at_s: float
     visible_at_s: float  #: hidden before this time
     receives: int = 0
@@ -56,7 +58,7 @@ class Received:
     id: str
     handle: str
     body: str
-    attributes: Mapping[str, Any]
+    attributes: MessageAttributes
     sent_at_s: float
     first_received_at_s: float
     receives: int
@@ -101,7 +103,7 @@ class Queue:
         body: str,
         *,
         delay_s: float | None = None,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: MessageAttributes | None = None,
     ) -> Message:
         """Accept a message; `delay_s` overrides the queue's own.
 
@@ -303,7 +305,7 @@ class Queue:
             },
         )
 
-    def restore(self, now_s: float, fixed: Mapping[str, Any], moving: Mapping[str, Any]) -> None:
+    def restore(self, now_s: float, fixed: Recorded, moving: Recorded) -> None:
         """Take back a recorded message; call in the order in which they were sent."""
         known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
         self._add(now_s, Message(**known), record=False)

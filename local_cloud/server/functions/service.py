@@ -7,9 +7,8 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
@@ -23,9 +22,8 @@ from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
 from local_cloud.server.functions.settings import SHAPE, bad, configuration
 from local_cloud.server.reading import read_signed
-from local_cloud.server.shapes import WrongShape, fitted
+from local_cloud.server.shapes import Body, WrongShape, read_body
 
-Body = Mapping[str, Any]
 _PATH = re.compile(r"/20\d\d-\d\d-\d\d/(functions|tags|event-source-mappings|account-settings)\b")
 _PAYLOAD_BYTES_MAX = 6 * 2**20  #: of a synchronous invocation
 _REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
@@ -42,10 +40,10 @@ class Call:
     data: bytes
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Body:
         """The JSON body, empty without one."""
         try:
-            return dict(fitted(read_json(self.data or b"{}"), SHAPE))
+            return read_body(self.data, SHAPE)
         except ValueError:
             raise refused("InvalidRequestContentException", "The body is not JSON") from None
         except WrongShape as error:
@@ -122,7 +120,7 @@ def _get(call: Call) -> web.Response:
         name = base64.b64decode(found.code_sha256).hex()
         location = f"{call.context.endpoint}/_local_cloud/code/{name}.zip"
         code = {"RepositoryType": "S3", "Location": location}
-    answer: dict[str, Any] = {"Configuration": configuration(function), "Code": code}
+    answer: dict[str, object] = {"Configuration": configuration(function), "Code": code}
     if function.tags:
         answer["Tags"] = function.tags
     if function.reserved is not None:
@@ -143,7 +141,7 @@ def _update_configuration(call: Call) -> web.Response:
 
 def _update_code(call: Call) -> web.Response:
     context, body, function = call.context, call.body, call.function
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     if "ImageUri" in body:
         image = changes["image_uri"] = body["ImageUri"]
         stored = settings.package_of_image(context, context.runner.code, image, function.tags)
@@ -176,14 +174,14 @@ def _add_permission(call: Call) -> web.Response:
         )
     principal = body["Principal"]
     is_service = principal.endswith(".amazonaws.com")
-    statement: dict[str, Any] = {
+    statement: dict[str, object] = {
         "Sid": body["StatementId"],
         "Effect": "Allow",
         "Principal": {"Service": principal} if is_service else {"AWS": principal},
         "Action": body["Action"],
         "Resource": function.arn,
     }
-    condition: dict[str, Any] = {}
+    condition: dict[str, object] = {}
     if body.get("SourceAccount"):
         condition["StringEquals"] = {"AWS:SourceAccount": body["SourceAccount"]}
     if body.get("SourceArn"):
@@ -279,7 +277,7 @@ def _configured(call: Call) -> LambdaFunction:
     return call.function
 
 
-def _invoke_config(function: LambdaFunction) -> dict[str, Any]:
+def _invoke_config(function: LambdaFunction) -> dict[str, object]:
     config = function.invocations.config
     destinations = {"OnFailure": config.on_failure, "OnSuccess": config.on_success}
     return {

@@ -15,8 +15,7 @@ from local_cloud.model.functions.functions import FunctionSettings, LambdaFuncti
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import Code, CodeStore
-
-Body = Mapping[str, Any]
+from local_cloud.server.shapes import Body, Shape
 
 #: Names that a function's variables may not have (Lambda developer guide).
 _RESERVED = re.compile(
@@ -28,9 +27,9 @@ _RESERVED = re.compile(
 CODE_BYTES_MAX = 256 * 2**20  #: of a zip from S3 (AWS: 250 MB unpacked)
 
 
-_DESTINATION = {"Destination": str}
+_DESTINATION: Shape = {"Destination": str}
 #: Every field of a Lambda request that is read.
-SHAPE = {
+SHAPE: dict[str, Shape] = {
     "Action": str,
     "Architectures": [str],
     "Code": {
@@ -148,11 +147,11 @@ def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
     return context.bodies.read(found.segments)
 
 
-def configuration(function: LambdaFunction) -> dict[str, Any]:
+def configuration(function: LambdaFunction) -> dict[str, object]:
     """Lambda's FunctionConfiguration."""
     settings = function.settings
     modified = datetime.datetime.fromtimestamp(function.modified_at_s, tz=datetime.UTC)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "FunctionName": function.name,
         "FunctionArn": function.arn,
         "Role": settings.role,

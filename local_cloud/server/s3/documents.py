@@ -69,7 +69,7 @@ async def handle(bucket: Bucket, kind: str, request: web.BaseRequest) -> web.Res
 
 
 def _text(body: bytes, root: str) -> str:
-    """A document as text; XML in another encoding than UTF-8 is written anew."""
+    """A document as text; XML in another encoding than UTF-8 is converted to UTF-8."""
     try:
         return body.decode()
     except UnicodeDecodeError:

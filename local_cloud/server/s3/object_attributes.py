@@ -5,13 +5,15 @@ from __future__ import annotations
 from aiohttp import web
 
 from local_cloud.model.errors import refused
+from local_cloud.model.s3.checksums import FULL_OBJECT
 from local_cloud.model.s3.listing import PAGE_MAX
-from local_cloud.model.s3.object_version import ObjectVersion
+from local_cloud.model.s3.object_version import NULL_VERSION, ObjectVersion
 from local_cloud.server.context import Context
 from local_cloud.server.s3.bodies import xml
 from local_cloud.server.s3.dates import http_time
 from local_cloud.server.s3.target import Target, number
 
+VERSION_HEADER = "x-amz-version-id"
 _NAMES = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
 
 
@@ -19,9 +21,13 @@ def checksum_xml(version: ObjectVersion) -> list[str]:
     """The checksum's elements; empty without one."""
     attributes = version.attributes
     found = [xml.text(f"Checksum{n.upper()}", v) for n, v in attributes.checksums.items()]
-    return [*found, xml.text("ChecksumType", attributes.checksum_type or "FULL_OBJECT")] * bool(
-        found
-    )
+    kind = attributes.checksum_type or FULL_OBJECT
+    return [*found, xml.text("ChecksumType", kind)] if found else []
+
+
+def version_header(version: ObjectVersion) -> dict[str, str]:
+    """The version id; nothing for a version that was written without versioning."""
+    return {} if version.version_id == NULL_VERSION else {VERSION_HEADER: version.version_id}
 
 
 def attributes(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -42,8 +48,7 @@ def attributes(context: Context, target: Target, request: web.BaseRequest) -> we
         "GetObjectAttributesResponse", *(found[name] for name in _NAMES if name in wanted)
     )
     answer.headers["Last-Modified"] = http_time(version.modified_at_s)
-    if version.version_id != "null":
-        answer.headers["x-amz-version-id"] = version.version_id
+    answer.headers.update(version_header(version))
     return answer
 
 

@@ -26,7 +26,7 @@ from local_cloud.server.context import Context
 from local_cloud.server.s3.bodies import xml
 from local_cloud.server.s3.bodies.payload import read_small, receive
 from local_cloud.server.s3.dates import header_time_s, http_time
-from local_cloud.server.s3.object_attributes import checksum_xml
+from local_cloud.server.s3.object_attributes import VERSION_HEADER, checksum_xml, version_header
 from local_cloud.server.s3.object_metadata import META, attributes_of, read_tags
 from local_cloud.server.s3.target import Target, number
 
@@ -41,7 +41,7 @@ async def put(context: Context, target: Target, request: web.BaseRequest) -> web
     stored = await receive(request, context.bodies, signer=target.chunks)
     attributes = attributes_of(request.headers, stored.checksums)
     made = keep(context, target, stored.content, attributes, condition)
-    headers = {"ETag": f'"{made.etag}"', **_version_header(made)}
+    headers = {"ETag": f'"{made.etag}"', **version_header(made)}
     return web.Response(headers=headers | checksums.headers(stored.checksums, ""))
 
 
@@ -85,7 +85,7 @@ async def copy(context: Context, target: Target, request: web.BaseRequest) -> we
         xml.text("ETag", f'"{made.etag}"'),
         *checksum_xml(made),
     )
-    answer.headers.update(_version_header(made))
+    answer.headers.update(version_header(made))
     answer.headers["x-amz-copy-source-version-id"] = source.version_id
     return answer
 
@@ -109,11 +109,16 @@ async def _copied(
 
 def _changes(request: web.BaseRequest) -> bool:
     """Whether a copy asks for anything but the same object again."""
-    if request.headers.get("x-amz-metadata-directive", "COPY").upper() == "REPLACE":
+    if _replaces(request, "metadata"):
         return True
     names = ("x-amz-storage-class", "x-amz-website-redirect-location", "x-amz-checksum-algorithm")
     encrypts = any(n.lower().startswith("x-amz-server-side-encryption") for n in request.headers)
     return encrypts or any(name in request.headers for name in names)
+
+
+def _replaces(request: web.BaseRequest, kind: str) -> bool:
+    """Whether a copy takes its metadata or tags (`kind`) from the request, not from the source."""
+    return request.headers.get(f"x-amz-{kind}-directive", "COPY").upper() == "REPLACE"
 
 
 async def _copied_attributes(
@@ -127,9 +132,9 @@ async def _copied_attributes(
     if found.keys() != {algorithm} or old.checksum_type == checksums.COMPOSITE:
         found = {algorithm: await checksum_of(context, source.segments, algorithm)}
     fresh = attributes_of(request.headers, found)
-    if request.headers.get("x-amz-metadata-directive", "COPY").upper() != "REPLACE":
+    if not _replaces(request, "metadata"):
         fresh = replace(old, checksums=found, checksum_type="", tags=fresh.tags, acl=fresh.acl)
-    if request.headers.get("x-amz-tagging-directive", "COPY").upper() != "REPLACE":
+    if not _replaces(request, "tagging"):
         fresh = replace(fresh, tags=old.tags)
     return fresh
 
@@ -221,7 +226,7 @@ def delete(context: Context, target: Target, request: web.BaseRequest) -> web.Re
     )
     headers: dict[str, str] = {}
     if context.cloud.bucket(target.bucket).versioning or target.query.get("versionId"):
-        headers["x-amz-version-id"] = done.version_id
+        headers[VERSION_HEADER] = done.version_id
     if done.marker:
         headers["x-amz-delete-marker"] = "true"
     return web.Response(status=204, headers=headers)
@@ -295,7 +300,7 @@ def _headers(
         "ETag": f'"{version.etag}"',
         "Last-Modified": http_time(version.modified_at_s),
         "Accept-Ranges": "bytes",
-        **_version_header(version),
+        **version_header(version),
         **attributes.headers,
     }
     headers |= {META + name: text for name, text in attributes.metadata.items()}
@@ -328,10 +333,6 @@ def _checksum_headers(
     if "Range" in request.headers or ("partNumber" in query and version.part_sizes):
         return {}
     return checksums.headers(attributes.checksums, attributes.checksum_type)
-
-
-def _version_header(version: ObjectVersion) -> dict[str, str]:
-    return {} if version.version_id == "null" else {"x-amz-version-id": version.version_id}
 
 
 def _check_read(

@@ -26,7 +26,7 @@ _SHOWN = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Verifier:
-    """Checks requests against the keys; `keys` maps access keys to secrets, None = all are good."""
+    """Checks requests against access keys and their secrets; None = signatures are not verified."""
 
     def __init__(self, keys: Mapping[str, str] | None, now_s: Callable[[], float]) -> None:
         self._keys = keys

@@ -7,21 +7,21 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeAlias
 
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.json_text import read_json
-from local_cloud.model.sqs.queue import BATCH_MAX, Queue, Received
+from local_cloud.model.sqs.queue import BATCH_MAX, MessageAttributes, Queue, Received
 from local_cloud.model.sqs.settings import QueueSettings
 from local_cloud.server.context import Context
 from local_cloud.server.reading import read_signed
-from local_cloud.server.shapes import WrongShape, fitted
+from local_cloud.server.shapes import Body, Shape, WrongShape, read_body
 
-Body = Mapping[str, Any]
-Operation = Callable[[Context, Body], Any]
+Answer: TypeAlias = Mapping[str, object]
+Single: TypeAlias = Callable[[Context, Body], Answer | None]
+Operation: TypeAlias = Single | Callable[[Context, Body], Awaitable[Answer]]
 
 #: modelled name → the code that SQS's query protocol had, which SDKs still show
 _QUERY_CODES = {
@@ -39,7 +39,7 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
     """Answer one SQS call; a refusal is raised as CloudError."""
     try:
         data = await read_signed(context, request, "sqs")
-        body = fitted(read_json(data or b"{}"), _SHAPE)
+        body = read_body(data, _SHAPE)
     except ValueError:
         raise refused("SerializationException", "The body is not JSON") from None
     except WrongShape as error:
@@ -59,8 +59,8 @@ async def handle(context: Context, request: web.BaseRequest, operation: str) -> 
     return web.Response(text=text, content_type="application/x-amz-json-1.0")
 
 
-_ATTRIBUTES = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
-_ENTRY = {
+_ATTRIBUTES: Shape = {"*": {"DataType": str, "StringValue": str, "BinaryValue": str}}
+_ENTRY: dict[str, Shape] = {
     "Id": str,
     "MessageBody": str,
     "ReceiptHandle": str,
@@ -69,7 +69,7 @@ _ENTRY = {
     "MessageAttributes": _ATTRIBUTES,
 }
 #: Every field that any operation reads.
-_SHAPE = {
+_SHAPE: dict[str, Shape] = {
     **_ENTRY,
     "AttributeNames": [str],
     "Attributes": {"*": str},
@@ -115,39 +115,39 @@ def _queue(context: Context, body: Body) -> Queue:
 # --- queues
 
 
-def _create_queue(context: Context, body: Body) -> Any:
+def _create_queue(context: Context, body: Body) -> Answer:
     queue = context.cloud.queues.create(
         context.now_s(), body["QueueName"], body.get("Attributes"), body.get("tags")
     )
     return {"QueueUrl": queue_url(context, queue.name)}
 
 
-def _get_queue_url(context: Context, body: Body) -> Any:
+def _get_queue_url(context: Context, body: Body) -> Answer:
     return {"QueueUrl": queue_url(context, context.cloud.queues.get(body["QueueName"]).name)}
 
 
-def _list_queues(context: Context, body: Body) -> Any:
+def _list_queues(context: Context, body: Body) -> Answer:
     names = context.cloud.queues.names(body.get("QueueNamePrefix", ""))
     after = body.get("NextToken", "")
     limit = int(body.get("MaxResults", 1000))
     page = [name for name in names if name > after][:limit]
-    answer: dict[str, Any] = {"QueueUrls": [queue_url(context, name) for name in page]}
+    answer: dict[str, object] = {"QueueUrls": [queue_url(context, name) for name in page]}
     if page and page[-1] != names[-1] and "MaxResults" in body:
         answer["NextToken"] = page[-1]
     return answer
 
 
-def _delete_queue(context: Context, body: Body) -> Any:
+def _delete_queue(context: Context, body: Body) -> None:
     name = _queue(context, body).name
     context.cloud.queues.delete(name)
     context.pollers.wake_all(name)
 
 
-def _purge_queue(context: Context, body: Body) -> Any:
+def _purge_queue(context: Context, body: Body) -> None:
     _queue(context, body).purge()
 
 
-def _get_queue_attributes(context: Context, body: Body) -> Any:
+def _get_queue_attributes(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     counts = queue.counts(context.now_s())
     found = {
@@ -171,35 +171,35 @@ def _get_queue_attributes(context: Context, body: Body) -> Any:
     return {"Attributes": found} if found else {}
 
 
-def _set_queue_attributes(context: Context, body: Body) -> Any:
+def _set_queue_attributes(context: Context, body: Body) -> None:
     queue = _queue(context, body)
     context.cloud.queues.set_attributes(context.now_s(), queue.name, body["Attributes"])
 
 
-def _list_dead_letter_source_queues(context: Context, body: Body) -> Any:
+def _list_dead_letter_source_queues(context: Context, body: Body) -> Answer:
     sources = context.cloud.queues.sources_of(_queue(context, body).name)
     return {"queueUrls": [queue_url(context, queue.name) for queue in sources]}
 
 
-def _list_queue_tags(context: Context, body: Body) -> Any:
+def _list_queue_tags(context: Context, body: Body) -> Answer:
     tags = _queue(context, body).tags
     return {"Tags": tags} if tags else {}
 
 
-def _tag_queue(context: Context, body: Body) -> Any:
+def _tag_queue(context: Context, body: Body) -> None:
     queue = _queue(context, body)
     queue.tags.update(body["Tags"])
     queue.save()
 
 
-def _untag_queue(context: Context, body: Body) -> Any:
+def _untag_queue(context: Context, body: Body) -> None:
     queue = _queue(context, body)
     for name in body["TagKeys"]:
         queue.tags.pop(name, None)
     queue.save()
 
 
-def _start_message_move_task(context: Context, body: Body) -> Any:
+def _start_message_move_task(context: Context, body: Body) -> Answer:
     destination = body.get("DestinationArn", "")
     task = context.cloud.queues.move(context.now_s(), body["SourceArn"], destination)
     for name in context.cloud.queues.names():
@@ -207,7 +207,7 @@ def _start_message_move_task(context: Context, body: Body) -> Any:
     return {"TaskHandle": task.handle}
 
 
-def _list_message_move_tasks(context: Context, body: Body) -> Any:
+def _list_message_move_tasks(context: Context, body: Body) -> Answer:
     limit = int(body.get("MaxResults", 1))
     tasks = [t for t in context.cloud.queues.move_tasks if t.source_arn == body["SourceArn"]]
     return {
@@ -229,7 +229,7 @@ def _list_message_move_tasks(context: Context, body: Body) -> Any:
 # --- messages
 
 
-def _send_message(context: Context, body: Body) -> Any:
+def _send_message(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     digest = _digests(body)
     message = queue.send(
@@ -254,17 +254,17 @@ def _digests(body: Body) -> dict[str, str]:
     return answer
 
 
-def _delete_message(context: Context, body: Body) -> Any:
+def _delete_message(context: Context, body: Body) -> None:
     _queue(context, body).delete(body["ReceiptHandle"])
 
 
-def _change_message_visibility(context: Context, body: Body) -> Any:
+def _change_message_visibility(context: Context, body: Body) -> None:
     queue = _queue(context, body)
     queue.change_visibility(context.now_s(), body["ReceiptHandle"], body["VisibilityTimeout"])
     context.pollers.touched(queue)
 
 
-async def _receive_message(context: Context, body: Body) -> Any:
+async def _receive_message(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     wait_s = float(body.get("WaitTimeSeconds", queue.settings.receive_wait_s))
     if not 0 <= wait_s <= 20:
@@ -291,8 +291,8 @@ async def _receive_message(context: Context, body: Body) -> Any:
     return {"Messages": [_received(m, body) for m in found]} if found else {}
 
 
-def _received(message: Received, body: Body) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def _received(message: Received, body: Body) -> dict[str, object]:
+    answer: dict[str, object] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
         "MD5OfBody": _md5(message.body.encode()),
@@ -323,17 +323,17 @@ def _system_attributes(message: Received) -> dict[str, str]:
     return found
 
 
-def _chosen(attributes: Mapping[str, Any], wanted: Any) -> dict[str, Any]:
+def _chosen(attributes: MessageAttributes, wanted: Collection[str]) -> MessageAttributes:
     if "All" in wanted or ".*" in wanted:
         return dict(attributes)
     prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     return {n: v for n, v in attributes.items() if n in wanted or n.startswith(prefixes or "\0")}
 
 
-def _batch(single: Operation) -> Operation:
+def _batch(single: Single) -> Single:
     """The batch form of an operation: every entry has its own success or failure."""
 
-    def run(context: Context, body: Body) -> Any:
+    def run(context: Context, body: Body) -> Answer:
         entries = body.get("Entries") or []
         ids = [entry["Id"] for entry in entries]
         if not entries:
@@ -346,8 +346,8 @@ def _batch(single: Operation) -> Operation:
         if len(set(ids)) < len(ids):
             raise refused("BatchEntryIdsNotDistinct", "Two or more entries have the same Id.")
         _queue(context, body)
-        done: list[Any] = []
-        failed: list[Any] = []
+        done: list[Answer] = []
+        failed: list[Answer] = []
         for entry in entries:
             try:
                 answer = single(context, {**entry, "QueueUrl": body["QueueUrl"]})
@@ -367,7 +367,7 @@ def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def _md5_of_attributes(attributes: Mapping[str, Any]) -> str:
+def _md5_of_attributes(attributes: MessageAttributes) -> str:
     """SQS developer guide, "Calculating the MD5 message digest for message attributes"."""
     digest = hashlib.md5(usedforsecurity=False)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from corekit.aio.newer import tell_ignored
 from corekit.walk import passing_over
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.recorder import Recorded
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.server.state.store import StateLog
 
@@ -55,7 +57,7 @@ def _restore_objects(cloud: Cloud, state: StateLog) -> None:
     )
     for name, value in versions:
         cloud.seen_sequencer(cloud.bucket(name).restore(value).sequencer)
-    parts: list[tuple[list[str], Any]] = []
+    parts: list[tuple[list[str], Recorded]] = []
     for path, value in state.items("upload"):
         if len(path) == 2:
             cloud.bucket(path[0]).uploads.restore(path[1], value)
@@ -65,6 +67,6 @@ def _restore_objects(cloud: Cloud, state: StateLog) -> None:
         cloud.bucket(path[0]).uploads.restore_part(path[1], value)
 
 
-def _rule(fields: list[Any]) -> Rule:
+def _rule(fields: Sequence[Any]) -> Rule:
     name, arn, events, prefix, suffix, *_ = fields  # a newer version may say more
     return Rule(id=name, arn=arn, events=tuple(events), prefix=prefix, suffix=suffix)

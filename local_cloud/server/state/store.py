@@ -41,7 +41,7 @@ class StateLog:
         self._written = 0
         self._rewrite()
 
-    def put(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: object) -> None:
         """Remember plain JSON data under `key`; durable after `flush`."""
         line = json.dumps([key, value], separators=(",", ":")).encode() + b"\n"
         self._live_bytes += len(line) - len(self._live.get(key, b""))

@@ -180,7 +180,7 @@ def explain_key(key: str | None, as_json: bool) -> None:
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(("terminal", "dot", "svg")),
+    type=click.Choice(("terminal", "dot", "mermaid")),
     default="terminal",
     show_default=True,
     help="What to draw with.",
@@ -191,7 +191,7 @@ def graph(file: Path, kind: str, as_json: bool) -> None:
     """Draw the workflow of FILE: an output that another function's input takes is an edge.
 
     \b
-    Example:  orchgpu fdl graph fdl.yaml --format svg > workflow.svg
+    Example:  orchgpu fdl graph fdl.yaml --format mermaid > workflow.mmd
     """
     from fdl.graph import drawing
     from fdl.graph.graph import graph_of
@@ -200,7 +200,7 @@ def graph(file: Path, kind: str, as_json: bool) -> None:
     if as_json:
         say_json(asdict(found))
         return
-    draw = {"terminal": drawing.terminal, "dot": drawing.dot, "svg": drawing.svg}[kind]
+    draw = {"terminal": drawing.terminal, "dot": drawing.dot, "mermaid": drawing.mermaid}[kind]
     click.echo(draw(found), nl=False)
 
 

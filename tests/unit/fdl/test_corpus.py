@@ -45,7 +45,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     ),
     "list for a number": (
         ONE + "      memory: [512]\n",
-        "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected a whole number, got a list",
+        "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected an integer, got a list",
     ),
     "text for a list": (
         ONE + "      output: out\n",
@@ -69,11 +69,11 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     ),
     "count not a number": (
         GPU % "count: .nan",
-        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '.nan'",
+        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected an integer, got '.nan'",
     ),
     "count infinite": (
         GPU % "count: .inf",
-        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '.inf'",
+        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected an integer, got '.inf'",
     ),
     "count huge": (
         GPU % "count: 99999999999999999999",
@@ -81,7 +81,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     ),
     "count a fraction": (
         GPU % "count: 1.5",
-        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected a whole number, got '1.5'",
+        "f.yaml:8:18: error: functions.aws[0].gpu.count: expected an integer, got '1.5'",
     ),
     "memory negative": (
         GPU % "memory: -4GiB",
@@ -199,7 +199,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     ),
     "whole number of another script": (
         ONE + "      memory: ٤٠٠\n",
-        "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected a whole number, got '٤٠٠'",
+        "f.yaml:6:15: error: functions.aws[0].lambda.memory: expected an integer, got '٤٠٠'",
     ),
     "direction in a path": (
         ONE + '      input: ["buc/\\u202egnp.exe"]\n',

@@ -139,7 +139,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         (
             "storage_providers:",
             "  - lambda: {name: next, init_script: b.sh, input: [{path: answers/tsv}]}\nstorage_providers:",
-            "functions.aws[0].job.object: objects there start next; S3 tells of one only to one: change a key",
+            "functions.aws[0].job.object: objects there start next; S3 notifies only one: change a key",
         ),
     ],
 )

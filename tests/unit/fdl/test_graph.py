@@ -1,11 +1,11 @@
 """Workflows: edges by paths, and the three ways to draw them."""
 
+import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from fdl.graph.drawing import columns, dot, svg, terminal
+from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import Edge, Graph, Place, graph_of
 from fdl.parse import parse
 
@@ -33,7 +33,6 @@ def test_an_output_that_an_input_takes_is_an_edge() -> None:
     assert found.entries == ((Place(path="shape-av/start"), "shape-av-split"),)
     assert [name for name, _ in found.exits] == ["shape-av-subtitles", "shape-av-objects"]
     assert [step.device for step in found.steps] == ["", "", "1 × any device"]
-    assert columns(found) == {"shape-av-split": 0, "shape-av-subtitles": 1, "shape-av-objects": 1}
 
 
 def test_for_a_terminal() -> None:
@@ -55,19 +54,45 @@ def test_for_graphviz() -> None:
     assert any("4096 MiB" in line and "palegreen" in line for line in lines)
 
 
+def test_for_mermaid() -> None:
+    assert mermaid(graph("audio-video-workflow")) == (
+        "flowchart LR\n"
+        "  classDef device fill:#e8f3e8,stroke:#2d7a2d\n"
+        '  f0["shape-av-split"]\n'
+        '  f1["shape-av-subtitles"]\n'
+        '  f2["shape-av-objects<br/>1 × any device"]:::device\n'
+        '  s0(["shape-av/start"])\n'
+        '  s1(["shape-av/result"])\n'
+        "  s0 --> f0\n"
+        '  f0 -- "shape-av/video *avi" --> f2\n'
+        '  f0 -- "shape-av/audio *wav" --> f1\n'
+        "  f1 --> s1\n"
+        "  f2 --> s1\n"
+    )
+
+
+def test_labels_of_mermaid_hold_any_character() -> None:
+    """Of the characters that would end or format a label each is an entity."""
+    text = "functions:\n  aws:\n  - lambda: {name: a, input: [{path: one, suffix: '\"<b>`#&'}]}\n"
+    drawn = mermaid(graph_of(parse(text)))
+    assert '  s0(["one *#quot;#lt;b#gt;#96;#35;#amp;"])\n' in drawn
+
+
+#: The lines that a drawing for Mermaid consists of.
+STATEMENT = re.compile(
+    r"""flowchart\ LR | \ \ (classDef\ .* | end | subgraph\ g\d+\ \["[^"]+"\]
+    | f\d+\["[^"]+"\](:::device)? | s\d+\(\["[^"]+"\]\)
+    | [fs]\d+\ (--\ "[^"]+"\ )?-->\ [fs]\d+)""",
+    re.VERBOSE,
+)
+
+
 @pytest.mark.parametrize("path", sorted(SHAPES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_picture_is_well_formed_and_holds_every_function(path: Path) -> None:
+def test_a_drawing_for_mermaid_consists_of_statements_and_has_every_function(path: Path) -> None:
     found = graph_of(parse(path.read_bytes()))
-    root = ElementTree.fromstring(svg(found))
-    boxes = [e for e in root if e.tag.endswith("rect")]
-    assert len(boxes) == len(found.steps)
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
-    for box in boxes:
-        x, y, w, h = (float(box.get(name, -1)) for name in ("x", "y", "width", "height"))
-        assert x >= 0
-        assert y >= 0
-        assert x + w <= width
-        assert y + h <= height
+    lines = mermaid(found).splitlines()
+    assert [line for line in lines if not STATEMENT.fullmatch(line)] == []
+    assert sum(bool(re.match(r"  f\d+\[", line)) for line in lines) == len(found.steps)
 
 
 def test_a_loop_can_be_drawn_too() -> None:
@@ -78,4 +103,4 @@ def test_a_loop_can_be_drawn_too() -> None:
     )
     found = graph_of(parse(text))
     assert len(found.edges) == 2
-    assert svg(found).count("<rect") == 2
+    assert mermaid(found).count(" --> ") == 2

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from corekit.budget import Budget
-from fdl.graph.drawing import dot, svg, terminal
+from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import graph_of
 from fdl.lint.lint import lint
 from fdl.lint.notes import Severity
@@ -173,4 +173,4 @@ def test_a_group_is_drawn_as_one() -> None:
     graph = graph_of(parse(TEXT))
     assert 'subgraph "cluster film" { label="film"; "faces"' in dot(graph)
     assert "faces  [1 × any device, 2048 MiB]  (group film)" in terminal(graph)
-    assert "words (film)" in svg(graph)
+    assert '  subgraph g0 ["film"]\n  f0["faces<br/>' in mermaid(graph)

@@ -83,7 +83,7 @@ HOSTILE = {
     ),
     "a very long number": (
         ONE + "      memory: " + "9" * 4000 + "\n",
-        "functions.aws[0].lambda.memory: expected a whole number, got '9999999999999999999999999999999999999...'",
+        "functions.aws[0].lambda.memory: expected an integer, got '9999999999999999999999999999999999999...'",
     ),
     "not a number": (
         ONE + "    gpu: {max_wait: .nan}\n",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from fdl.lint.lint import lint
-from fdl.lint.notes import FileFacts, Severity
+from fdl.lint.notes import FileFacts, FileKind, Severity
 from fdl.model import MIDDLEWARES
 from fdl.parse import parse
 from fdl.plan.resources import Place
@@ -197,7 +197,7 @@ def test_two_functions_may_not_share_triggers_queues_or_intermediates() -> None:
     )
     assert findings(text) == [
         "f:8:5: error: functions.aws[0].job: the bucket 'blast-intermediate' is used by other too; envelopes need their own: write `job: {intermediate: BUCKET}`",
-        "f:10:11: error: functions.aws[1].job.input: objects there start blast too, and S3 tells one function of each: write another path, or a `suffix` that keeps their objects apart",
+        "f:10:11: error: functions.aws[1].job.input: objects there start blast too, and S3 notifies only one function per object: write another path, or a `suffix` that keeps their objects apart",
         "f:10:37: error: functions.aws[1].job.queue: blast uses the queue 'blast-jobs' too; write `job: {queue: NAME}` with a name of its own",
         "f:10:56: error: functions.aws[1].job.intermediate: the bucket 'blast-intermediate' is used by blast too; envelopes need their own: write `job: {intermediate: BUCKET}`",
     ]
@@ -231,7 +231,7 @@ FILES = {
         "'run.sh' does not exist (paths start at this file's folder)",
     ),
     "folder": (
-        FileFacts(kind="a folder"),
+        FileFacts(kind=FileKind.FOLDER),
         "error",
         "'run.sh' is a folder, not a regular file (paths start at this file's folder)",
     ),

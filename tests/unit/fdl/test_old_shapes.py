@@ -81,7 +81,7 @@ REFUSED = {
     ),
     "a value inside": (
         "functions:\n  f:\n    image: a/b\n    time: long\n",
-        "f.yaml:4:11: error: functions.f.time: expected a whole number, got 'long'",
+        "f.yaml:4:11: error: functions.f.time: expected an integer, got 'long'",
     ),
     "a bucket inside": (
         "functions:\n  f:\n    init_script: s\n    s3: {input_bucket: A_B, output_bucket: abc}\n",

@@ -162,15 +162,15 @@ BAD = {
     ),
     "memory quoted": (
         ONE + "      memory: '512'\n",
-        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number; remove the quotes",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected an integer; remove the quotes",
     ),
     "memory float": (
         ONE + "      memory: 5e2\n",
-        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got '5e2'",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected an integer, got '5e2'",
     ),
     "memory list": (
         ONE + "      memory: [1]\n",
-        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected a whole number, got a list",
+        "f.yaml:5:15: error: functions.aws[0].lambda.memory: expected an integer, got a list",
     ),
     "timeout": (
         ONE + "      timeout: 901\n",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.graph.drawing import svg
+from fdl.graph.drawing import mermaid
 from fdl.graph.graph import graph_of
 from fdl.lint.lint import lint
 from fdl.parse import parse
@@ -166,7 +166,7 @@ def look_at(data: bytes | str) -> None:
     """All that is done with a file without a cloud."""
     document = parse(data)
     lint(document)
-    assert svg(graph_of(document))
+    assert mermaid(graph_of(document))
 
 
 @settings(max_examples=200, deadline=None)

@@ -13,7 +13,7 @@ import pytest
 
 from corekit.errors import AppError
 from fdl.keys.document import json_schema
-from fdl.keys.reference import Known, known_keys
+from fdl.keys.reference import Known, Standing, known_keys
 from fdl.parse import read
 from fdl.schema.scalars import Choice, Flag, Percent, Version
 from fdl.schema.schema import Block, ListOf, MapOf
@@ -137,7 +137,7 @@ def _needed(known: Known, siblings: list[Known]) -> list[str]:
 
 
 def _files() -> Iterator[tuple[Known, str, str]]:
-    keys = [known for known in known_keys() if not known.key.becomes]
+    keys = [known for known in known_keys() if known.standing is not Standing.TRANSLATED]
     for known in keys:
         siblings = [k for k in keys if k.path.rpartition(".")[0] == known.path.rpartition(".")[0]]
         for value in VALUES:
@@ -211,5 +211,6 @@ def test_the_schema_refuses_what_the_reader_refuses(judged: list[Judged]) -> Non
 def test_every_key_is_taken_with_some_value(judged: list[Judged]) -> None:
     """The corpus reaches every key: none is refused by both for a reason of the test's own."""
     reached = {one.known.path for one in judged if one.reader is not False}
-    refused = {known.path for known in known_keys() if known.key.refused or known.key.becomes}
+    gone = (Standing.REFUSED, Standing.TRANSLATED)
+    refused = {known.path for known in known_keys() if known.standing in gone}
     assert {known.path for known in known_keys()} - refused - reached == set()

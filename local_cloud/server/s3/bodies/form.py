@@ -24,6 +24,7 @@ from local_cloud.server.context import Context
 from local_cloud.server.s3.bodies import xml
 from local_cloud.server.s3.bodies.payload import continue_if_expected, given_checksum
 from local_cloud.server.s3.buckets import acl
+from local_cloud.server.s3.object_attributes import version_header
 from local_cloud.server.s3.object_metadata import attributes_of, read_tags
 from local_cloud.server.s3.objects import keep
 from local_cloud.server.s3.target import Target
@@ -85,8 +86,7 @@ async def post(context: Context, target: Target, request: web.BaseRequest) -> we
     made = keep(context, target, content, attributes, Condition(), event="ObjectCreated:Post")
     answer = _answer(context, target, form.fields, made.etag)
     answer.headers["ETag"] = f'"{made.etag}"'
-    if made.version_id != "null":
-        answer.headers["x-amz-version-id"] = made.version_id
+    answer.headers.update(version_header(made))
     return answer
 
 
@@ -166,9 +166,7 @@ async def _stored(
         if policy is not None:
             policy.check_size(size)
         value = checksums.encoded(digest)
-        if wanted not in ("", value):
-            message = f"The {used.upper()} you specified did not match the calculated checksum."
-            raise refused("BadDigest", message)
+        checksums.compare(used, wanted or value, value)
         content = writer.finish()
     return content, replace(attributes, checksums={used: value})
 

@@ -155,10 +155,7 @@ class _Body:
                 "The request contained trailing data that was not well-formed or did not conform to"
                 " our published schema.",
             )
-        if value != self.value(expected.algorithm):
-            name = expected.algorithm.upper()
-            message = f"The {name} you specified did not match the calculated checksum."
-            raise refused("BadDigest", message)
+        checksums.compare(expected.algorithm, value, self.value(expected.algorithm))
 
 
 _INCOMPLETE = "You did not provide the number of bytes specified by the Content-Length HTTP header"

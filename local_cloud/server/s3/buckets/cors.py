@@ -5,13 +5,13 @@ Source: S3 user guide, "Using cross-origin resource sharing"; CORS headers by th
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.bucket import Bucket
+from local_cloud.model.wildcard import matches
 from local_cloud.server.s3.bodies import xml
 
 _METHODS = frozenset({"GET", "PUT", "HEAD", "POST", "DELETE"})
@@ -30,14 +30,14 @@ class Rule:
 
     def origin(self, origin: str) -> str:
         """The pattern that lets this origin in, or empty."""
-        return next((o for o in self.origins if _matches(origin, o)), "")
+        return next((o for o in self.origins if matches(origin, o)), "")
 
     def allows(self, origin: str, method: str, headers: tuple[str, ...]) -> bool:
         """Whether a page of `origin` may send this method with these headers."""
         return (
             bool(self.origin(origin))
             and method in self.methods
-            and all(any(_matches(name, h) for h in self.headers) for name in headers)
+            and all(any(matches(name, h) for h in self.headers) for name in headers)
         )
 
 
@@ -134,8 +134,3 @@ def _headers(rule: Rule, origin: str, names: tuple[str, ...]) -> dict[str, str]:
     if rule.age_s_max:
         found["Access-Control-Max-Age"] = rule.age_s_max
     return found
-
-
-def _matches(text: str, pattern: str) -> bool:
-    """`*` stands for any text; nothing else is special."""
-    return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))

@@ -1,0 +1,95 @@
+"""Storage in S3: the readers of bucket names and paths, and the entries of `input` and `output`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from corekit.bucket_names import CHARACTERS, broken_rule
+from fdl.model import Path, Storage
+from fdl.schema.scalars import Text
+from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
+from fdl.text.nodes import Node
+
+#: No longer than the longest key of S3.
+_FILTER = Text(pattern=r"(?s).{1,1024}", what="a text of 1 to 1024 characters", short="a string")
+
+
+def _bucket_fault(name: str) -> str:
+    """Why a name is not one of a bucket, with a valid name that is close to it; "" = it is."""
+    if name.startswith("arn:") or name == "s3:":
+        why = "write bucket/prefix, without arn: or s3://"
+    else:
+        why = broken_rule(name)
+    close = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
+    hint = f"; write {close!r}" if why == CHARACTERS and not broken_rule(close) else ""
+    return f"{name[:70]!r} is not a bucket name: {why}{hint}" if why else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _S3Path:
+    """`bucket[/prefix…]`, with AWS's rules for bucket names."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> Path:
+        text = Text(what="a path `bucket/prefix`").read(node, path, reading)
+        bucket, _, prefix = text.strip("/").partition("/")
+        if fault := _bucket_fault(bucket):
+            raise reading.error(node, path, fault)
+        if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+            raise reading.error(node, path, f"the prefix {prefix!r} has an empty or dotted part")
+        if len(prefix.encode()) > 512:
+            raise reading.error(node, path, "the prefix is longer than 512 bytes")
+        return Path(bucket=bucket, prefix=prefix)
+
+    def words(self) -> str:
+        return "`bucket/prefix`"
+
+    def schema(self) -> Schema:
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketName:
+    """The name of a bucket alone."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        name = Text(what="the name of a bucket").read(node, path, reading)
+        if fault := _bucket_fault(name):
+            raise reading.error(node, path, fault)
+        return name
+
+    def words(self) -> str:
+        return "a bucket"
+
+    def schema(self) -> Schema:
+        return Text().schema()
+
+
+STORAGE_KEYS = {
+    "storage_provider": Key(
+        reader=Text(
+            pattern=r"s3(\.[A-Za-z0-9_-]{1,64})?|(minio|onedata)(\.[A-Za-z0-9_-]{1,64})?",
+            what="a storage provider: s3, minio or onedata, or one with `.id`; copy objects that"
+            " lie elsewhere to S3 and write s3",
+            short="`s3`",
+        ),
+        about="Where the place is; every place is in S3, reached by the function's role.",
+    ),
+    "path": Key(
+        reader=_S3Path(),
+        required=True,
+        about="The bucket and what keys start with; an output's key is kept below it.",
+    ),
+    "suffix": Key(
+        reader=ListOf(item=_FILTER, one=True),
+        to="suffixes",
+        about="Only names that end so; one of the list is enough. Inputs take it too.",
+    ),
+    "prefix": Key(
+        reader=ListOf(item=_FILTER, one=True),
+        to="prefixes",
+        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
+    ),
+}
+STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)
+STORAGES = ListOf(item=STORAGE)
