@@ -18,6 +18,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Lease, Request
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
 from simulator.checkers import Violation
 
@@ -50,7 +51,7 @@ class Pool:
     """The production core on a clock that stands still between events."""
 
     def __init__(self, devices: int, parameters: Parameters) -> None:
-        self.machine = SchedulerMachine(PATIENT, IdSource(1), parameters)
+        self.machine = SchedulerMachine(PATIENT, IdSource(1), parameters, installed_policies())
         self.now_s = 0.0
         self.uses: dict[str, Use] = {}
         self._wake_s: float | None = None

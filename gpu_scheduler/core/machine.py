@@ -36,13 +36,17 @@ from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.durable.snapshot import parts, snapshot
 from gpu_scheduler.core.inventory import health, hosts
 from gpu_scheduler.core.leases import leases
+from gpu_scheduler.core.policies import fifo
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.records import records, sessions
-from gpu_scheduler.core.state import State
+from gpu_scheduler.core.state import Policy, State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Turn
 from gpu_scheduler.core.views import views
-from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
+
+#: The policies of a machine that only replays a journal.
+_ONLY_FIFO: Mapping[str, Policy] = {DEFAULT_POLICY: fifo.POLICY}
 
 
 class SchedulerMachine:
@@ -51,8 +55,14 @@ class SchedulerMachine:
     A daemon makes one, applies every entry of its journal, then handles `EpochBegan` first.
     """
 
-    def __init__(self, budget: Budget, ids: IdSource, configured: Parameters | None = None) -> None:
-        self.state = State(configured=configured or Parameters())
+    def __init__(
+        self,
+        budget: Budget,
+        ids: IdSource,
+        configured: Parameters | None = None,
+        policies: Mapping[str, Policy] = _ONLY_FIFO,
+    ) -> None:
+        self.state = State(configured=configured or Parameters(), policies=policies)
         self._budget = budget
         self._ids = ids
         self._wake_s: float | None = None  #: the `Ticked` that is under way

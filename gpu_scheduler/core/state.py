@@ -6,10 +6,11 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
-from corekit.ids import JobId, LeaseId, SessionId
+from corekit.budget import Budget
+from corekit.ids import DeviceId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
@@ -17,7 +18,7 @@ from gpu_scheduler.core.admission.usage_counts import Tallies
 from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.freed_capacity import Openings
-from gpu_scheduler.core.queue.queue import WaitingQueue
+from gpu_scheduler.core.queue.queue import Lines, WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
@@ -65,6 +66,7 @@ class State:
     build: str = ""  #: version of the ssgmd of this epoch
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
+    policies: Mapping[str, Policy] = field(default_factory=dict)  #: that are installed, by name
     overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
     ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
@@ -100,9 +102,14 @@ class State:
         overrides = {known: given for known, given in self.overrides.items() if known != name}
         if value != DEFAULT:
             overrides[name] = value
-        self.parameters, self.ignored = in_force(self.configured, overrides)
+        self.parameters, self.ignored = in_force(self.configured, overrides, self.policies)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
+
+    @property
+    def policy(self) -> Policy:
+        """The queue policy in force."""
+        return self.policies[self.parameters.policy]
 
     def forget_openings(self) -> None:
         """Nobody waits who could be served by what came free."""
@@ -153,7 +160,7 @@ class State:
 
 
 class StateView(Protocol):
-    """What a policy may read: the same objects, to look at only."""
+    """The part of the state that a policy may read."""
 
     @property
     def parameters(self) -> Parameters: ...
@@ -167,3 +174,38 @@ class StateView(Protocol):
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
     def bypass(self) -> Bypass: ...
+
+
+class PolicyView(Protocol):
+    """The input of a policy; a `Transaction` is one."""
+
+    @property
+    def state(self) -> StateView: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def wall_s(self) -> float: ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Which waiting request is served next. Stateless: its input is the view alone."""
+
+    @property
+    def summary(self) -> str:
+        """Which request is next, in one phrase for `--help` and the documentation."""
+        ...
+
+    def order(self, view: PolicyView) -> Iterator[Lines]:
+        """Sets of waiting requests; the first that holds a request that fits is served."""
+        ...
+
+    def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
+        """Devices to reserve for the head of the queue; empty while it may be overtaken."""
+        ...
+
+    def backfill_until_s(self, view: PolicyView) -> float | None:
+        """When the head starts (monotonic): a lease that ends before may use its devices."""
+        ...

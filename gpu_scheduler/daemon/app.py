@@ -45,6 +45,7 @@ from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol.address import is_loopback, parse_address
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ def _locked(
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
-    machine = SchedulerMachine(settings.budget, ids, settings.parameters)
+    machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
     gate = Gate(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),

@@ -36,12 +36,6 @@ DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1
 #: file → what stands there today → what stands there in the newer build
 NEWER = {
     "gpu_scheduler/daemon/build.py": [("BUILD = _version()", 'BUILD = "9.9.9"')],
-    "gpu_scheduler/parameters.py": [
-        ('    FIFO = "fifo"', '    LOTTERY = "lottery"\n    FIFO = "fifo"'),
-    ],
-    "gpu_scheduler/core/policies/__init__.py": [
-        ("PolicyName.FIFO: Fifo(),", "PolicyName.FIFO: Fifo(), PolicyName.LOTTERY: Fifo(),"),
-    ],
     "gpu_scheduler/model.py": [
         ('    driver: str = ""', '    rack: str = "r1"\n    driver: str = ""'),
         ("    id: LeaseId\n", '    id: LeaseId\n    mood: str = "good"\n'),
@@ -88,6 +82,8 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, root / package, ignore=ignored)
+    policies = root / "gpu_scheduler/core/policies"
+    shutil.copy(policies / "fifo.py", policies / "lottery.py")
     changed(root, NEWER)
     return root
 
@@ -102,8 +98,8 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
             "gpu_scheduler/core/durable/changes.py": [
                 ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
                 (
-                    "        EpochStarted, InventoryDeclared,",
-                    "        RunPainted, EpochStarted, InventoryDeclared,",
+                    "        EpochStarted,\n        InventoryDeclared,",
+                    "        RunPainted,\n        EpochStarted,\n        InventoryDeclared,",
                 ),
             ],
             "gpu_scheduler/core/durable/apply.py": [

@@ -31,6 +31,7 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
 
 from .inputs import devices_of, requests, settings_, some_health
@@ -39,6 +40,7 @@ SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
 JOBS = tuple(f"job{i}" for i in range(5))
 CONFIGURED = Parameters(bypass_max=2)
+POLICIES = installed_policies()
 
 
 class SchedulerRules(RuleBasedStateMachine):
@@ -125,7 +127,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A new process replays the journal; time goes on meanwhile."""
         self.runs += 1
         self.now_s += 1.0
-        machine = SchedulerMachine(Budget(), IdSource(self.runs), CONFIGURED)
+        machine = SchedulerMachine(Budget(), IdSource(self.runs), CONFIGURED, POLICIES)
         for line in self.journal:
             machine.apply(decode_entry(line))
         if self.runs > 1:

@@ -33,7 +33,7 @@ def set_parameter(turn: Turn, event: on.SetAsked) -> None:
             if event.name not in state.ignored:  # what a newer version set can be taken back
                 known_name(event.name)
         else:
-            changed(state.parameters, event.name, event.value)
+            changed(state.parameters, event.name, event.value, state.policies)
     except AppError as error:
         turn.refuse(event.reply_to, error.code, error.message)
         return

@@ -25,7 +25,6 @@ from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.inventory.capacity import impossible, reach_mib
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.placement.fits import away, fits_ever
-from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.queue.search import Found, newcomer_found, next_found
 from gpu_scheduler.core.state import Bypass, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
@@ -292,7 +291,7 @@ def _tend_head(turn: Turn) -> None:
     asked = affordable(turn.state, head.request)
     if bypass.kept and _all_usable(turn, asked):
         return  # stay with the choice: its devices have been draining
-    wanted = POLICIES[turn.state.parameters.policy].keep(turn, head)
+    wanted = turn.state.policy.reserve(turn, head)
     if wanted or bypass.kept:
         inventory.keep([DeviceId(d) for d in bypass.kept], None)
         bypass.kept = wanted

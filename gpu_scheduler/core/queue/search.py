@@ -15,7 +15,6 @@ from gpu_scheduler.core.admission.quotas import affordable, within_quota
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.leases.forecast import may_last_s
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.core.queue.queue import Lines
 from gpu_scheduler.core.queue.request_class import MEMORY_MIB_MAX, Heads, Kin, Place
 from gpu_scheduler.core.transaction import Turn
@@ -44,7 +43,7 @@ def next_found(turn: Turn) -> Found | None:
     if found is None:
         state.forget_openings()
         return None
-    for lines in POLICIES[state.parameters.policy].lines(turn):
+    for lines in state.policy.order(turn):
         theirs = found if lines is queue.lines else _first(turn, lines)
         if theirs is not None:
             return theirs
@@ -106,7 +105,7 @@ def _chances(turn: Turn, lines: Lines) -> Iterator[tuple[Kin, int, str | None]]:
 def _lent_until_s(turn: Turn) -> float | None:
     """Until when the policy lends what is kept for the head; None = not at all."""
     state = turn.state
-    return POLICIES[state.parameters.policy].lend_until_s(turn) if state.bypass.kept else None
+    return state.policy.backfill_until_s(turn) if state.bypass.kept else None
 
 
 def _done_by(turn: Turn, lasts_s: float | None, until_s: float | None) -> bool:

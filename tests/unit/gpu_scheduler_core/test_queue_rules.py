@@ -6,7 +6,8 @@ from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, Hold, NoFit, Request, Sharing, Step
-from gpu_scheduler.parameters import PolicyName, Quota
+from gpu_scheduler.parameters import Quota
+from gpu_scheduler.policy_registry import installed_policies
 
 
 def part(tenant="t", memory_mib=100, **fields):
@@ -294,7 +295,7 @@ def test_the_shorter_of_patience_and_deadline_counts(one):
 
 
 def fair(new_world, device, **parameters):
-    world = new_world(policy=PolicyName.FAIR, **parameters)
+    world = new_world(policy="fair", **parameters)
     world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
     return world
 
@@ -326,7 +327,7 @@ def test_a_weight_divides_what_is_held(new_world, device, weight, next_):
 
 
 def test_the_dominant_resource_counts(new_world, device):
-    world = new_world(policy=PolicyName.FAIR)
+    world = new_world(policy="fair")
     world.host("h", device("d"))
     world.granted("a", part("a", memory_mib=500))
     world.granted("b", part("b", memory_mib=1, compute_guarantee_pct=60))
@@ -384,7 +385,7 @@ def test_fairness_does_not_starve_whom_it_passes(new_world, device):
 
 def backfill(new_world, device, *, bypass_max=0):
     """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
-    world = new_world(bypass_max, policy=PolicyName.BACKFILL)
+    world = new_world(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
     world.reserve("head", whole(count=2))
@@ -419,7 +420,7 @@ def test_under_fifo_nobody_has_what_is_kept(new_world, device):
 
 
 def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
@@ -427,7 +428,7 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
 
 
 def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
     other = world.granted("other", whole())
@@ -447,7 +448,7 @@ def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
 
 def test_only_enough_leases_have_to_end(new_world, device):
     """Of three parts on the kept device the head needs two; the third may go on for ever."""
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy="backfill")
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
@@ -464,7 +465,7 @@ def test_only_enough_leases_have_to_end(new_world, device):
 # ---------------------------------------------------------------------- no ghosts
 
 
-@pytest.mark.parametrize("policy", PolicyName)
+@pytest.mark.parametrize("policy", installed_policies())
 def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
