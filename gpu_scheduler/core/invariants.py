@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from corekit.ids import SessionId
 from gpu_scheduler.core.admission.quotas import affordable, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import Tallies, Tally
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_shape
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
@@ -161,10 +161,17 @@ def _tallies(state: State) -> Iterator[str]:
         anew.record_changed(None, record)
     for waiting in state.queue.entries.values():
         anew.reservation_waits(waiting, +1)
-    if anew != state.tallies:
+    counts = ((anew.total, state.tallies.total), *_pairs(anew, state.tallies))
+    if anew != state.tallies or any(list(a.ended) != list(b.ended) for a, b in counts):
         yield f"keys and tenants are counted as {state.tallies}, not {anew}"
     if anew.total.waiting != len(state.queue.entries):
         yield f"{len(state.queue.entries)} requests wait, {anew.total.waiting} are counted"
+
+
+def _pairs(left: Tallies, right: Tallies) -> Iterator[tuple[Tally, Tally]]:
+    """The counts of each key and tenant that both have."""
+    for a, b in ((left.keys, right.keys), (left.tenants, right.tenants)):
+        yield from ((a[name], b[name]) for name in a.keys() & b.keys())
 
 
 def _hosts(state: State) -> Iterator[str]:

@@ -75,7 +75,8 @@ class State:
     tallies: Tallies = field(default_factory=Tallies)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
-    records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
+    #: Ended ones in the order in which they ended, others in the order in which they came.
+    records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
     unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
@@ -131,7 +132,9 @@ class State:
     def set_record(self, record: Record) -> None:
         """Write a record and the two indexes of who acts for it."""
         self.tallies.record_changed(self.records.get(record.holder), record)
-        self._disowned(record.holder)
+        old = self._disowned(record.holder)
+        if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
+            del self.records[record.holder]  # history is in the order in which jobs ended
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
