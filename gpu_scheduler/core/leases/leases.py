@@ -16,6 +16,7 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable import changes as to
+from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Found
 from gpu_scheduler.core.state import LeaseEntry
@@ -143,12 +144,12 @@ def renew(turn: Turn, event: on.RenewAsked) -> None:
 
 def _prolong_problem(turn: Turn, entry: LeaseEntry, lease_s: float) -> tuple[ErrorCode, str] | None:
     """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
-    lease, most_s = entry.lease, turn.state.parameters.lease_s_max
+    lease = entry.lease
     if lease.hold is not Hold.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session, not for a time"
-    if _lasted_s(turn, entry) + lease_s > most_s:
-        text = f"lease {lease.id} may last {most_s:g} s in all (parameter lease_s_max)"
-        return ErrorCode.INVALID, text
+    lasted_s = _lasted_s(turn, entry)
+    if problem := length_problem(turn.state.parameters, lease.hold, lease_s, lasted_s):
+        return problem
     devices = turn.state.inventory.devices
     later = entry.deadline_s is None or turn.at_s + lease_s > entry.deadline_s
     if later and any(devices[share.device].kept_for is not None for share in lease.shares):

@@ -19,10 +19,11 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.leases.leases import accept, end
+from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Turn
-from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Hold, Record, Step
+from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Record, Step
 
 # ---------------------------------------------------------------------- attempts
 
@@ -36,8 +37,9 @@ def attempt(turn: Turn, event: on.AttemptAsked) -> None:
         return
     if _too_large(turn, event.reply_to, event.block):
         return
-    if event.hold is Hold.DEADLINE and event.request.lease_s is None:
-        turn.refuse(event.reply_to, ErrorCode.INVALID, "hold deadline needs a length: lease_s")
+    length = length_problem(turn.state.parameters, event.hold, event.request.lease_s)
+    if length is not None:
+        turn.refuse(event.reply_to, *length)
         return
     if event.n < 1:
         turn.refuse(event.reply_to, ErrorCode.INVALID, f"n is {event.n} and starts at 1")

@@ -16,6 +16,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.limits import Refusal
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.leases.leases import accept, end
+from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.records.records import disown
@@ -23,7 +24,7 @@ from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Turn
 from gpu_scheduler.core.views.explain import wanted
-from gpu_scheduler.model import EndReason, Hold, Request
+from gpu_scheduler.model import EndReason, Request
 
 #: Records and requests of a session that is gone which one event deals with: some 10 ms of work.
 GONE_AT_ONCE = 500
@@ -88,7 +89,8 @@ def watch(turn: Turn, event: on.WatchAsked) -> None:
 def reserve(turn: Turn, event: on.ReserveAsked) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
     standing = _standing(turn, event.attempt)
-    length = wrong_length(turn, event.hold, length_s(event.request, event.lease_s))
+    length_s = requested_length_s(event.request, event.lease_s)
+    length = length_problem(turn.state.parameters, event.hold, length_s)
     problem = length or _taken(event, *standing) or _another(event, *standing)
     if problem is not None:
         turn.refuse(event.reply_to, *problem)
@@ -125,21 +127,6 @@ def _standing(turn: Turn, attempt: str) -> tuple[LeaseEntry | None, to.Waiting |
     state = turn.state
     lease = state.lease_of.get(attempt)
     return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
-
-
-def length_s(request: Request, lease_s: float | None) -> float | None:
-    """How long a lease for this request may last, as far as that is told."""
-    return request.lease_s if lease_s is None else lease_s
-
-
-def wrong_length(turn: Turn, hold: Hold, asked_s: float | None) -> tuple[ErrorCode, str] | None:
-    """Why no lease is so long, if so."""
-    most_s = turn.state.parameters.lease_s_max
-    if hold is Hold.DEADLINE and asked_s is None:
-        return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
-    if asked_s is not None and not 0 < asked_s <= most_s:
-        return ErrorCode.INVALID, f"lease_s {asked_s:g} must be more than 0 and at most {most_s:g}"
-    return None
 
 
 def _another(
@@ -193,7 +180,7 @@ def _judge(
         hold=event.hold,
         door=event.door,
         sources=event.sources,
-        lease_s=length_s(event.request, event.lease_s),
+        lease_s=requested_length_s(event.request, event.lease_s),
     )
     outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
     if full is not None:

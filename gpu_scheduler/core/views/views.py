@@ -17,13 +17,13 @@ from gpu_scheduler.core.durable.parameters import parameters
 from gpu_scheduler.core.inventory.capacity import impossible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.expected import expected
+from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.queue.dispatch import explained, held_back, judge
-from gpu_scheduler.core.records.sessions import length_s, wrong_length
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.transaction import Turn
 from gpu_scheduler.core.views.explain import in_full, wanted
-from gpu_scheduler.model import Explanation, Hold, Record
+from gpu_scheduler.model import Explanation, Record
 
 T = TypeVar("T")
 
@@ -179,9 +179,7 @@ def _explain(turn: Turn, event: on.ExplainAsked) -> None:
     elif newcomer is None:
         turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
         return
-    elif event.hold is Hold.DEADLINE and (
-        problem := wrong_length(turn, event.hold, newcomer.lease_s)
-    ):
+    elif problem := length_problem(state.parameters, event.hold, newcomer.lease_s):
         turn.refuse(event.reply_to, *problem)
         return
     else:
@@ -208,7 +206,7 @@ def _newcomer(turn: Turn, event: on.ExplainAsked, refused: Waiting | None) -> Wa
         session=event.session,
         waiting_since_s=turn.wall_s,
         hold=event.hold,
-        lease_s=length_s(request, event.lease_s),
+        lease_s=requested_length_s(request, event.lease_s),
     )
 
 

@@ -227,6 +227,12 @@ def test_a_deadline_lease_has_a_length_within_the_limit(one, code, hold, lease_s
     assert one.reserve(hold=hold, lease_s=lease_s).code is code.INVALID
 
 
+def test_a_job_on_a_deadline_lease_has_a_length_within_the_limit(one, code):
+    for lease_s in (None, one.configured.lease_s_max + 1):
+        request = Request(lease_s=lease_s)
+        assert one.attempt(request=request, hold=Hold.DEADLINE).code is code.INVALID
+
+
 def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world, device):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
