@@ -142,10 +142,10 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
 def _wrong_memory(asked: Request) -> Iterator[str]:
     if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
         yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    most_mib = asked.memory_max_mib
-    if most_mib is not None and not 0 <= most_mib <= MEMORY_MIB_MAX:
-        yield f"memory_max_mib {most_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if most_mib is not None and asked.memory_mib > most_mib:
+    max_mib = asked.memory_max_mib
+    if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
+        yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    if max_mib is not None and asked.memory_mib > max_mib:
         yield "memory_mib must not exceed memory_max_mib"
 
 

@@ -232,7 +232,7 @@ class GrantedPush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpossiblePush:
-    """push `impossible`: the inventory shrank, the request is withdrawn."""
+    """push `is_infeasible`: the inventory shrank, the request is withdrawn."""
 
     holder: JobId | None
     attempt: str

@@ -14,11 +14,11 @@ from corekit.ids import DeviceId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.freed_capacity import Openings
-from gpu_scheduler.core.queue.queue import Lines, WaitingQueue
+from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
+from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
@@ -49,12 +49,12 @@ class LeaseEntry:
 
 
 @dataclass(slots=True)
-class Bypass:
+class HeadReservation:
     """How often the present head of the queue was passed, and what is kept for it."""
 
     attempt: str | None = None
-    count: int = 0
-    kept: tuple[str, ...] = ()
+    overtaken: int = 0
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class State:
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
-    tallies: Tallies = field(default_factory=Tallies)
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     #: Ended ones in the order in which they ended, others in the order in which they came.
@@ -84,9 +84,9 @@ class State:
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: do they see it all?
-    bypass: Bypass = field(default_factory=Bypass)
+    head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
-    openings: Openings = field(default_factory=Openings)
+    freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: for grants in the journal
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
@@ -112,11 +112,11 @@ class State:
         """The queue policy in force."""
         return self.policies[self.parameters.policy]
 
-    def forget_openings(self) -> None:
+    def clear_freed(self) -> None:
         """Nobody waits who could be served by what came free."""
-        self.inventory.loosened.clear()
-        self.openings.shapes.clear()
-        self.queue.woken.clear()
+        self.inventory.freed.clear()
+        self.freed_capacity.device_states.clear()
+        self.queue.dirty.clear()
 
     def remember_refused(self, waiting: Waiting) -> None:
         """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
@@ -131,7 +131,7 @@ class State:
 
     def set_record(self, record: Record) -> None:
         """Write a record and the two indexes of who acts for it."""
-        self.tallies.record_changed(self.records.get(record.holder), record)
+        self.usage_counts.record_changed(self.records.get(record.holder), record)
         old = self._disowned(record.holder)
         if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
             del self.records[record.holder]  # history is in the order in which jobs ended
@@ -147,7 +147,7 @@ class State:
         """Take a record out of the indexes and the state; idempotent."""
         old = self._disowned(holder)
         if old is not None:
-            self.tallies.record_changed(old, None)
+            self.usage_counts.record_changed(old, None)
             self.orphans.pop(holder, None)
             del self.records[holder]
 
@@ -176,7 +176,7 @@ class StateView(Protocol):
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
-    def bypass(self) -> Bypass: ...
+    def head_reservation(self) -> HeadReservation: ...
 
 
 class PolicyView(Protocol):
@@ -201,7 +201,7 @@ class Policy(Protocol):
         """Which request is next, in one phrase for `--help` and the documentation."""
         ...
 
-    def order(self, view: PolicyView) -> Iterator[Lines]:
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
         """Sets of waiting requests; the first that holds a request that fits is served."""
         ...
 

@@ -18,7 +18,7 @@ from gpu_scheduler.model import Hold, LeaseState, Record, Step
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class Transaction:
     """Parts are applied as they are emitted, so later decisions of the turn see earlier ones."""
 
     state: State
@@ -122,7 +122,7 @@ class Turn:
         deadline_s = waiting.request.deadline_s
         return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
 
-    def start_patience(self, waiting: to.Waiting) -> None:
+    def start_wait_timer(self, waiting: to.Waiting) -> None:
         """max_wait_s counts while a request belongs to a session, anew with each one.
 
         The deadline counts always, by the wall clock: it goes on through restarts and hand-backs.

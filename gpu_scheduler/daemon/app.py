@@ -179,7 +179,7 @@ async def running_daemon(
         stack.callback(switchboard.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, gate, reread), "reread")
-        door.open(Calls(desk, switchboard), hub, machine.state.tallies)
+        door.open(Calls(desk, switchboard), hub, machine.state.usage_counts)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(

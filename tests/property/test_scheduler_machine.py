@@ -211,7 +211,7 @@ class SchedulerRules(RuleBasedStateMachine):
         told = answer.explanation
         assert told.devices_known == len(told.devices) + told.devices_left_out
         assert told.devices_fitting == sum(one.reason is None for one in told.devices)
-        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.bypass.kept:
+        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.head_reservation.devices:
             assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))

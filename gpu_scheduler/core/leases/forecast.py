@@ -41,11 +41,11 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
 
 def start_of_head_s(view: StateView, budget: Budget) -> float | None:
     """When all devices kept for the head are free for it (monotonic); None = not foreseeable."""
-    waiting = view.queue.entries.get(view.bypass.attempt or "")
+    waiting = view.queue.entries.get(view.head_reservation.attempt or "")
     if waiting is None:
         return None
     start_s = 0.0
-    for device in view.bypass.kept:
+    for device in view.head_reservation.devices:
         free_s = free_for_s(view, budget, DeviceId(device), waiting.request)
         if free_s is None:
             return None
@@ -71,13 +71,13 @@ def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Reque
 
 def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
     """Would the request fit this device, if it is kept for nobody else, without these leases?"""
-    shape = entry.shape
-    assert shape is not None, "every known device is indexed"
+    device_state = entry.device_state
+    assert device_state is not None, "every known device is indexed"
     ended = [entry.shares[lease] for lease in gone]
-    left = shape._replace(
-        free_mib=shape.free_mib + sum(share.memory_mib for share in ended),
-        free_pct=shape.free_pct + sum(share.compute_guarantee_pct for share in ended),
-        exclusive=shape.exclusive and not ended,
-        shared=shape.shared and len(ended) < len(entry.shares),
+    left = device_state._replace(
+        free_mib=device_state.free_mib + sum(share.memory_mib for share in ended),
+        free_pct=device_state.free_pct + sum(share.compute_guarantee_pct for share in ended),
+        exclusive=device_state.exclusive and not ended,
+        shared=device_state.shared and len(ended) < len(entry.shares),
     )
-    return fits(request, left, shape.kept_for) is None
+    return fits(request, left, device_state.reserved_for) is None

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.quotas import affordable
+from gpu_scheduler.core.admission.quotas import clamped_to_quota
 from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.placement.placement import keepable
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.placement.head_reservation import reservable_for_head
+from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.core.state import PolicyView
 
 
@@ -26,13 +26,13 @@ class BoundedOvertaking:
 
     summary = ""
 
-    def order(self, view: PolicyView) -> Iterator[Lines]:
-        yield view.state.queue.lines
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
+        yield view.state.queue.first_by_class
 
     def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
-        if view.state.bypass.count < view.state.parameters.bypass_max:
+        if view.state.head_reservation.overtaken < view.state.parameters.bypass_max:
             return ()
-        return keepable(affordable(view.state, head.request), view.state.inventory)
+        return reservable_for_head(clamped_to_quota(view.state, head.request), view.state.inventory)
 
     def backfill_until_s(self, view: PolicyView) -> float | None:  # noqa: ARG002 - no backfill
         return None

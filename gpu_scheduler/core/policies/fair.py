@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_scheduler.core.policies import BoundedOvertaking
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.core.state import PolicyView
 
 
@@ -22,14 +22,14 @@ class Fair(BoundedOvertaking):
 
     summary = "the tenant with the least weighted dominant share; within a tenant as fifo"
 
-    def order(self, view: PolicyView) -> Iterator[Lines]:
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
         state = view.state
 
         def share(tenant: str) -> tuple[float, str]:
             return (state.tenants.share(tenant, view.wall_s, state.parameters), tenant)
 
-        for tenant in sorted(state.queue.of_tenant, key=share):
-            yield state.queue.of_tenant[tenant]
+        for tenant in sorted(state.queue.by_tenant, key=share):
+            yield state.queue.by_tenant[tenant]
 
 
 POLICY = Fair()

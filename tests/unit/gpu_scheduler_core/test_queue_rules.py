@@ -34,7 +34,9 @@ def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
     assert answer.outcome is do.Outcome.WAITING
     assert "tenant a has used up its quota of" in answer.explanation.sentence
     world.granted("b1", part("b", **need))
-    assert world.machine.state.bypass.count == 0  # whom a rule holds back, nobody passes
+    assert (
+        world.machine.state.head_reservation.overtaken == 0
+    )  # whom a rule holds back, nobody passes
     world.release(first)
     assert world.grants() == ["a3"]
 
@@ -475,8 +477,10 @@ def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     world.alive["s1"] = None
     world.advance(world.budget.client_gone_s + 1)
     queue = world.machine.state.queue
-    assert not any((queue.entries, queue.lines, queue.of_tenant, queue.benched_tenants()))
+    assert not any(
+        (queue.entries, queue.first_by_class, queue.by_tenant, queue.suspended_tenants())
+    )
     world.release(lease)
     assert world.leases == []
     assert world.grants() == []
-    assert world.machine.state.inventory.devices["d"].kept_for is None
+    assert world.machine.state.inventory.devices["d"].reserved_for is None
