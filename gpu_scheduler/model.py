@@ -71,7 +71,7 @@ class Symptom(StrEnum):
     OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
 
 
-class Hold(StrEnum):
+class LeaseLifetime(StrEnum):
     """What keeps a lease alive."""
 
     SESSION = "session"  #: the session through the gateway (our functions)
@@ -276,7 +276,7 @@ class Lease:
     state: LeaseState
     shares: tuple[Share, ...]
     tenant: str = "default"
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
     doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own

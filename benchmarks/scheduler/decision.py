@@ -33,7 +33,7 @@ from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Request
+from gpu_scheduler.model import Device, DeviceKind, EndReason, LeaseLifetime, Request
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.policy_registry import installed_policies
 
@@ -99,7 +99,7 @@ class Core:
             attempt=f"a{number}",
             request=request,
             wait=True,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
         )
         assert isinstance(answer, do.AttemptAnswer), answer

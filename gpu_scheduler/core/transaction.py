@@ -14,7 +14,7 @@ from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.model import Hold, LeaseState, Record, Step
+from gpu_scheduler.model import LeaseLifetime, LeaseState, Record, Step
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,7 +90,9 @@ class Transaction:
         if entry.deadline_s is not None:
             left_s = max(0.0, entry.deadline_s - self.at_s)
         runs = lease.state is LeaseState.ACTIVE
-        cap_s = (left_s if runs else entry.lease_s) if lease.hold is Hold.DEADLINE else None
+        cap_s = (
+            (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
+        )
         waits = entry.staged and lease.state is LeaseState.RESERVED
         return do.Install(
             lease=lease.id,

@@ -24,8 +24,8 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
     HostState,
+    LeaseLifetime,
     LeaseState,
     Request,
     Step,
@@ -231,7 +231,7 @@ class SchedulerRules(RuleBasedStateMachine):
     ) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         host = lease.shares[0].host
-        if change is on.SessionChange.FREED and lease.hold is Hold.SESSION:
+        if change is on.SessionChange.FREED and lease.hold is LeaseLifetime.SESSION:
             for here in self.installed.values():  # its session gives back everywhere
                 here.pop(lease.id, None)
         for _ in range(1 + twice):
@@ -372,7 +372,7 @@ class SchedulerRules(RuleBasedStateMachine):
             "attempt": name,
             "request": request,
             "wait": wait,
-            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE,
+            "hold": LeaseLifetime.SESSION if lease_s is None else LeaseLifetime.DEADLINE,
             "lease_s": lease_s,
         }
         first = self.happen(on.ReserveAsked, **said)

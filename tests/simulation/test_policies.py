@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
@@ -50,7 +50,7 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
             attempt=str(number),
             request=Request(memory_mib=100, tenant="t"),
             wait=True,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
         )
         entries += pool.machine.handle(event).changes

@@ -12,7 +12,7 @@ from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.model import Hold, HostState, LeaseState, Step
+from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
 
 
 def begin(tx: Transaction, run: str, build: str) -> None:
@@ -46,7 +46,7 @@ def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     """What a lease may still wait for; None when its session alone decides."""
     if not entry.accepted:
         return tx.budget.client_gone_s  # its session has to reconnect first
-    if entry.lease.hold is Hold.DEADLINE:
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
         assert entry.lease_s is not None, "a deadline lease has a length"
         return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)
     if entry.lease.state is LeaseState.ACTIVE and entry.lease_s is not None:
@@ -68,6 +68,6 @@ def after_stall(tx: Transaction) -> None:
     for session in state.sessions:
         state.sessions[SessionId(session)] = tx.at_s
     for entry in state.leases.values():
-        waits = entry.lease.hold is Hold.SESSION and entry.deadline_s is not None
+        waits = entry.lease.hold is LeaseLifetime.SESSION and entry.deadline_s is not None
         if waits and (entry.deadline_s or 0.0) <= tx.at_s + grace_s:
             tx.set_deadline(entry, grace_s)

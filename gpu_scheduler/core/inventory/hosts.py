@@ -21,7 +21,7 @@ from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.model import Device, EndReason, Hold, HostState, LeaseState
+from gpu_scheduler.model import Device, EndReason, HostState, LeaseLifetime, LeaseState
 
 #: Leases made ready for one page; a message holds some 1,200.
 INSTALLS_PAGE = 2_000
@@ -193,10 +193,10 @@ def _end_vanished(
         entry = tx.state.leases[lease]
         if lease in installed or entry.lease.state is LeaseState.RESERVED:
             continue
-        watched = host.gateway is None and entry.lease.hold is Hold.DEADLINE
+        watched = host.gateway is None and entry.lease.hold is LeaseLifetime.DEADLINE
         if restarted and not watched:
             end(tx, entry, EndReason.HOST_RESTARTED, f"host {host.host} came back without it")
-        elif entry.lease.hold is Hold.SESSION:
+        elif entry.lease.hold is LeaseLifetime.SESSION:
             end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")
 
 

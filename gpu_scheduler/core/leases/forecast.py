@@ -14,14 +14,14 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.inventory.inventory import DeviceEntry
 from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.state import LeaseEntry, StateView
-from gpu_scheduler.model import Hold, LeaseState, Request
+from gpu_scheduler.model import LeaseLifetime, LeaseState, Request
 
 
-def may_last_s(length_s: float | None, hold: Hold, budget: Budget) -> float | None:
+def may_last_s(length_s: float | None, hold: LeaseLifetime, budget: Budget) -> float | None:
     """From grant to end at most; None = not known. A length counts from the first session on."""
     if length_s is None:
         return None
-    if hold is Hold.DEADLINE:
+    if hold is LeaseLifetime.DEADLINE:
         return budget.accept_s + length_s
     return budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s + length_s
 
@@ -33,7 +33,7 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
     if entry.lease.state is not LeaseState.RESERVED:
         return entry.deadline_s
     begins_s = entry.deadline_s
-    if entry.lease.hold is Hold.SESSION:
+    if entry.lease.hold is LeaseLifetime.SESSION:
         begins_s += 0.0 if entry.accepted else budget.reserved_ttl_s
         begins_s += 0.0 if entry.staged else budget.connect_by_s
     return begins_s + entry.lease_s

@@ -24,8 +24,8 @@ from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     Door,
     EndReason,
-    Hold,
     Lease,
+    LeaseLifetime,
     LeaseState,
     Record,
     Share,
@@ -49,7 +49,7 @@ def grant(tx: Transaction, found: Proposal, *, accepted: bool) -> LeaseEntry:
         assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
-    by_time = waiting.hold is Hold.DEADLINE
+    by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
         attempt=waiting.attempt,
@@ -91,7 +91,7 @@ def _new_id(tx: Transaction) -> LeaseId:
 def _first_deadline_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     if not entry.accepted:
         return tx.budget.accept_s
-    if entry.lease.hold is Hold.DEADLINE:
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
         return entry.lease_s
     return tx.budget.reserved_ttl_s
 
@@ -137,7 +137,7 @@ def renew(tx: Transaction, event: on.RenewAsked) -> None:
     if event.lease_s is not None:
         _extend(tx, entry, event.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
-    if unstaged and entry.lease.hold is Hold.SESSION:
+    if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
     tx.reply(event.reply_to, do.Done())
 
@@ -147,7 +147,7 @@ def _renew_problem(
 ) -> tuple[ErrorCode, str] | None:
     """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
     lease = entry.lease
-    if lease.hold is not Hold.DEADLINE:
+    if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session, not for a time"
     elapsed_s = _elapsed_s(tx, entry)
     if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
@@ -179,7 +179,7 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
     """A waiter takes its grant; a deadline lease begins here. Idempotent."""
     if entry.accepted:
         return
-    if entry.lease.hold is Hold.DEADLINE:
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
         tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
         tx.set_deadline(entry, entry.lease_s)
         notify(tx, entry, tx.owner_of(entry))
@@ -210,7 +210,7 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.StagedTold) -> Record:
     if lease.state is not LeaseState.RESERVED:  # its session was faster than this message
         stamped = {**record.times, Step.STAGED.value: tx.wall_s}
         record = replace(record, times=stamped)
-        step = Step.STAGED if lease.hold is Hold.DEADLINE else None  # nobody will open it
+        step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None  # nobody will open it
         return tx.write(record, step, strikes=0)
     tx.set_deadline(entry, event.connect_by_s)
     for host in tx.hosts_of(entry):
@@ -292,7 +292,7 @@ def session_told(tx: Transaction, event: on.LeaseSessionTold) -> None:
         message = f"lease {event.lease} has no share on host {event.host}"
         tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
-    elif entry.lease.hold is Hold.SESSION:
+    elif entry.lease.hold is LeaseLifetime.SESSION:
         _session_changed(tx, entry, event)
     elif event.reason in _HOST_INSISTS:
         end(tx, entry, event.reason, event.detail)
@@ -398,7 +398,7 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
         return
     if not entry.accepted:
         _not_accepted(tx, entry)
-    elif entry.lease.hold is Hold.DEADLINE:
+    elif entry.lease.hold is LeaseLifetime.DEADLINE:
         end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:
         end(tx, entry, EndReason.CAP, f"its session was open for the {entry.lease_s:g} s asked")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corekit.errors import ErrorCode
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters
 
 
@@ -13,13 +13,13 @@ def requested_length_s(request: Request, lease_s: float | None) -> float | None:
 
 
 def length_problem(
-    parameters: Parameters, hold: Hold, length_s: float | None, elapsed_s: float = 0.0
+    parameters: Parameters, hold: LeaseLifetime, length_s: float | None, elapsed_s: float = 0.0
 ) -> tuple[ErrorCode, str] | None:
     """Why a deadline lease may not last this long from now; None when it may.
 
     Bounds on waiting rest on these lengths, so renewals count: `elapsed_s` since its beginning.
     """
-    if hold is not Hold.DEADLINE:
+    if hold is not LeaseLifetime.DEADLINE:
         return None
     if length_s is None:
         return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"

@@ -15,7 +15,7 @@ from typing import Any
 from corekit.values import dataclass, field
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import DeviceState, fits
-from gpu_scheduler.model import Hold, Request, Sharing
+from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 
 #: Where a request stands: rank, waiting since, attempt. The lower one goes first.
 QueueKey = tuple[float, float, str]
@@ -50,7 +50,7 @@ class RequestClass:
 
     key: tuple[Any, ...]  #: equal for requests of one kin, see `class_key`
     request: Request  #: one of them, without memory
-    hold: Hold
+    hold: LeaseLifetime
     length_s: float | None  #: none of them needs its lease for longer; None = not known
     groups: int = 0  #: of requests in the queue
 

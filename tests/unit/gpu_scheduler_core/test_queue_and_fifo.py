@@ -7,7 +7,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
+    LeaseLifetime,
     LeaseState,
     Placement,
     Request,
@@ -139,7 +139,7 @@ def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
     one.alive["s9"] = None
     lease = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=7.0), session="s2")
-    one.reserve("next", whole, session="s9", hold=Hold.DEADLINE, lease_s=900.0)
+    one.reserve("next", whole, session="s9", hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     one.release(lease, "s9")
     one.advance(one.budget.accept_s)  # silent: its grant passes by
     one.renew(one.machine.state.leases[one.leases[0].id].lease, "s9")
@@ -152,7 +152,7 @@ def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
 
 def test_nobody_loses_patience_while_parked(one, whole):
     one.alive["s1"] = None
-    one.reserve("filler", whole, hold=Hold.DEADLINE, lease_s=900.0)
+    one.reserve("filler", whole, hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     request = Request(sharing=Sharing.EXCLUSIVE, max_wait_s=15.0)
     one.attempt(request=request, session="doomed")
     one.advance(one.budget.client_gone_s)

@@ -5,7 +5,7 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Hold, NoFit, Request, Sharing, Step
+from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
 
@@ -389,14 +389,14 @@ def backfill(new_world, device, *, bypass_max=0):
     """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
     world = new_world(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
-    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     world.reserve("head", whole(count=2))
     return world
 
 
 def lent(world, attempt, length_s, **fields):
     request = whole(lease_s=length_s)
-    return world.reserve(attempt, request, hold=Hold.DEADLINE, **fields).outcome
+    return world.reserve(attempt, request, hold=LeaseLifetime.DEADLINE, **fields).outcome
 
 
 def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
@@ -432,7 +432,7 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
 def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
     world = new_world(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
-    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 30.0) is do.Outcome.WAITING
@@ -454,14 +454,14 @@ def test_only_enough_leases_have_to_end(new_world, device):
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
-        world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=Hold.DEADLINE)
+        world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=LeaseLifetime.DEADLINE)
     world.reserve("head", part(memory_mib=800))
     world.alive["s1"] = None
     world.advance(51.0)
     short = part(memory_mib=100, lease_s=20.0)
-    assert world.reserve("a", short, hold=Hold.DEADLINE).outcome is do.Outcome.GRANTED
+    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.GRANTED
     late = part(memory_mib=100, lease_s=25.0)
-    assert world.reserve("b", late, hold=Hold.DEADLINE).outcome is do.Outcome.WAITING
+    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.WAITING
 
 
 # ---------------------------------------------------------------------- no ghosts

@@ -12,7 +12,7 @@ from gpu_scheduler.core.queue.request_class import (
     class_key,
     rounded_length_s,
 )
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.model import LeaseLifetime, Request
 
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
 
@@ -171,5 +171,8 @@ def test_lengths_are_rounded_up_a_little():
         assert rounded_s is not None
         assert length_s <= rounded_s <= 1.2 * length_s
     assert rounded_length_s(waiting("a")) is None
-    keys = {class_key(waiting("a", lease_s=s, hold=Hold.SESSION)) for s in (3600.0, 3500.0, 4000.0)}
+    keys = {
+        class_key(waiting("a", lease_s=s, hold=LeaseLifetime.SESSION))
+        for s in (3600.0, 3500.0, 4000.0)
+    }
     assert len(keys) == 1
