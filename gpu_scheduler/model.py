@@ -71,7 +71,7 @@ class Symptom(StrEnum):
     OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
 
 
-class Hold(StrEnum):
+class LeaseLifetime(StrEnum):
     """What keeps a lease alive."""
 
     SESSION = "session"  #: the session through the gateway (our functions)
@@ -142,10 +142,10 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
 def _wrong_memory(asked: Request) -> Iterator[str]:
     if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
         yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    most_mib = asked.memory_max_mib
-    if most_mib is not None and not 0 <= most_mib <= MEMORY_MIB_MAX:
-        yield f"memory_max_mib {most_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if most_mib is not None and asked.memory_mib > most_mib:
+    max_mib = asked.memory_max_mib
+    if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
+        yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    if max_mib is not None and asked.memory_mib > max_mib:
         yield "memory_mib must not exceed memory_max_mib"
 
 
@@ -276,7 +276,7 @@ class Lease:
     state: LeaseState
     shares: tuple[Share, ...]
     tenant: str = "default"
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
     doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own

@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from corekit.errors import AppError, invalid
@@ -24,12 +23,11 @@ EVERYBODY = "*"
 TENANTS_MAX = 1000  #: with a quota or a weight of their own: the value is one line of the journal
 
 
-class PolicyName(StrEnum):
-    """Who goes next; `gpu_scheduler/core/policies` has a file for each."""
-
-    FIFO = "fifo"  #: by place; the head is passed `bypass_max` times at most
-    BACKFILL = "backfill"  #: and then only by what ends before the head can start
-    FAIR = "fair"  #: by tenant, the one with the least weighted dominant share first
+#: The queue policy of a scheduler without a setting for it.
+DEFAULT_POLICY = "fifo"
+#: Where policies are found: an entry-point group, a package, and the name of the object in each of
+#: its modules (`corekit.plugins.find_plugins`).
+POLICY_PLUGINS = ("orchgpu.policies", "gpu_scheduler.core.policies", "POLICY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ NO_QUOTA = Quota()
 class Parameters:
     """Rules of the queue and limits. Validated on construction (raises INVALID)."""
 
-    policy: PolicyName = PolicyName.FIFO
+    policy: str = DEFAULT_POLICY
     #: Waiting this long outweighs one step of priority: the order is by
     #: `waiting_since − priority × aging_s`. None: a higher priority always goes first (and may
     #: starve the lower ones). A minute makes the whole range of priorities worth 3 h 20 min.
@@ -172,14 +170,19 @@ _OFF = ("none", "off", "null", "")
 NAMES = (*_PLAIN, "weight.TENANT", *(f"quota.TENANT.{limit}" for limit in _QUOTAS))
 
 
-def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
-    """The parameters with one of them changed. Raises INVALID naming it and what it may be."""
+def changed(
+    parameters: Parameters, name: str, value: Given, policies: Collection[str] | None = None
+) -> Parameters:
+    """The parameters with one of them changed. Raises INVALID with the name and the valid values.
+
+    Without `policies`, the names of those installed, the name of a policy is not checked.
+    """
     known_name(name)
     kind, _, rest = name.partition(".")
     tenant, _, limit = rest.rpartition(".")
     try:
         if name == "policy":
-            return dataclasses.replace(parameters, policy=_policy(value))
+            return dataclasses.replace(parameters, policy=_policy(value, policies))
         if name in _INTEGERS or name in _NUMBERS:
             read = _integer if name in _INTEGERS else _number
             figure: Any = None if name in _MAY_BE_OFF and _is_off(value) else read(value)
@@ -191,16 +194,20 @@ def changed(parameters: Parameters, name: str, value: Given) -> Parameters:
         raise invalid(f"parameter {name}: {error.message}") from None
 
 
-def overridden(configured: Parameters, overrides: Mapping[str, Given]) -> Parameters:
-    """The configured parameters with others over them. Raises INVALID."""
+def overridden(
+    configured: Parameters,
+    overrides: Mapping[str, Given],
+    policies: Collection[str] | None = None,
+) -> Parameters:
+    """The configured parameters with overrides applied. Raises INVALID."""
     parameters = configured
     for name, value in overrides.items():
-        parameters = changed(parameters, name, value)
+        parameters = changed(parameters, name, value, policies)
     return parameters
 
 
 def in_force(
-    configured: Parameters, overrides: Mapping[str, Given]
+    configured: Parameters, overrides: Mapping[str, Given], policies: Collection[str]
 ) -> tuple[Parameters, Mapping[str, str]]:
     """What holds: the configured parameters with those set since; and what is ignored, and why.
 
@@ -210,7 +217,7 @@ def in_force(
     parameters, ignored = configured, {}
     for name, value in overrides.items():
         try:
-            parameters = changed(parameters, name, value)
+            parameters = changed(parameters, name, value, policies)
         except AppError as error:
             ignored[name] = error.message
     return parameters, ignored
@@ -249,12 +256,11 @@ def _is_off(value: Given) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _OFF)
 
 
-def _policy(value: Given) -> PolicyName:
-    try:
-        return PolicyName(str(value))
-    except ValueError:
-        known = ", ".join(policy.value for policy in PolicyName)
-        raise invalid(f"{value!r} is no policy; known are {known}") from None
+def _policy(value: Given, policies: Collection[str] | None) -> str:
+    if not isinstance(value, str) or (policies is not None and value not in policies):
+        known = f"; installed are {', '.join(policies)}" if policies else ""
+        raise invalid(f"{value!r} is not an installed policy{known}")
+    return value
 
 
 def _number(value: Given) -> float:

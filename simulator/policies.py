@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.model import Request, Sharing
-from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from gpu_scheduler.parameters import Parameters, Quota
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.checkers import Violation
 from simulator.pool import DEVICE_MIB, Pool, Use
 
@@ -90,7 +90,7 @@ def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verd
         _within_bound(pool, uses)
     waits_s = sorted(use.waited_s for use in uses)
     return Verdict(
-        policy=parameters.policy.value,
+        policy=parameters.policy,
         requests=len(uses),
         used_rate=_used(uses, arrivals[-1].at_s) / (devices * arrivals[-1].at_s),
         wait_mean_s=_mean(waits_s),
@@ -137,8 +137,8 @@ def main(requests: int, devices: int, seed: int, quota: int | None, as_json: boo
     arrivals = workload(seed, requests, devices)
     quotas = {} if quota is None else {"flood": Quota(devices=quota)}
     verdicts = [
-        judge(arrivals, devices, Parameters(policy=PolicyName(policy), quotas=quotas))
-        for policy in POLICIES
+        judge(arrivals, devices, Parameters(policy=policy, quotas=quotas))
+        for policy in installed_policies()
     ]
     if as_json:
         click.echo(json.dumps({"seed": seed, "policies": [asdict(v) for v in verdicts]}))

@@ -16,8 +16,9 @@ from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Lease, Request
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
 from simulator.checkers import Violation
 
@@ -50,7 +51,7 @@ class Pool:
     """The production core on a clock that stands still between events."""
 
     def __init__(self, devices: int, parameters: Parameters) -> None:
-        self.machine = SchedulerMachine(PATIENT, IdSource(1), parameters)
+        self.machine = SchedulerMachine(PATIENT, IdSource(1), parameters, installed_policies())
         self.now_s = 0.0
         self.uses: dict[str, Use] = {}
         self._wake_s: float | None = None
@@ -88,7 +89,7 @@ class Pool:
         use = self.uses[attempt] = Use(
             attempt=attempt, request=request, runs_s=runs_s, asked_s=self.now_s
         )
-        hold = Hold.SESSION if request.lease_s is None else Hold.DEADLINE
+        hold = LeaseLifetime.SESSION if request.lease_s is None else LeaseLifetime.DEADLINE
         self.tell(
             on.ReserveAsked,
             session=SessionId("s"),
@@ -144,7 +145,7 @@ class Pool:
     def _begins(self, lease: Lease) -> None:
         use = self.uses[lease.attempt]
         use.granted_s = self.now_s
-        if lease.hold is Hold.SESSION:
+        if lease.hold is LeaseLifetime.SESSION:
             self.tell(
                 on.LeaseSessionTold,
                 host=lease.shares[0].host,

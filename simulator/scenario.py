@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from gpu_scheduler.parameters import EVERYBODY, Parameters, PolicyName, Quota
+from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.function import Behaviour, Fate
 
 FAULTS = (
@@ -103,7 +104,7 @@ def _draw_parameters(stream: random.Random) -> Parameters:
     """Any policy; sometimes a tight bypass, a quota, few leases at a time."""
     devices = stream.choice((None, None, 1, 2))
     return Parameters(
-        policy=stream.choice(tuple(PolicyName)),
+        policy=stream.choice(tuple(installed_policies())),
         bypass_max=stream.choice((0, 2, 64)),
         leases_max=stream.choice((2, 100_000, 100_000)),
         quotas={} if devices is None else {EVERYBODY: Quota(devices=devices)},

@@ -15,6 +15,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.checkers import Checker
 
 Mail = Callable[[Any], None]
@@ -53,7 +54,7 @@ class SimScheduler:
         """Recover from the journal and begin a new epoch."""
         self._runs += 1
         ids = IdSource(f"{self._seed}/scheduler/{self._runs}")
-        self._machine = SchedulerMachine(self._budget, ids, self._configured)
+        self._machine = SchedulerMachine(self._budget, ids, self._configured, installed_policies())
         for line in self._journal:
             self._machine.apply(decode_entry(line))
         moment = self.now()

@@ -9,10 +9,10 @@ from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
 from fdl.schema.schema import Block, Key, ListOf, Reader
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
-from gpu_scheduler.request_options import WORDS
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
-_HELP = {word.key: word.help for word in WORDS}
+_HELP = {word.key: word.help for word in REQUEST_OPTIONS}
 _QUEUE = Text(
     pattern=r"[A-Za-z0-9_-]{1,80}",
     what="the name of a standard SQS queue (letters, digits, - and _, up to 80)",

@@ -19,9 +19,9 @@ from gpu_scheduler.model import (
     Door,
     EndReason,
     Explanation,
-    Hold,
     HostState,
     Lease,
+    LeaseLifetime,
     LeaseState,
     Record,
     Request,
@@ -58,7 +58,7 @@ class Install:
     state: LeaseState  #: ENDING: the session goes on, its shares are given back
     shares: tuple[Share, ...]  #: on this host only
     tenant: str
-    hold: Hold
+    hold: LeaseLifetime
     door: Door
     sources: tuple[str, ...]  #: Door.PORT: networks whose machines may connect
     middleware: str | None  #: that its holder named
@@ -232,7 +232,7 @@ class GrantedPush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpossiblePush:
-    """push `impossible`: the inventory shrank, the request is withdrawn."""
+    """push `is_infeasible`: the inventory shrank, the request is withdrawn."""
 
     holder: JobId | None
     attempt: str

@@ -6,18 +6,19 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
-from corekit.ids import JobId, LeaseId, SessionId
+from corekit.budget import Budget
+from corekit.ids import DeviceId, JobId, LeaseId, SessionId
 from corekit.values import dataclass, field
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.freed_capacity import Openings
-from gpu_scheduler.core.queue.queue import WaitingQueue
+from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
+from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
@@ -48,12 +49,12 @@ class LeaseEntry:
 
 
 @dataclass(slots=True)
-class Bypass:
+class HeadReservation:
     """How often the present head of the queue was passed, and what is kept for it."""
 
     attempt: str | None = None
-    count: int = 0
-    kept: tuple[str, ...] = ()
+    overtaken: int = 0
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -65,15 +66,17 @@ class State:
     build: str = ""  #: version of the ssgmd of this epoch
     position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
+    policies: Mapping[str, Policy] = field(default_factory=dict)  #: that are installed, by name
     overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
     ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
-    tallies: Tallies = field(default_factory=Tallies)
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
-    records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
+    #: Ended ones in the order in which they ended, others in the order in which they came.
+    records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
     unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
@@ -81,9 +84,9 @@ class State:
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: do they see it all?
-    bypass: Bypass = field(default_factory=Bypass)
+    head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
-    openings: Openings = field(default_factory=Openings)
+    freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: for grants in the journal
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
@@ -100,15 +103,20 @@ class State:
         overrides = {known: given for known, given in self.overrides.items() if known != name}
         if value != DEFAULT:
             overrides[name] = value
-        self.parameters, self.ignored = in_force(self.configured, overrides)
+        self.parameters, self.ignored = in_force(self.configured, overrides, self.policies)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
 
-    def forget_openings(self) -> None:
+    @property
+    def policy(self) -> Policy:
+        """The queue policy in force."""
+        return self.policies[self.parameters.policy]
+
+    def clear_freed(self) -> None:
         """Nobody waits who could be served by what came free."""
-        self.inventory.loosened.clear()
-        self.openings.shapes.clear()
-        self.queue.woken.clear()
+        self.inventory.freed.clear()
+        self.freed_capacity.device_states.clear()
+        self.queue.dirty.clear()
 
     def remember_refused(self, waiting: Waiting) -> None:
         """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
@@ -123,8 +131,10 @@ class State:
 
     def set_record(self, record: Record) -> None:
         """Write a record and the two indexes of who acts for it."""
-        self.tallies.record_changed(self.records.get(record.holder), record)
-        self._disowned(record.holder)
+        self.usage_counts.record_changed(self.records.get(record.holder), record)
+        old = self._disowned(record.holder)
+        if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
+            del self.records[record.holder]  # history is in the order in which jobs ended
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
@@ -137,7 +147,7 @@ class State:
         """Take a record out of the indexes and the state; idempotent."""
         old = self._disowned(holder)
         if old is not None:
-            self.tallies.record_changed(old, None)
+            self.usage_counts.record_changed(old, None)
             self.orphans.pop(holder, None)
             del self.records[holder]
 
@@ -153,7 +163,7 @@ class State:
 
 
 class StateView(Protocol):
-    """What a policy may read: the same objects, to look at only."""
+    """The part of the state that a policy may read."""
 
     @property
     def parameters(self) -> Parameters: ...
@@ -166,4 +176,39 @@ class StateView(Protocol):
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
-    def bypass(self) -> Bypass: ...
+    def head_reservation(self) -> HeadReservation: ...
+
+
+class PolicyView(Protocol):
+    """The input of a policy; a `Transaction` is one."""
+
+    @property
+    def state(self) -> StateView: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def at_s(self) -> float: ...
+    @property
+    def wall_s(self) -> float: ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Which waiting request is served next. Stateless: its input is the view alone."""
+
+    @property
+    def summary(self) -> str:
+        """Which request is next, in one phrase for `--help` and the documentation."""
+        ...
+
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
+        """Sets of waiting requests; the first that holds a request that fits is served."""
+        ...
+
+    def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
+        """Devices to reserve for the head of the queue; empty while it may be overtaken."""
+        ...
+
+    def backfill_until_s(self, view: PolicyView) -> float | None:
+        """When the head starts (monotonic): a lease that ends before may use its devices."""
+        ...

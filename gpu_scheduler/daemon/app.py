@@ -45,6 +45,7 @@ from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol.address import is_loopback, parse_address
 
 logger = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ async def running_daemon(
         stack.callback(switchboard.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, gate, reread), "reread")
-        door.open(Calls(desk, switchboard), hub, machine.state.tallies)
+        door.open(Calls(desk, switchboard), hub, machine.state.usage_counts)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -206,7 +207,7 @@ def _locked(
     stack.callback(journal.close)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
-    machine = SchedulerMachine(settings.budget, ids, settings.parameters)
+    machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
     gate = Gate(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),

@@ -17,6 +17,7 @@ from typing import Any
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
 from gpu_scheduler.parameters import Parameters, overridden
+from gpu_scheduler.policy_registry import installed_policies
 
 #: Names the file; a flag goes before it.
 FILE_VARIABLE = "SSGMD_CONFIG"
@@ -97,7 +98,7 @@ def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> 
     source = f"variable {SCALE_VARIABLE}" if scale else "default"
     told["time_scale"] = Told(value=scale or "1", source=source)
     try:
-        value = overridden(Parameters(), parameters)
+        value = overridden(Parameters(), parameters, installed_policies())
     except AppError as error:
         raise invalid(f"{file}: {error.message}") from None
     sources = {n: Told(value=str(v), source=str(file)) for n, v in parameters.items()}

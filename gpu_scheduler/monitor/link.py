@@ -22,7 +22,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.core.placement.fits import make_of, never
+from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
 from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
@@ -365,4 +365,4 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
     if device.health is Health.BAD:
         return NoFit.BAD
     # of a SUSPECT device the leases it has go on, also those that are still on their way
-    return never(request, make_of(device, gateway=True))
+    return permanent_mismatch(request, device_class_of(device, gateway=True))

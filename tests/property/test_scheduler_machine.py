@@ -24,13 +24,14 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
     HostState,
+    LeaseLifetime,
     LeaseState,
     Request,
     Step,
 )
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
 
 from .inputs import devices_of, requests, settings_, some_health
@@ -39,6 +40,7 @@ SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
 JOBS = tuple(f"job{i}" for i in range(5))
 CONFIGURED = Parameters(bypass_max=2)
+POLICIES = installed_policies()
 
 
 class SchedulerRules(RuleBasedStateMachine):
@@ -125,7 +127,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A new process replays the journal; time goes on meanwhile."""
         self.runs += 1
         self.now_s += 1.0
-        machine = SchedulerMachine(Budget(), IdSource(self.runs), CONFIGURED)
+        machine = SchedulerMachine(Budget(), IdSource(self.runs), CONFIGURED, POLICIES)
         for line in self.journal:
             machine.apply(decode_entry(line))
         if self.runs > 1:
@@ -209,7 +211,7 @@ class SchedulerRules(RuleBasedStateMachine):
         told = answer.explanation
         assert told.devices_known == len(told.devices) + told.devices_left_out
         assert told.devices_fitting == sum(one.reason is None for one in told.devices)
-        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.bypass.kept:
+        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.head_reservation.devices:
             assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
@@ -229,7 +231,7 @@ class SchedulerRules(RuleBasedStateMachine):
     ) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         host = lease.shares[0].host
-        if change is on.SessionChange.FREED and lease.hold is Hold.SESSION:
+        if change is on.SessionChange.FREED and lease.hold is LeaseLifetime.SESSION:
             for here in self.installed.values():  # its session gives back everywhere
                 here.pop(lease.id, None)
         for _ in range(1 + twice):
@@ -370,7 +372,7 @@ class SchedulerRules(RuleBasedStateMachine):
             "attempt": name,
             "request": request,
             "wait": wait,
-            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE,
+            "hold": LeaseLifetime.SESSION if lease_s is None else LeaseLifetime.DEADLINE,
             "lease_s": lease_s,
         }
         first = self.happen(on.ReserveAsked, **said)

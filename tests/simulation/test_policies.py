@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Request
-from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.parameters import Parameters, Quota
+from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
 from simulator.policies import judge, main, workload
 from simulator.pool import Pool
@@ -20,7 +21,8 @@ REQUESTS, DEVICES = 150, 8
 def test_each_policy_does_what_it_is_for() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
     fifo, backfill, fair = (
-        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4)) for policy in PolicyName
+        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
+        for policy in ("fifo", "backfill", "fair")
     )
     assert fifo.requests == backfill.requests == fair.requests == REQUESTS
     assert backfill.wait_mean_s < fifo.wait_mean_s
@@ -48,7 +50,7 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
             attempt=str(number),
             request=Request(memory_mib=100, tenant="t"),
             wait=True,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
         )
         entries += pool.machine.handle(event).changes
@@ -60,6 +62,6 @@ def test_the_command_compares_them() -> None:
     done = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--json"])
     assert done.exit_code == 0, done.output
     policies = json.loads(done.output)["policies"]
-    assert [policy["policy"] for policy in policies] == ["fifo", "backfill", "fair"]
+    assert [policy["policy"] for policy in policies] == list(installed_policies())
     table = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--quota", "1"])
     assert table.output.splitlines()[0].startswith("policy")

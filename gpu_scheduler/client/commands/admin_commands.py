@@ -6,12 +6,13 @@ import click
 
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
+from corekit.plugins import find_plugins
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.forms import Drained, Forgotten, Standing, Undrained
 from gpu_scheduler.client.commands.options import Line, connected
-from gpu_scheduler.parameters import Given, known_name
+from gpu_scheduler.parameters import POLICY_PLUGINS, Given, known_name
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 #: A host or one of its devices, as `ssgm devices` names it: `gpu-a`, `gpu-a/0`.
@@ -99,8 +100,20 @@ def get_parameter(line: Line, name: str | None) -> None:
     )
 
 
+class _SetCommand(click.Command):
+    """`ssgm set`; its help lists the policies that are installed here."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        names = ", ".join(sorted(find_plugins(*POLICY_PLUGINS)))
+        with formatter.indentation():
+            formatter.write_paragraph()
+            formatter.write_text(f"Queue policies installed here: {names}")
+
+
 @click.command(
     "set",
+    cls=_SetCommand,
     epilog="Example: ssgm set quota.genomics.devices 8",
     context_settings={"ignore_unknown_options": True},  # -1 is a value, and refused as one
 )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from corekit.units import format_duration
 from gpu_scheduler.client.commands.terminal import coloured, table
-from gpu_scheduler.core.views.explain import wanted
+from gpu_scheduler.core.views.explain import request_text
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -141,7 +141,7 @@ def queue(found: QueueAnswer) -> str:
             view.request.tenant,
             str(view.request.priority),
             format_duration(max(0.0, now_s - view.waiting_since_s)),
-            wanted(view.request),
+            request_text(view.request),
         )
         for view in found.queue
     ]

@@ -91,25 +91,25 @@ class Tenants:
     capacity: Amount = NOTHING  #: of all known devices
     held: dict[str, Amount] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    loosened: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
+    freed: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
 
     def resize(self, before: Amount, after: Amount) -> None:
         """What a host has was known as `before`."""
         self.capacity = self.capacity.plus(before, -1).plus(after)
 
-    def take(self, tenant: str, amount: Amount) -> None:
+    def add(self, tenant: str, amount: Amount) -> None:
         """A lease of it begins."""
         held = self.held.get(tenant)
         self.held[tenant] = amount if held is None else held.plus(amount)
 
-    def give_back(self, tenant: str, amount: Amount) -> None:
+    def release(self, tenant: str, amount: Amount) -> None:
         """The shares of a lease of it are free again."""
         left = self.held[tenant].plus(amount, -1)
         if left.devices:
             self.held[tenant] = left
         else:
             del self.held[tenant]
-        self.loosened[tenant] = None
+        self.freed[tenant] = None
 
     def charge(
         self, tenant: str, amount: Amount, for_s: float, wall_s: float, half_life_s: float

@@ -16,7 +16,16 @@ from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import dataclass
-from gpu_scheduler.model import Device, Door, EndReason, Hold, Lease, LeaseState, Record, Request
+from gpu_scheduler.model import (
+    Device,
+    Door,
+    EndReason,
+    Lease,
+    LeaseLifetime,
+    LeaseState,
+    Record,
+    Request,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +104,7 @@ class Waiting:
     request: Request
     session: SessionId | None  #: whom it belongs to; None = parked
     waiting_since_s: float  #: wall clock: its place
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     lease_s: float | None = None  #: length of its lease; None = not known
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()

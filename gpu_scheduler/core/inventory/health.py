@@ -15,32 +15,34 @@ from corekit.values import replace
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, without_resident
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
 
 _STATIC = ("kind", "model", "index")  #: what a share was promised of, beside its memory
 
 
-def judged(known: Mapping[DeviceId, DeviceEntry], said: Iterable[Device]) -> tuple[Device, ...]:
+def assessed(
+    known: Mapping[DeviceId, DeviceEntry], reported: Iterable[Device]
+) -> tuple[Device, ...]:
     """All devices ever seen on a host as they count from now on, given what it says now."""
-    named = {device.id: device for device in without_resident(said)}
+    named = {device.id: device for device in without_resident(reported)}
     missing = (_missing(entry.device) for id_, entry in known.items() if id_ not in named)
-    return (*(_judge(known.get(id_), device) for id_, device in named.items()), *missing)
+    return (*(_assess(known.get(id_), device) for id_, device in named.items()), *missing)
 
 
-def _judge(known: DeviceEntry | None, said: Device) -> Device:
+def _assess(known: DeviceEntry | None, reported: Device) -> Device:
     before = None if known is None else known.device
-    if before is None or said.health is Health.BAD or not _was_bad(before):
-        return said
-    if said.health is Health.SUSPECT:
-        symptoms = dict.fromkeys((*said.symptoms, Symptom.RECOVERING))
-        return replace(said, symptoms=tuple(symptoms))
+    if before is None or reported.health is Health.BAD or not _was_bad(before):
+        return reported
+    if reported.health is Health.SUSPECT:
+        symptoms = dict.fromkeys((*reported.symptoms, Symptom.RECOVERING))
+        return replace(reported, symptoms=tuple(symptoms))
     if before.health is Health.BAD:
         why = before.detail or ", ".join(before.symptoms)
         detail = f"clean, but not for long enough since: {why}"[:DETAIL_CHARS_MAX]
     else:
         detail = before.detail
-    return replace(said, health=Health.SUSPECT, symptoms=(Symptom.RECOVERING,), detail=detail)
+    return replace(reported, health=Health.SUSPECT, symptoms=(Symptom.RECOVERING,), detail=detail)
 
 
 def _was_bad(device: Device) -> bool:
@@ -67,31 +69,31 @@ def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
         before, after = getattr(known.device, name), getattr(now, name)
         if before != after:
             return f"{name} changed from {before} to {after}"
-    if now.memory_mib < known.promised_mib:
-        return f"has {now.memory_mib} MiB of memory now, and {known.promised_mib} are promised"
+    if now.memory_mib < known.allocated_mib:
+        return f"has {now.memory_mib} MiB of memory now, and {known.allocated_mib} are promised"
     return None
 
 
-def watch(turn: Turn, entry: DeviceEntry, said: Device) -> None:
+def watch(tx: Transaction, entry: DeviceEntry, reported: Device) -> None:
     """Time how long a recovering device has been clean; any other finding starts it anew."""
-    entry.said = said
-    if said.health is not Health.OK or entry.device.health is Health.OK:
+    entry.reported = reported
+    if reported.health is not Health.OK or entry.device.health is Health.OK:
         entry.clean_since_s = None
-        turn.state.timers.cancel(TimerKind.DEVICE, said.id)
+        tx.state.timers.cancel(TimerKind.DEVICE, reported.id)
     elif entry.clean_since_s is None:
-        entry.clean_since_s = turn.at_s
-        turn.state.timers.arm(TimerKind.DEVICE, said.id, turn.at_s + turn.budget.device_clean_s)
+        entry.clean_since_s = tx.at_s
+        tx.state.timers.arm(TimerKind.DEVICE, reported.id, tx.at_s + tx.budget.device_clean_s)
 
 
-def clean_long_enough(turn: Turn, name: DeviceId) -> None:
+def clean_long_enough(tx: Transaction, name: DeviceId) -> None:
     """The timer of a recovering device fired: offer it again, if its host still vouches for it."""
-    entry = turn.state.inventory.devices.get(name)
-    if entry is None or entry.said is None or entry.clean_since_s is None:
+    entry = tx.state.inventory.devices.get(name)
+    if entry is None or entry.reported is None or entry.clean_since_s is None:
         return
-    host, clean_s = turn.state.inventory.hosts[entry.host], turn.budget.device_clean_s
-    if host.state is not HostState.UP or host.heard_s < turn.at_s - clean_s / 2:
-        turn.state.timers.arm(TimerKind.DEVICE, name, turn.at_s + clean_s)
+    host, clean_s = tx.state.inventory.hosts[entry.host], tx.budget.device_clean_s
+    if host.state is not HostState.UP or host.heard_s < tx.at_s - clean_s / 2:
+        tx.state.timers.arm(TimerKind.DEVICE, name, tx.at_s + clean_s)
         return
     entry.clean_since_s = None
-    turn.emit(to.DeviceChanged(device=entry.said))
-    turn.capacity_freed = True
+    tx.emit(to.DeviceChanged(device=entry.reported))
+    tx.capacity_freed = True

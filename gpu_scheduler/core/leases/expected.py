@@ -60,8 +60,8 @@ def _usable(request: Request, inventory: Inventory, attempt: str | None) -> Iter
         for group in groups:
             for row in group.rows.values():
                 yield from row.freest(0)
-            yield from group.kept.get(attempt, ()) if attempt is not None else ()
-            yield from group.lent
+            yield from group.reserved.get(attempt, ()) if attempt is not None else ()
+            yield from group.exclusive
 
 
 def _unknown(request: Request, usable: int, unknown: int) -> str:

@@ -1,20 +1,38 @@
-"""Who goes next. A policy proposes over a read-only view; the machine checks and commits.
+"""Queue policies: which waiting request is served next. One module per policy.
 
-One small pure file per policy; `base` says what a policy is.
+A module of this package with an object `POLICY` is found by its presence, and one of another
+distribution by its entry point in the group `orchgpu.policies` (`gpu_scheduler/policy_registry`).
+A policy proposes over a read-only view; the dispatcher checks and commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from gpu_scheduler.core.policies.backfill import Backfill
-from gpu_scheduler.core.policies.base import Policy
-from gpu_scheduler.core.policies.fair import Fair
-from gpu_scheduler.core.policies.fifo import Fifo
-from gpu_scheduler.parameters import PolicyName
+from corekit.ids import DeviceId
+from gpu_scheduler.core.admission.quotas import clamped_to_quota
+from gpu_scheduler.core.durable.changes import Waiting
+from gpu_scheduler.core.placement.head_reservation import reservable_for_head
+from gpu_scheduler.core.queue.queue import FirstByClass
+from gpu_scheduler.core.state import PolicyView
 
-POLICIES: Mapping[PolicyName, Policy] = {
-    PolicyName.FIFO: Fifo(),
-    PolicyName.BACKFILL: Backfill(),
-    PolicyName.FAIR: Fair(),
-}
+
+class BoundedOvertaking:
+    """A base for policies: first come, first served; the head is overtaken `bypass_max` times.
+
+    Then the devices nearest to being free for the head are reserved for it. Under every policy that
+    keeps `reserve`, no request starves while priorities age.
+    """
+
+    summary = ""
+
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
+        yield view.state.queue.first_by_class
+
+    def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
+        if view.state.head_reservation.overtaken < view.state.parameters.bypass_max:
+            return ()
+        return reservable_for_head(clamped_to_quota(view.state, head.request), view.state.inventory)
+
+    def backfill_until_s(self, view: PolicyView) -> float | None:  # noqa: ARG002 - no backfill
+        return None

@@ -1,22 +1,27 @@
-"""FIFO that lends what is kept for the head to whoever is done before the head can start.
+"""FIFO with backfill: short requests run on the devices that are reserved for the head.
 
-The head can start when enough of the leases on its kept devices have ended, each at the end of its
-length. A request whose own length ends before that moment may run there; one of unknown length
-never, nor anybody while the head's start cannot be foreseen.
+The head can start when enough of the leases on its reserved devices have ended, each at the end of
+its stated length. A request whose own length ends before that moment may run there; a request of
+unknown length may not, nor any request while the start of the head is not known.
 
-Bound: that of FIFO; and once devices are kept, the head starts no later than was foreseen then, as
-long as they stay usable and no RESERVED lease is renewed beyond `reserved_ttl_s`.
+Bound: that of FIFO; and once devices are reserved, the head starts no later than was forecast then,
+while they stay usable and no RESERVED lease is renewed beyond `reserved_ttl_s`.
 """
 
 from __future__ import annotations
 
 from gpu_scheduler.core.leases.forecast import start_of_head_s
-from gpu_scheduler.core.policies.base import View
-from gpu_scheduler.core.policies.fifo import Fifo
+from gpu_scheduler.core.policies import BoundedOvertaking
+from gpu_scheduler.core.state import PolicyView
 
 
-class Backfill(Fifo):
-    """Order: by place; what is kept is lent for known lengths."""
+class Backfill(BoundedOvertaking):
+    """Order: by queue key; reserved devices are lent for stated lengths."""
 
-    def lend_until_s(self, view: View) -> float | None:
+    summary = "as fifo; requests that end before the head can start run on its reserved devices"
+
+    def backfill_until_s(self, view: PolicyView) -> float | None:
         return start_of_head_s(view.state, view.budget)
+
+
+POLICY = Backfill()

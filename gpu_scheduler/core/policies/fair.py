@@ -1,30 +1,35 @@
-"""Weighted fair share between tenants, FIFO within one.
+"""Weighted fair share between tenants, FIFO within a tenant.
 
-Whatever comes free goes to the tenant with the least share that has a request it fits: dominant
-share of what it holds and of what it used lately, divided by its weight (tenants.py).
+Freed capacity goes to the tenant with the least share that has a request it fits: the dominant
+share of what the tenant holds and of what it used lately, divided by its weight (tenants.py).
 
-Bound: that of FIFO, for the head of the whole queue is passed `bypass_max` times at most here too,
-so fairness cannot starve the patient: at most one grant in `bypass_max` + 1 goes by place alone.
-A decision costs a step for every tenant that waits.
+Bound: that of FIFO. The head of the whole queue is overtaken `bypass_max` times at most here too,
+so fairness cannot starve an old request: at most one grant in `bypass_max` + 1 goes by age alone.
+A decision costs one step for every tenant with waiting requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_scheduler.core.policies.base import View
-from gpu_scheduler.core.policies.fifo import Fifo
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.policies import BoundedOvertaking
+from gpu_scheduler.core.queue.queue import FirstByClass
+from gpu_scheduler.core.state import PolicyView
 
 
-class Fair(Fifo):
-    """Order: by share, then by place."""
+class Fair(BoundedOvertaking):
+    """Order: by share, then by queue key."""
 
-    def lines(self, view: View) -> Iterator[Lines]:
+    summary = "the tenant with the least weighted dominant share; within a tenant as fifo"
+
+    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
         state = view.state
 
         def share(tenant: str) -> tuple[float, str]:
             return (state.tenants.share(tenant, view.wall_s, state.parameters), tenant)
 
-        for tenant in sorted(state.queue.of_tenant, key=share):
-            yield state.queue.of_tenant[tenant]
+        for tenant in sorted(state.queue.by_tenant, key=share):
+            yield state.queue.by_tenant[tenant]
+
+
+POLICY = Fair()

@@ -1,36 +1,23 @@
-"""First come, first served within a priority, without holding back those that fit.
+"""First come, first served within a priority; a request that does not fit blocks no other.
 
-A request that does not fit is passed by later ones that do, at most `bypass_max` times on devices
-it could use. Then the `count` devices nearest to being free for it are kept for it.
+A later request that fits may overtake one that does not, at most `bypass_max` times on devices that
+one could use. Then the `count` devices nearest to being free for it are reserved for it.
 
-Bound: with k requests before it by place and no lease longer than L, a request that hosts can serve
-waits at most (k + 1) × (bypass_max + 2) × L. For a head that waits sees, within every L, either its
-devices free or one more grant that passes it; after `bypass_max` of those its kept devices are free
-within one more L, whatever else arrives behind it.
+Bound: with k requests before it and no lease longer than L, a request that hosts can serve waits at
+most (k + 1) × (bypass_max + 2) × L. Within every L a waiting head sees either its devices free or
+one more grant that overtakes it; after `bypass_max` of those its reserved devices are free within
+one more L, whatever else arrives behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.quotas import affordable
-from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.placement.placement import keepable
-from gpu_scheduler.core.policies.base import View
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.policies import BoundedOvertaking
 
 
-class Fifo:
-    """Order: by place."""
+class Fifo(BoundedOvertaking):
+    """Order: by queue key."""
 
-    def lines(self, view: View) -> Iterator[Lines]:
-        yield view.state.queue.lines
+    summary = "the oldest request, made older by its priority"
 
-    def keep(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:
-        if view.state.bypass.count < view.state.parameters.bypass_max:
-            return ()
-        return keepable(affordable(view.state, head.request), view.state.inventory)
 
-    def lend_until_s(self, view: View) -> float | None:  # noqa: ARG002 - it never lends
-        return None
+POLICY = Fifo()

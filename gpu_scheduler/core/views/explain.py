@@ -7,9 +7,9 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.core.inventory.capacity import impossible, largest, reach_mib, shortage
+from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import away, fits, fits_ever
+from gpu_scheduler.core.placement.fits import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import (
     DeviceVerdict,
@@ -43,15 +43,15 @@ def explain(
 
     `own`: as it was asked, where the quota of its tenant makes `request` want less.
     """
-    judged = _judged(request, inventory, attempt)
-    fitting = judged.pop(None, 0)
-    counts = {reason: judged[reason] for reason in _REASONS if reason in judged}
+    counted = _reason_counts(request, inventory, attempt)
+    fitting = counted.pop(None, 0)
+    counts = {reason: counted[reason] for reason in _REASONS if reason in counted}
     if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
         counts[NoFit.SAME_HOST] = fitting
     most, short = None, None
-    if impossible(request, inventory):
+    if is_infeasible(request, inventory):
         most, short = largest(request, inventory), shortage(request, inventory)
-    told = Explanation(
+    explanation = Explanation(
         devices_known=len(inventory.devices),
         devices_fitting=fitting,
         counts={reason.value: counts[reason] for reason in _REASONS if reason in counts},
@@ -61,25 +61,28 @@ def explain(
         short=short,
         sentence="",
     )
-    return replace(told, sentence=_sentence(own or request, inventory, told))
+    return replace(explanation, sentence=_sentence(own or request, inventory, explanation))
 
 
-def out_of_service(request: Request, inventory: Inventory, told: Explanation) -> Explanation:
+def out_of_service(request: Request, inventory: Inventory, explanation: Explanation) -> Explanation:
     """The same, when too few devices for it are up, healthy and not drained: and which are not."""
-    if told.short is not None or reach_mib(request, inventory) >= request.memory_mib:
-        return told
-    named = list(islice(_away(request, inventory), NAMED_MAX + 1))
+    if explanation.short is not None or available_mib(request, inventory) >= request.memory_mib:
+        return explanation
+    named = list(islice(_out_of_service_names(request, inventory), NAMED_MAX + 1))
     which = ", ".join(named[:NAMED_MAX]) + (" and others" if len(named) > NAMED_MAX else "")
-    sentence = f"{told.sentence}; out of service: {which}" if named else told.sentence
-    return replace(told, held_back=HeldBack.OUT_OF_SERVICE, sentence=sentence)
+    sentence = f"{explanation.sentence}; out of service: {which}" if named else explanation.sentence
+    return replace(explanation, held_back=HeldBack.OUT_OF_SERVICE, sentence=sentence)
 
 
-def _away(request: Request, inventory: Inventory) -> Iterator[str]:
+def _out_of_service_names(request: Request, inventory: Inventory) -> Iterator[str]:
     """Whole hosts, then devices, that could serve it and do not take anybody now."""
     hosts: dict[str, None] = {}
     for groups in inventory.index.ranked(request):
         for device in (device for group in groups for device in group.devices):
-            entry, reason = inventory.devices[device], away(inventory.shape_of(device))
+            entry, reason = (
+                inventory.devices[device],
+                unavailable_reason(inventory.state_of(device)),
+            )
             host = inventory.hosts[entry.host]
             if reason is None:
                 continue
@@ -92,26 +95,28 @@ def _away(request: Request, inventory: Inventory) -> Iterator[str]:
             yield f"{entry.host}/{entry.device.index} ({reason.value}{detail})"
 
 
-def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict[NoFit | None, int]:
+def _reason_counts(
+    request: Request, inventory: Inventory, attempt: str | None
+) -> dict[NoFit | None, int]:
     """How many devices give each answer; kept ones, a few at most, are asked one by one."""
     counts: dict[NoFit | None, int] = {}
     for group in inventory.index.groups.values():
-        for reason, devices in group.judge(request).items():
+        for reason, devices in group.reason_counts(request).items():
             counts[reason] = counts.get(reason, 0) + devices
-        for device in group.kept_devices():
-            reason = fits(request, inventory.shape_of(device), attempt)
+        for device in group.reserved_devices():
+            reason = fits(request, inventory.state_of(device), attempt)
             counts[reason] = counts.get(reason, 0) + 1
     return counts
 
 
-def in_full(
-    told: Explanation, request: Request, inventory: Inventory, attempt: str | None = None
+def with_verdicts(
+    explanation: Explanation, request: Request, inventory: Inventory, attempt: str | None = None
 ) -> Explanation:
     """The same with what the devices say one by one, and the largest fit."""
     named = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
     most = largest(request, inventory)
     return replace(
-        told,
+        explanation,
         largest=most,
         largest_fit=_largest_fit(most, inventory),
         devices=tuple(_verdict(request, inventory, device, attempt) for device in named),
@@ -123,26 +128,26 @@ def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]
     """Devices that could ever serve it, the freest of every row first, then all the others."""
     for groups in inventory.index.ranked(request):
         for group in groups:
-            yield from group.in_reach()
+            yield from group.nearest_first()
     for group in inventory.index.groups.values():
-        if not fits_ever(request, group.make):
+        if not is_feasible(request, group.device_class):
             yield from group.devices
 
 
 def _verdict(
     request: Request, inventory: Inventory, device: DeviceId, attempt: str | None
 ) -> DeviceVerdict:
-    entry, shape = inventory.devices[device], inventory.shape_of(device)
+    entry, device_state = inventory.devices[device], inventory.state_of(device)
     healthy = entry.device.health is Health.OK
     return DeviceVerdict(
         host=entry.host,
         device=device,
         index=entry.device.index,
-        kind=shape.kind,
-        model=shape.model,
-        reason=fits(request, shape, attempt),
-        free_mib=shape.free_mib,
-        free_pct=shape.free_pct,
+        kind=device_state.kind,
+        model=device_state.model,
+        reason=fits(request, device_state, attempt),
+        free_mib=device_state.free_mib,
+        free_pct=device_state.free_pct,
         detail="" if healthy else entry.device.detail,
     )
 
@@ -150,14 +155,14 @@ def _verdict(
 # ---------------------------------------------------------------------- in words
 
 
-def wanted(request: Request) -> str:
+def request_text(request: Request) -> str:
     """A request in words: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
     kinds = "/".join(kind.value for kind in request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
-    most_mib = request.memory_max_mib
-    size = "" if most_mib is None else f" of at most {most_mib} MiB"
+    max_mib = request.memory_max_mib
+    size = "" if max_mib is None else f" of at most {max_mib} MiB"
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
     if request.middleware:
@@ -174,8 +179,10 @@ def wanted(request: Request) -> str:
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     if most is None:
         return "no device is known"
-    makes = (*inventory.index.groups, *inventory.declared_makes())
-    kinds = dict.fromkeys(make.kind.value for make in makes if fits_ever(most, make))
+    classes = (*inventory.index.groups, *inventory.declared_makes())
+    kinds = dict.fromkeys(
+        device_class.kind.value for device_class in classes if is_feasible(most, device_class)
+    )
     return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
@@ -219,30 +226,34 @@ def in_words(short: Shortage) -> str:
     return _SHORT[short.what].format(most=short.most)
 
 
-def _sentence(request: Request, inventory: Inventory, told: Explanation) -> str:
-    seen = _seen(inventory, told)
-    if told.short is not None:
-        if told.largest is None:
-            return f"no known capacity can ever hold {wanted(request)}: {seen}"
+def _sentence(request: Request, inventory: Inventory, explanation: Explanation) -> str:
+    seen = _inventory_text(inventory, explanation)
+    if explanation.short is not None:
+        if explanation.largest is None:
+            return f"no known capacity can ever hold {request_text(request)}: {seen}"
         return (
-            f"no known capacity can ever hold {wanted(request)}: {in_words(told.short)}, "
-            f"the largest fit is {told.largest_fit} ({seen})"
+            f"no known capacity can ever hold {request_text(request)}: "
+            f"{in_words(explanation.short)}, the largest fit is {explanation.largest_fit} ({seen})"
         )
-    if told.devices_fitting >= request.count and NoFit.SAME_HOST not in told.counts:
-        return f"{wanted(request)} fits now"
-    place_ = f"number {told.position} in the queue: " if told.position is not None else ""
-    fitting = f"{told.devices_fitting} of {request.count} fit now"
-    return f"{place_}{wanted(request)} must wait, {fitting} ({seen})"
+    if explanation.devices_fitting >= request.count and NoFit.SAME_HOST not in explanation.counts:
+        return f"{request_text(request)} fits now"
+    place_ = (
+        f"number {explanation.position} in the queue: " if explanation.position is not None else ""
+    )
+    fitting = f"{explanation.devices_fitting} of {request.count} fit now"
+    return f"{place_}{request_text(request)} must wait, {fitting} ({seen})"
 
 
-def _seen(inventory: Inventory, told: Explanation) -> str:
+def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:
     """All registered devices, each told once: those that fit now and why the others do not."""
-    known = told.devices_known
+    known = explanation.devices_known
     if not known:
         declared = next(inventory.declared_makes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
-    counts = told.counts
+    counts = explanation.counts
     words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]
-    if told.devices_fitting and NoFit.SAME_HOST not in counts:  # it tells of the same devices
-        words.insert(0, f"{told.devices_fitting} fitting")
+    if (
+        explanation.devices_fitting and NoFit.SAME_HOST not in counts
+    ):  # it tells of the same devices
+        words.insert(0, f"{explanation.devices_fitting} fitting")
     return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"

@@ -27,7 +27,7 @@ from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import Caller, Gate
 from gpu_scheduler.daemon.endpoints.calls import Answered, Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
@@ -76,10 +76,10 @@ class HttpDoor:
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
 
-    def open(self, calls: Calls, hub: Hub, tallies: Tallies) -> None:
+    def open(self, calls: Calls, hub: Hub, usage_counts: UsageCounts) -> None:
         """Recovery is complete."""
         self._calls, self._hub = calls, hub
-        self._scrapes = Scrapes(calls, self._metrics, self._journal, tallies)
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, usage_counts)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)

@@ -19,7 +19,7 @@ import pytest
 
 from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import GrantedLease, Hold, LeaseState, Request
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
 from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
@@ -121,7 +121,9 @@ async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> Gr
     request = Request(**fields)
     async with asyncio.timeout(60):
         while True:
-            answer = await scheduler.reserve(attempt, request, wait=True, hold=Hold.SESSION)
+            answer = await scheduler.reserve(
+                attempt, request, wait=True, hold=LeaseLifetime.SESSION
+            )
             if answer.granted is not None:
                 return answer.granted
             await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.resources import FunctionResource, Notification, Place, QueueResource, Record
 from fdl.plan.roles import role_of
-from gpu_scheduler.model import Hold
+from gpu_scheduler.model import LeaseLifetime
 from orchgpu.core.function import Function
 
 AWS = Place(account="123456789012", region="eu-west-1")
@@ -86,7 +86,7 @@ def test_the_orchestrator_is_told_of_the_object_and_holds_by_time() -> None:
     urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
     served = decode(Function, record.resolved(urls).body)
     assert (served.object_bucket, served.object_key) == ("answers", "tsv/{stem}.tsv")
-    assert served.hold is Hold.DEADLINE
+    assert served.hold is LeaseLifetime.DEADLINE
     assert served.request.lease_s
 
 

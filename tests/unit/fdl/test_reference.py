@@ -8,7 +8,7 @@ from fdl.keys.reference import Known, Standing, explain, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import Place
-from gpu_scheduler.request_options import WORDS
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 from tools.fdl_table import PAGE, renewed
 
 LOCAL = Place(account="000000000000", region="us-east-1", local=True)
@@ -39,7 +39,7 @@ def test_every_key_has_a_meaning() -> None:
 
 
 def test_every_word_of_a_request_is_a_key() -> None:
-    assert [word.key for word in WORDS if word.key not in GPU.keys] == []
+    assert [word.key for word in REQUEST_OPTIONS if word.key not in GPU.keys] == []
 
 
 def _file_with(known: Known) -> str:

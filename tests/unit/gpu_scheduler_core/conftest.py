@@ -18,14 +18,15 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     EndReason,
-    Hold,
     Lease,
+    LeaseLifetime,
     Record,
     Request,
     Sharing,
     Usage,
 )
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
 
 EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 
@@ -36,6 +37,7 @@ class World:
     def __init__(self, bypass_max: int = 64, **parameters: Any) -> None:
         self.budget = Budget()
         self.configured = Parameters(bypass_max=bypass_max, **parameters)
+        self.policies = installed_policies()
         self.now_s = 100.0
         self.journal: list[Entry] = []
         self.actions: list[do.Action] = []  #: of the last event
@@ -53,7 +55,7 @@ class World:
         self.handle(on.EpochBegan)
 
     def replayed(self) -> SchedulerMachine:
-        machine = SchedulerMachine(self.budget, IdSource(self.runs), self.configured)
+        machine = SchedulerMachine(self.budget, IdSource(self.runs), self.configured, self.policies)
         for entry in self.journal:
             machine.apply(decode_entry(encode_entry(entry)))
         return machine
@@ -130,7 +132,7 @@ class World:
         said = {
             "session": "s1",
             "wait": True,
-            "hold": Hold.SESSION,
+            "hold": LeaseLifetime.SESSION,
             "lease_s": None,
             **fields,
         }

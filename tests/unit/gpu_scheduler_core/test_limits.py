@@ -162,6 +162,18 @@ def test_history_makes_room_for_new_jobs_the_oldest_first(new_world, device, nam
     assert list(world.machine.state.records) == ["j2", "unheard of"]
 
 
+def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world, device):
+    world.host("h", device("d"))
+    for holder in ("j0", "j1"):
+        world.attempt(holder, request=WHOLE, session="a/s")
+    for holder in ("j1", "j0"):
+        finish(world, holder, "a/s")
+    world.journal = list(world.machine.snapshot())
+    world.start()
+    set_(world, "records_max", 1)
+    assert list(world.machine.state.records) == ["j0"]
+
+
 def test_an_end_is_never_refused_but_may_leave_no_history(new_world, device):
     world = full_world(new_world, device, key_records_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
@@ -177,12 +189,12 @@ def test_a_lower_limit_takes_history_away_and_lets_jobs_go_on(new_world, device)
     for n in range(2):
         finish(world, f"j{n}", "a/s", outcome="FAILED")
     set_(world, "key_records_max", 2)
-    assert list(world.machine.state.records) == ["j1", "j2"]
+    assert set(world.machine.state.records) == {"j1", "j2"}
     ended = world.record("j1")
     world.ask(on.ReopenAsked, "a/s", holder=ended.holder, revision=ended.revision, handle="h")
     assert world.answer().record.step is Step.RECEIVED, "a redrive is no new record"
     set_(world, "records_max", 0)
-    assert list(world.machine.state.records) == ["j1", "j2"]
+    assert set(world.machine.state.records) == {"j1", "j2"}
 
 
 # ---------------------------------------------------------------------- rate
@@ -235,6 +247,17 @@ def test_buckets_of_invented_tenants_are_bounded():
     assert len(rates.buckets) <= BUCKETS_MAX
 
 
+def test_the_bucket_that_was_unused_longest_is_evicted_for_a_new_one():
+    rates = Rates()
+    for n in range(BUCKETS_MAX):
+        assert rates.take([(f"tenant/{n}", 1.0)], 0.0) is None
+    assert rates.take([("tenant/0", 1.0)], 1.0) is None
+    assert rates.take([("tenant/new", 1.0)], 1.0) is None
+    assert len(rates.buckets) == BUCKETS_MAX
+    assert {"tenant/0", "tenant/new"} <= set(rates.buckets)
+    assert "tenant/1" not in rates.buckets
+
+
 def test_an_empty_bucket_takes_no_token_of_the_others():
     rates = Rates()
     for _ in range(int(BURST_S)):
@@ -264,7 +287,7 @@ def test_counts_survive_a_restart(new_world, device):
     world.attempt("j0", request=WHOLE, session="a/s")
     world.reserve("r", WHOLE, session="a/s")
     world.start()
-    assert world.machine.state.tallies.of_key("a").waiting == 2
+    assert world.machine.state.usage_counts.of_key("a").waiting == 2
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
 
 

@@ -65,4 +65,4 @@ def test_what_a_gone_session_leaves_is_dealt_with_in_parts(new_world, device, wh
     state = world.machine.state
     assert (len(state.orphans), len(state.queue.entries)) == (6, 6)  # jobs wait, parked
     assert not state.owned
-    assert not state.queue.of_session
+    assert not state.queue.by_session

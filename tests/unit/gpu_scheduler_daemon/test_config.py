@@ -8,7 +8,6 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.daemon.config import Told, resolve
-from gpu_scheduler.parameters import PolicyName
 
 
 def written(folder: Path, text: str) -> str:
@@ -33,7 +32,7 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         tmp_path, '[parameters]\npolicy = "fair"\naging_s = "none"\n"quota.lab.devices" = 4\n'
     )
     found = resolve({"config": file}, {})
-    assert found.parameters.policy is PolicyName.FAIR
+    assert found.parameters.policy == "fair"
     assert found.parameters.aging_s is None
     assert found.parameters.quota("lab").devices == 4
     assert set(found.parameter_sources) == {"policy", "aging_s", "quota.lab.devices"}

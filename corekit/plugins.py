@@ -1,0 +1,22 @@
+"""Plugins: objects found by a module's presence in a package, or by a package's entry point.
+
+A module `NAME.py` in the package is the plugin `NAME`; another distribution registers one under the
+entry-point group. A plugin of the package goes before one of the same name from outside. Finding
+imports no plugin; `EntryPoint.load` does.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+
+
+def find_plugins(group: str, package: str, attribute: str) -> Mapping[str, EntryPoint]:
+    """Every plugin by name: `attribute` of each module of `package`, and the group's entries."""
+    spec = find_spec(package)
+    folders = [] if spec is None else spec.submodule_search_locations
+    names = [module.name for module in pkgutil.iter_modules(folders) if module.name[0] != "_"]
+    own = {name: EntryPoint(name, f"{package}.{name}:{attribute}", group) for name in names}
+    return {point.name: point for point in entry_points(group=group)} | own

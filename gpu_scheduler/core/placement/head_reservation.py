@@ -1,0 +1,56 @@
+"""Devices to reserve for the head of the queue once it was overtaken too often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
+from gpu_scheduler.core.placement.fits import DeviceState, is_feasible, unavailable_reason
+from gpu_scheduler.model import Placement, Request
+
+#: Candidates that are compared: allocated devices, or hosts with enough devices.
+RESERVE_SAMPLE_MAX = 64
+
+
+def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
+    """The available devices that are nearest to being free for the request.
+
+    Empty when too few devices for it are up, healthy and not drained.
+    """
+    if request.count > 1 and request.placement is Placement.SAME_HOST:
+        return _reservable_on_one_host(request, inventory)
+    groups = [group for groups in inventory.index.ranked(request) for group in groups]
+    lines = [iter(row.freest(0)) for group in groups for row in group.rows.values()]
+    lent = (device for group in groups for device in (*group.reserved_devices(), *group.exclusive))
+
+    def distance(device: DeviceId) -> tuple[bool, int, int]:
+        return _distance(inventory.state_of(device))
+
+    lines.append(iter(sorted(islice(lent, RESERVE_SAMPLE_MAX), key=distance)))
+    nearest = tuple(islice(merge(*lines, key=distance), request.count))
+    return nearest if len(nearest) == request.count else ()
+
+
+def _reservable_on_one_host(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
+    """Of some hosts that have enough, the one whose devices are nearest to being free."""
+    hosts = (list(_usable(request, inventory, host)) for host in inventory.hosts.values())
+    enough = islice((line for line in hosts if len(line) >= request.count), RESERVE_SAMPLE_MAX)
+    lines = [sorted(line)[: request.count] for line in enough]
+    return tuple(device for _, device in min(lines, key=lambda line: line[-1][0], default=[]))
+
+
+def _usable(
+    request: Request, inventory: Inventory, host: HostEntry
+) -> Iterator[tuple[tuple[bool, int, int], DeviceId]]:
+    for device in host.devices:
+        device_state = inventory.state_of(device)
+        if unavailable_reason(device_state) is None and is_feasible(request, device_state):
+            yield _distance(device_state), device
+
+
+def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
+    """How far from free; the lower, the nearer."""
+    return (device_state.exclusive, -device_state.free_mib, -device_state.free_pct)

@@ -1,0 +1,111 @@
+"""Queue policies are found by a module's presence and by an entry point."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpu_scheduler.client.commands.admin_commands import set_parameter
+from gpu_scheduler.policy_registry import installed_policies
+
+ROOT = Path(__file__).parents[3]
+#: A policy as a stranger would write it: the newest request first.
+NEWEST_FIRST = """
+from gpu_scheduler.core.policies.fifo import Fifo
+
+class NewestFirst(Fifo):
+    summary = "the newest request"
+
+POLICY = NewestFirst()
+"""
+
+
+def register(folder: Path, name: str, value: str, module: str = NEWEST_FIRST) -> None:
+    """An installed distribution in `folder` with one entry point."""
+    (folder / "newest_first.py").write_text(module)
+    metadata = folder / "newest_first-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: newest-first\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(f"[orchgpu.policies]\n{name} = {value}\n")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path of modules; what is imported from it is forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "newest_first", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return tmp_path
+
+
+def test_the_policies_of_the_tree_are_found_the_default_first():
+    first, *others = installed_policies()
+    assert first == "fifo"
+    assert {"backfill", "fair"} <= set(others)
+
+
+def test_an_entry_point_registers_a_policy(packages, new_world):
+    register(packages, "newest", "newest_first:POLICY")
+    world = new_world(policy="newest")
+    assert world.machine.state.policy.summary == "the newest request"
+
+
+def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages):
+    register(packages, "fair", "newest_first:POLICY")
+    assert installed_policies()["fair"].summary.startswith("the tenant")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("newest_first:ABSENT", "AttributeError"),
+        ("newest_first:NewestFirst.__name__", "does not implement Policy"),
+        ("not_there:POLICY", "ModuleNotFoundError"),
+    ],
+)
+def test_a_broken_entry_point_is_left_out_with_a_warning(packages, caplog, value, why):
+    register(packages, "newest", value)
+    with caplog.at_level(logging.WARNING):
+        assert "newest" not in installed_policies()
+    assert why in caplog.text
+
+
+def test_a_module_in_the_folder_is_a_policy(tmp_path):
+    for package in ("corekit", "gpu_scheduler"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+    (tmp_path / "gpu_scheduler/core/policies/newest.py").write_text(NEWEST_FIRST)
+    program = (
+        "from gpu_scheduler.policy_registry import installed_policies as found;"
+        "from gpu_scheduler.parameters import Parameters, changed;"
+        "print(changed(Parameters(), 'policy', 'newest', found()).policy, *found())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program], cwd=tmp_path, check=True, capture_output=True
+    )
+    policy, *installed = done.stdout.decode().split()
+    assert policy == "newest"
+    assert {"fifo", "newest"} <= set(installed)
+
+
+def test_the_help_of_ssgm_set_lists_the_installed_policies(packages):
+    register(packages, "newest", "newest_first:POLICY")
+    done = CliRunner().invoke(set_parameter, ["--help"])
+    listed = done.output.partition("Queue policies installed here: ")[2].splitlines()[0]
+    assert {"fifo", "newest"} <= set(listed.split(", "))
+
+
+def test_the_documented_policies_are_those_of_the_registry():
+    page = (ROOT / "docs/scheduler.md").read_text()
+    table = page.partition("| policy | next request |")[2].partition("\n\n")[0]
+    documented = dict(re.findall(r"\n\| `([a-z]+)`[^|]* \| ([^|]+) \|", table))
+    summaries = {name: policy.summary for name, policy in installed_policies().items()}
+    assert "fifo" in documented
+    assert documented == {name: summaries[name] for name in documented}
