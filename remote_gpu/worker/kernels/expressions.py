@@ -394,6 +394,10 @@ class Expressions:
         place = pointer(value, line)
         if place.target.constant or place.target.space not in ("global", "local"):
             raise wrong(line, f"{function} takes a pointer to __global or __local memory")
+        numbers = ("int", "uint", "float")[: 3 if function == "atomic_xchg" else 2]
+        if place.target.element.text not in numbers:  # compilers would convert it silently
+            found = place.target.element.text
+            raise wrong(line, f"{function} takes a pointer to {' or '.join(numbers)}, not {found}")
         checked = self._frame.checks.index(place.offset, place.count, line)
         return f"&({place.base})[{checked}]"
 

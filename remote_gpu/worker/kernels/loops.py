@@ -9,10 +9,11 @@ _HEADS = ("for", "while", "if", "switch")
 
 
 def counter(frame: Frame) -> tuple[str, int] | None:
-    """`int i = A; i < B; i++)` stands here and the body never changes i: it lies in A…B - 1.
+    """The counter and limit of a loop `int i = A; i < B; i++)` whose body never changes i.
 
-    What the body could do to it in a way that is not seen here is refused: while the proof holds
-    the counter cannot be assigned and has no address.
+    i then lies in A…B - 1. Changes that the search below misses are refused later: while the proof
+    holds, the counter cannot be assigned and has no address. Requiring 0 ≤ A ≤ B ≤ 2^24 rules out
+    numbers that another type turns into others: 4294967295 is −1 as an int, −5 < i as a uint.
     """
     texts = [frame.text(n) for n in range(12)]
     kind, name, is_, start, end, again, less, limit, stop = texts[:9]
@@ -21,10 +22,10 @@ def counter(frame: Frame) -> tuple[str, int] | None:
     if kind not in ("int", "uint") or not fixed or not step or not name.isidentifier():
         return None
     least, most = integer(start), _limit(frame, limit)
-    if least is None or most is None or most > 1 << 24:
+    if least is None or most is None or not 0 <= least <= most <= 1 << 24:
         return None
     body = frame.at + 12
-    around = frame.tokens[body : _end_of_statement(frame, body) + 1]
+    around = frame.tokens[body - 1 : _end_of_statement(frame, body) + 1]
     for before, token, after in zip(around, around[1:], around[2:], strict=False):
         if token.text == name and (before.text in ("&", "++", "--") or _changes(after.text)):
             return None
