@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
-from remote_gpu.client.handshake import Carrier, open_connection
-from remote_gpu.client.prompt import PromptSocket
 from remote_gpu.client.resources import Resource
-from remote_gpu.client.timing import ANSWER_S
+from remote_gpu.client.transport.handshake import Carrier, open_connection
+from remote_gpu.client.transport.prompt import PromptSocket
+from remote_gpu.client.transport.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
@@ -30,7 +30,7 @@ from remote_gpu.wire.proof import Role
 from remote_gpu.wire.segment import SHARED_BYTES_MIN
 
 if TYPE_CHECKING:
-    from remote_gpu.client.segment import SharedMemory
+    from remote_gpu.client.transport.segment import SharedMemory
 
 
 #: What a lane that is closed without a word tells its client.
@@ -278,7 +278,7 @@ class Lane:
 
     def _share(self) -> None:
         """Once, when payloads prove to be large: from now on they go through memory."""
-        from remote_gpu.client.segment import SharedMemory
+        from remote_gpu.client.transport.segment import SharedMemory
 
         self._may_share = False
         assert isinstance(self._stream, socket.socket), "only these may share"

@@ -44,7 +44,7 @@ from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.isolation.policy import Setting
 from remote_gpu.worker.isolation.privacy import hide_memory, take
 from remote_gpu.worker.operation import BATCH_WAIT_S
-from remote_gpu.worker.programs import Program, parse_program
+from remote_gpu.worker.programs.programs import Program, parse_program
 
 logger = logging.getLogger(__name__)
 

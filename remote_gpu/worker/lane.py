@@ -39,7 +39,7 @@ from remote_gpu.worker.operation import (
     load_registry,
     wanted_implementation,
 )
-from remote_gpu.worker.resources import Sessions
+from remote_gpu.worker.store.resources import Sessions
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"

@@ -23,10 +23,10 @@ from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.backends.drivers import answering
-from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.programs import Program
-from remote_gpu.worker.resources import Resources
+from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.store.contents import Contents
+from remote_gpu.worker.store.resources import Resources
 from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from remote_gpu.client.tls import TlsStream, secure
+from remote_gpu.client.transport.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import HANDSHAKE, text_field
 from remote_gpu.wire.proof import client_bound, gateway_bound, matches
 from remote_gpu.worker import control
-from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.isolation.apply import Cell, enclose_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
@@ -34,6 +33,7 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
 from remote_gpu.worker.operation import Context, Registry
+from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remote_gpu.client.tls import server_context
+from remote_gpu.client.transport.tls import server_context
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import answering
@@ -27,7 +27,7 @@ from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import Context, Registry, load_registry
 from remote_gpu.worker.process import Lanes, Walls, run_worker
-from remote_gpu.worker.programs import Program
+from remote_gpu.worker.programs.programs import Program
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Number, Port, Signature, Structure, Text
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.programs import OUTPUT_BYTES_MAX, run_program
+from remote_gpu.worker.programs.programs import OUTPUT_BYTES_MAX, run_program
 
 _STDIN_BYTES_MAX = 256 << 20
 _AT_MOST = f"at most {OUTPUT_BYTES_MAX >> 20} MiB"

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.budget import Budget
-from remote_gpu.client import Lane, Refusal, Refused, Session, connect, timing
+from remote_gpu.client import Lane, Refusal, Refused, Session, connect
+from remote_gpu.client.transport import timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.kernels.cuda import prelude, shared_offsets, to_cuda
+from remote_gpu.worker.kernels.lexer.tokens import SOURCE_CHARS_MAX
+from remote_gpu.worker.kernels.lexer.words import BUILTINS
 from remote_gpu.worker.kernels.source import read_source
-from remote_gpu.worker.kernels.tokens import SOURCE_CHARS_MAX
-from remote_gpu.worker.kernels.words import BUILTINS
 
 FOLDER = Path(__file__).parents[2] / "contract"
 ALL = "".join(

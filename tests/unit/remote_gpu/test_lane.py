@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.client import Local
-from remote_gpu.client.segment import SharedMemory
+from remote_gpu.client.transport.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import (
