@@ -70,7 +70,12 @@ def test_a_link_inside_the_jobs_folder_is_a_file(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("/etc/passwd", "to outside of"), ("/etc", "out of"), ("gone", "broken link"), ("loop", "nothing")],
+    [
+        ("/etc/passwd", "to outside of"),
+        ("/etc", "to outside of"),
+        ("gone", "broken link"),
+        ("loop", "broken link"),
+    ],
 )
 def test_other_links_are_errors(folder: Path, target: str, said: str) -> None:
     (folder / "loop").symlink_to(target)
