@@ -12,9 +12,15 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError
+
+#: A JSON object of a frame. Readers check every field that they use.
+Meta: TypeAlias = dict[str, Any]
+#: Anything contiguous with the buffer protocol: bytes, memoryview, numpy.ndarray. Its static type
+#: (`collections.abc.Buffer`) needs Python 3.12.
+BufferLike: TypeAlias = Any
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20

@@ -17,7 +17,8 @@ from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, che
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.kernels.source import Source, read_source
-from remote_gpu.worker.operation import Context, Outcome, Registry, wanted_implementation
+from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.registry import Registry, wanted_implementation
 
 GRAPHS_MAX = 64  #: of one lane
 

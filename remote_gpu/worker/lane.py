@@ -32,13 +32,8 @@ from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import (
-    Context,
-    Outcome,
-    Registry,
-    load_registry,
-    wanted_implementation,
-)
+from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.

@@ -32,7 +32,8 @@ from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import Registry
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 

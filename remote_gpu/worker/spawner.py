@@ -25,9 +25,10 @@ from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.isolation.apply import enclose_spawner
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
-from remote_gpu.worker.operation import Context, Registry, load_registry
+from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import Lanes, Walls, run_worker
 from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.registry import Registry, load_registry
 
 
 def main() -> None:

@@ -18,7 +18,8 @@ from remote_gpu.worker import graphs
 from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import load_registry
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 

@@ -29,8 +29,9 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
+from remote_gpu.worker.operation import Context, Warm
 from remote_gpu.worker.operation import Limits as InputLimits
+from remote_gpu.worker.registry import Registry, load_registry
 
 LIMIT_BYTES = 1 << 20
 
