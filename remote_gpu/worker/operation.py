@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Signature
+from remote_gpu.wire.frames import BufferLike, Meta
+from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.memory.quota import Quota
@@ -22,10 +23,8 @@ from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")
 
-#: Anything contiguous with the buffer protocol: bytes, bytearray, memoryview, numpy.ndarray.
-Buffer: TypeAlias = Any
 #: What `Operation.run` returns: JSON-serialisable values, and buffers sent as they are.
-Outcome: TypeAlias = "tuple[dict[str, Any], list[Buffer]]"
+Outcome: TypeAlias = "tuple[Meta, list[BufferLike]]"
 
 #: How long a call that may be joined waits for those it was joined with before: some round trips
 #: of a local network, so that callers who answer each other fall into step.
@@ -61,7 +60,7 @@ class Warm:
     """Loaded resources by key. Filled before a lease's process is forked, it is shared by all."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Any] = {}
+        self._entries: Meta = {}
         self._loading = threading.RLock()  # lanes load at the same time, and a load loads others
 
     def get(self, key: str, load: Callable[[], T]) -> T:
@@ -72,7 +71,7 @@ class Warm:
                     self._entries[key] = load()
         return cast("T", self._entries[key])
 
-    def find(self, key: str) -> Any | None:
+    def find(self, key: str) -> object:
         """The resource of `key` if it is resident."""
         return self._entries.get(key)
 
@@ -188,9 +187,7 @@ class Operation(Protocol):
         """
         ...
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         """Compute. `inputs` are flat byte views, valid only until it returns.
 
         Raises OpFailed with the code that says who has to act; anything else becomes EIO.

@@ -145,10 +145,13 @@ def load_registry(only: Sequence[str] = ()) -> Registry:
     memory.
     """
     registry = Registry()
-    found = _installed(registry)
+    found = installed()
     for name in only:
         if name not in found:
             registry.failures[name] = f"no such operation; installed are {', '.join(sorted(found))}"
+    for entry in entry_points(group=GROUP):
+        if found[entry.name] != entry:
+            registry.failures[entry.value] = f"the name {entry.name!r} is taken; rename the entry"
     for name, entry in found.items():
         if only and name not in only:
             continue
@@ -165,17 +168,12 @@ def load_registry(only: Sequence[str] = ()) -> Registry:
     return registry
 
 
-def _installed(registry: Registry) -> dict[str, EntryPoint]:
-    """The project's own operations, then those of other distributions."""
+def installed() -> dict[str, EntryPoint]:
+    """Files and entry points of operations by name; of equal names the project's own wins."""
     folder = importlib.import_module(_PACKAGE).__path__
     names = sorted(module.name for module in pkgutil.iter_modules(folder))
-    found = {name: EntryPoint(name, f"{_PACKAGE}.{name}:OPERATIONS", GROUP) for name in names}
-    for entry in sorted(entry_points(group=GROUP)):
-        if entry.name in found:
-            registry.failures[entry.value] = f"the name {entry.name!r} is taken; rename the entry"
-        else:
-            found[entry.name] = entry
-    return found
+    own = {name: EntryPoint(name, f"{_PACKAGE}.{name}:OPERATIONS", GROUP) for name in names}
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))} | own
 
 
 def _reason(entry: EntryPoint, error: Exception) -> str:

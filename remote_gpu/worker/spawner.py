@@ -16,9 +16,9 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from remote_gpu.client.transport.tls import server_context
+from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import answering
@@ -66,7 +66,7 @@ def main() -> None:
     _serve(stream, registry, context, walls, lanes, fork)
 
 
-def _walls(settings: dict[str, Any]) -> Walls:
+def _walls(settings: Meta) -> Walls:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     host = Host(
         data=tuple(map(Path, settings["data"].values())),

@@ -6,13 +6,13 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from remote_gpu.client.transport.timing import DIAL_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import HostAccess
 from remote_gpu.wire.errors import Refusal, Refused, WireError
-from remote_gpu.wire.frames import HANDSHAKE, text_field
+from remote_gpu.wire.frames import HANDSHAKE, Meta, text_field
 from remote_gpu.wire.proof import (
     AUTHORITY_CHARACTERS_MAX,
     NONCE_BYTES,
@@ -56,7 +56,7 @@ def open_connection(
     device: int = 0,
     middleware: str = "",
     port: int = 0,
-) -> tuple[Carrier, Channel, dict[str, Any]]:
+) -> tuple[Carrier, Channel, Meta]:
     """Connect and prove; returns what carries it, its channel and the gateway's welcome.
 
     Over the host's Unix socket where `access` has one that lets us in, else over TCP, in TLS when
@@ -87,7 +87,7 @@ class _NotHere(Exception):
 
 def _connected(
     access: HostAccess, hello: Hello, timeout_s: float, *, local: bool
-) -> tuple[Carrier, Channel, dict[str, Any]]:
+) -> tuple[Carrier, Channel, Meta]:
     """One way to the gateway, and the proof. Raises Refused, and for the local way _NotHere."""
     try:
         with errors_as_refusals(f"gateway {access.gateway} of {access.host}"):
@@ -156,9 +156,7 @@ def errors_as_refusals(where: str) -> Iterator[None]:
         raise Refused(Refusal.PROTOCOL, f"{where}: {error}") from None
 
 
-def _prove(
-    stream: socket.socket, hello: Hello, key: bytes
-) -> tuple[Carrier, Channel, dict[str, Any]]:
+def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Channel, Meta]:
     channel = Channel(stream, HANDSHAKE)
     channel.send(hello.to_meta())
     challenge = _answer(channel, "challenge")
@@ -179,7 +177,7 @@ def _prove(
 
 def _prove_in_tls(
     stream: socket.socket, authority: str, key: bytes, host: str
-) -> tuple[Carrier, Channel, dict[str, Any]]:
+) -> tuple[Carrier, Channel, Meta]:
     """TLS by the authority that was proven, and the proof that nobody stands between."""
     from remote_gpu.client.transport.tls import (  # only where it is used
         TlsStream,
@@ -200,7 +198,7 @@ def _prove_in_tls(
     return carrier, channel, welcome
 
 
-def _answer(channel: Channel, expected: str) -> dict[str, Any]:
+def _answer(channel: Channel, expected: str) -> Meta:
     received = channel.receive()
     if received is None:
         raise Refused(Refusal.UNREACHABLE, "the gateway closed the connection")

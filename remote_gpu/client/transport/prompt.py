@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any
+
+from remote_gpu.wire.frames import BufferLike
 
 #: Of a longer operation the waking up is less than a twentieth.
 _ASKING_S = 0.001
@@ -29,7 +30,7 @@ class PromptSocket:
         self._sleeping = 0  # reads still to come that do not ask
         self._penalty = 1
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int:
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
         """As a socket's."""
         if self._sleeping:
             self._sleeping -= 1
@@ -47,7 +48,7 @@ class PromptSocket:
                 self._penalty = 1
         return self._stream.recv_into(buffer, nbytes) if count is None else count
 
-    def _ask(self, buffer: Any, nbytes: int, for_s: float) -> int | None:
+    def _ask(self, buffer: BufferLike, nbytes: int, for_s: float) -> int | None:
         """What is there, or comes within that time; None: nothing."""
         receive, until_s = self._stream.recv_into, time.perf_counter() + for_s
         while True:

@@ -10,7 +10,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
+
+from remote_gpu.wire.frames import BufferLike
 
 #: One read at most. Larger ones gain nothing: a socket's buffer holds no more.
 _CHUNK_BYTES = 1 << 18
@@ -21,7 +23,7 @@ class End(Protocol):
 
     def setblocking(self, flag: bool, /) -> None: ...
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int: ...
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int: ...
 
     def sendall(self, data: memoryview, /) -> None: ...
 

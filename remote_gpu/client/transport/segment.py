@@ -7,11 +7,11 @@ import contextlib
 import mmap
 import os
 import socket
-from typing import Any
+from collections.abc import Iterable
 
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import Limits
+from remote_gpu.wire.frames import BufferLike, Limits
 from remote_gpu.wire.segment import SEGMENT_BYTES, SEGMENT_COMMAND, Segment
 
 
@@ -53,13 +53,13 @@ class _Taking:
         self._stream = stream
         self.descriptors: list[int] = []
 
-    def send(self, data: Any, /) -> int:
+    def send(self, data: BufferLike, /) -> int:
         return self._stream.send(data)
 
-    def sendmsg(self, buffers: Any, /) -> int:
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
         return self._stream.sendmsg(buffers)
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int:
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
         size = array.array("i").itemsize
         view = memoryview(buffer)[: nbytes or None]
         count, ancillary, _, _ = self._stream.recvmsg_into(

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from remote_gpu.client.transport.handshake import (
     Carrier,
@@ -31,7 +30,7 @@ from remote_gpu.wire.connection import (
     parse_access,
 )
 from remote_gpu.wire.errors import Refusal, Refused, WireError
-from remote_gpu.wire.frames import SESSION
+from remote_gpu.wire.frames import SESSION, Meta
 from remote_gpu.wire.proof import Role, lane_key
 
 
@@ -55,7 +54,7 @@ class Session:
     @classmethod
     def open(
         cls,
-        connection: Mapping[str, Any] | str,
+        connection: Mapping[str, object] | str,
         cap_s: float,
         *,
         on_lost: Callable[[Refused], None] | None = None,
@@ -155,7 +154,7 @@ class Session:
             self._unix[host.host] = unix
         stream.settimeout(self._silence_s)
 
-    def _ask(self, word: str, fields: dict[str, Any], timeout_s: float) -> None:
+    def _ask(self, word: str, fields: Meta, timeout_s: float) -> None:
         """Send one word on every line and wait for every answer."""
         deadline_s = time.monotonic() + timeout_s
         for line in self._lines:
@@ -168,7 +167,7 @@ class Session:
                 if time.monotonic() >= deadline_s:
                     raise Refused(Refusal.TIMEOUT, f"{line.where} did not answer {word}")
 
-    def _send(self, line: _Line, meta: dict[str, Any]) -> None:
+    def _send(self, line: _Line, meta: Meta) -> None:
         with errors_as_refusals(line.where), self._lock:
             line.channel.send(meta)
 

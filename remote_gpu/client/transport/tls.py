@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import BufferLike
 
 #: What is read from the kernel, and encrypted for it, at once.
 _CHUNK_BYTES = 1 << 18
@@ -127,12 +127,12 @@ class TlsStream:
         self._sending = threading.Lock()  # records go out in the order of their numbers
         self._ahead = memoryview(bytearray(_CHUNK_BYTES))
 
-    def send(self, data: Any, /) -> int:
+    def send(self, data: BufferLike, /) -> int:
         """All of it, unlike a socket's."""
         self.sendall(memoryview(data))
         return len(data)
 
-    def sendmsg(self, buffers: Iterable[Any], /) -> int:
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
         """All of the buffers, unlike a socket's."""
         views = [memoryview(buffer) for buffer in buffers]
         small = sum(view.nbytes for view in views) <= _CHUNK_BYTES
@@ -146,7 +146,7 @@ class TlsStream:
             for at in range(0, view.nbytes, _CHUNK_BYTES):
                 self._stream.sendall(self._machine.encrypt(view[at : at + _CHUNK_BYTES]))
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int:
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
         """As a socket's, but for the read-ahead. Raises OSError when the connection is gone."""
         view = memoryview(buffer)[: nbytes or None]
         while (count := self._machine.decrypt(view)) is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Port, Signature, Whole
+from remote_gpu.worker.arguments import Arguments, Port, Signature, Whole
 from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel, Product
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
@@ -40,9 +39,7 @@ class NumpySgemm(CpuOperation):
     limits = _LIMITS
     signature = _SIGNATURE
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
         a = np.ndarray((m, k), np.float32, inputs[0])
         b = np.ndarray((k, n), np.float32, inputs[1])
@@ -63,9 +60,7 @@ class KernelSgemm(CpuOperation):
         self._kernel = kernel
         self.implementation = kernel.name
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
         product = context.warm.get(
             f"{self.implementation} on {context.kind}",
@@ -74,7 +69,7 @@ class KernelSgemm(CpuOperation):
         return {"shape": [m, n]}, [product.compute(context.quota, (m, n, k), *inputs)]
 
 
-def _sides(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> tuple[int, int, int]:
+def _sides(args: Arguments, inputs: Sequence[memoryview]) -> tuple[int, int, int]:
     """m, n and k. Raises OpFailed(EINVAL) unless the matrices have these sizes."""
     read = _SIGNATURE.read(args)
     m, n, k = read["m"], read["n"], read["k"]

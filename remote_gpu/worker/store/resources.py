@@ -10,11 +10,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import check_content_id
+from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.inference.stated import check_stated
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.store.contents import Contents
@@ -36,7 +38,7 @@ class _Resource:
         self.references: Counter[int] = Counter()  # by session
         self.lock = threading.Lock()  # of what follows: loading takes seconds
         self.gone = False
-        self.loaded: Any = None
+        self.loaded: object = None
         self.free: Callable[[], None] | None = None
 
 
@@ -127,7 +129,7 @@ class Sessions:
         self._quota = quota
         self._open: dict[int, None] = {}  # in order: what ends a lane ends them in it
 
-    def new(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
+    def new(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
         """→ {"session": number}."""
         del args
         if len(self._open) >= SESSIONS_MAX:
@@ -136,14 +138,14 @@ class Sessions:
         self._open[session] = None
         return {"session": session}, []
 
-    def free(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
+    def free(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
         """`session` → nothing; what it alone had registered is freed."""
         session = self._of(args)
         del self._open[session]
         self._resources.end_session(session)
         return {}, []
 
-    def register(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
+    def register(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
         """`session`, `type`, `content` → {"missing": true} when its bytes have to be sent first
         (`content.put`), else it is registered. Raises OpFailed(ENOMEM) for a model that states a
         tensor larger than the lease's memory."""
@@ -159,7 +161,7 @@ class Sessions:
         self._resources.register(session, kind, content, data)
         return {"missing": False}, []
 
-    def release(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], list[memoryview]]:
+    def release(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
         """`session`, `content` → nothing."""
         self._resources.release(self._of(args), check_content_id(args.get("content")))
         return {}, []
@@ -170,7 +172,7 @@ class Sessions:
             self._resources.end_session(session)
         self._open.clear()
 
-    def _of(self, args: Mapping[str, Any]) -> int:
+    def _of(self, args: Arguments) -> int:
         session = args.get("session")
         if type(session) is not int:
             raise OpFailed(OpCode.EINVAL, "'session' must be the number of a session")
