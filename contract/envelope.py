@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 JOB_NAME = "job.json"
 ENV_NAME = "env.json"
 INPUT_FOLDER = "input/"
 VERSION = 1
+#: JSON of others: S3's events, records of a newer version. Readers check each key that they use.
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that the runner must know about the attempt it was started for."""
+    """The attempt that a runner is started for."""
 
     job_id: str
     attempt: int  #: n, from 1
@@ -32,13 +34,13 @@ class Job:
     input_version: str | None  #: versionId to pin a referenced read; None on unversioned buckets
     input_etag: str
     input_size: int  #: bytes
-    input_inline: bool  #: True: the zip holds it; False: read it from the input bucket, pinned
-    event: dict[str, Any]  #: the S3 event with this one record, for the script's EVENT variable
-    outputs: list[dict[str, Any]]  #: [{"bucket", "prefix", "suffix": [], "filter": []}], FDL order
+    input_inline: bool  #: True: the archive holds it; False: it is read from its bucket, pinned
+    event: JsonObject  #: the S3 event with this one record, for the script's EVENT variable
+    outputs: list[JsonObject]  #: [{"bucket", "prefix", "suffix": [], "filter": []}], FDL order
     intermediate_bucket: str
-    staged_at_s: float  #: wall clock; with connect_by_s lets a late delivery know it is late
+    staged_at_s: float  #: wall clock; with connect_by_s it makes a late delivery known
     connect_by_s: float  #: seconds after staged_at_s by which the session must be open
-    replace_etag: str | None = None  #: redriven job: the failed result that this run may replace
+    replace_etag: str | None = None  #: redriven job: etag of the failed result to replace
     variables: dict[str, str] | None = None  #: the user's own variables from the FDL
     version: int = VERSION
 
@@ -47,7 +49,7 @@ class Job:
 
     @classmethod
     def from_json(cls, data: bytes) -> Job:
-        """Raises ValueError on anything but a Job of a version we know."""
+        """Raises ValueError on anything but a Job of this version."""
         value = json.loads(data)
         if not isinstance(value, dict) or value.get("version") != VERSION:
             raise ValueError(f"{JOB_NAME}: not an envelope of version {VERSION}")

@@ -1,11 +1,11 @@
-"""Every object key and derived id, in one place.
+"""Object keys and derived ids.
 
 Layout of a function's intermediate bucket (below an optional prefix of the user's):
 
     staging/<function>/<job_id>/<n>.<fence>.zip    envelope of attempt n (or .tar.gz); its creation
                                                    starts Lambda
     attempts/<job_id>/<n>/report.json              why attempt n failed (written by the runner)
-    attempts/<job_id>/<n>/before.json              what a foreign function's object was like before
+    attempts/<job_id>/<n>/before.json              a foreign function's object before the run
     results/<job_id>.json                          the one terminal record of a job
 """
 
@@ -22,9 +22,9 @@ _RESULT = re.compile(r"results/(?P<job>[^/]+)\.json")
 
 
 def job_id(bucket: str, key: str, version: str, function: str) -> str:
-    """The identity of a job: 26 characters, equal for every event about the same object version.
+    """The id of a job: 26 characters, equal for every event about the same object version.
 
-    `version` is the S3 versionId, else etag + LastModified of one HEAD. Sequencers are never part.
+    `version` is the S3 versionId, else etag + LastModified of one HEAD. No sequencers.
     """
     text = "\0".join((bucket, key, version, function))
     return "j" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:25]
@@ -36,7 +36,7 @@ def attempt_id(job: str, n: int) -> str:
 
 
 def staging_key(function: str, job: str, n: int, fence: int, form: str = "zip") -> str:
-    """Of an envelope packed as `form`: `zip` or `tar.gz`."""
+    """The key of an envelope packed as `form`: `zip` or `tar.gz`."""
     return f"staging/{function}/{job}/{n}.{fence}.{form}"
 
 
@@ -53,7 +53,7 @@ def result_key(job: str) -> str:
 
 
 class StagingKey(NamedTuple):
-    """What a staging key says."""
+    """The parts of a staging key."""
 
     function: str
     job: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from contract.envelope import JsonObject
 
 VERSION = 1
 #: A log tail longer than this is cut at its start; records stay small enough to read at once.
@@ -19,7 +21,7 @@ class _Record:
 
     @classmethod
     def from_json(cls: type[_T], data: bytes) -> _T:
-        """Raises ValueError on anything but a record of a version we know."""
+        """Raises ValueError on anything but a record of this version."""
         value = json.loads(data)
         if not isinstance(value, dict) or value.get("version") != VERSION:
             raise ValueError(f"not a {cls.__name__} of version {VERSION}")
@@ -50,13 +52,13 @@ class Result(_Record):
     attempt: int
     nonce: str  #: of the session that committed it; "" when the orchestrator wrote it
     exit_code: int | None
-    files: list[dict[str, Any]]  #: OutputFile as dicts
+    files: list[JsonObject]  #: OutputFile as dicts
     times: dict[str, float]  #: wall clock: EStart, EEnd, committed
     log_tail: str
-    device: dict[str, Any] = field(default_factory=dict)  #: host, kind, model of the first share
+    device: JsonObject = field(default_factory=dict)  #: host, kind, model of the first share
     detail: str = ""  #: one sentence for people
     ended_at_s: float = 0.0  #: wall clock
-    notes: list[str] = field(default_factory=list)  #: what people may not expect of a success
+    notes: list[str] = field(default_factory=list)  #: unexpected facts about a success
     version: int = VERSION
 
 

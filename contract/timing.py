@@ -1,11 +1,11 @@
-"""What a runner in a function keeps of its function's time; the orchestrator reckons with it.
+"""The part of a function's time that its runner keeps back; the orchestrator allows for it.
 
-Not scaled with the budget: Lambda's own limit, which they are measured against, is not either.
+Not scaled with the timing budget, because Lambda's own limit is not.
 """
 
-#: Kept back at the end of a run for outputs and result: the user's code is stopped before it.
+#: Kept back at the end of a run for outputs and result: the user's code is stopped before.
 RESERVE_S = 5.0
-#: A session's hard limit lies this far behind the function's own end.
+#: From the function's own end to the hard limit of its session.
 CAP_SLACK_S = 30.0
 #: Kept back when it is more than RESERVE_S: this part of the whole time.
 RESERVE_PART = 0.1
@@ -14,10 +14,10 @@ RESERVE_PART_MAX = 0.5
 
 
 def kept_back(whole_s: float, threshold_s: float) -> tuple[float, str]:
-    """Seconds of a run that the runner keeps for outputs and result, and the rule that says so.
+    """Seconds of a run that the runner keeps for outputs and result, and the deciding rule.
 
     `threshold_s` is `container.timeout_threshold`. The rule is one of `half`, `timeout_threshold`,
-    `minimum`, `part`: whoever reports a timeout can name where its limit came from.
+    `minimum`, `part`; reports of a timeout name it.
     """
     part_s, most_s = RESERVE_PART * whole_s, RESERVE_PART_MAX * whole_s
     rules = {"timeout_threshold": threshold_s, "minimum": RESERVE_S, "part": part_s}

@@ -1,4 +1,4 @@
-"""What a Python handler gets: one input, and where its files go.
+"""The argument of a Python handler: one input, and the folder for its results.
 
     # blast.py, with `handler: blast.search` in the definition
     from lambda_functions.work import Work
@@ -6,8 +6,8 @@
     def search(work: Work) -> None:
         (work.output_folder / f"{work.input.stem}.tsv").write_text(found_in(work.input))
 
-The same as the variables of a script (docs/function-runtime.md), with types. An exception is a
-failure of the attempt, and its traceback the last lines of the log.
+It holds the same values as a script's variables (docs/function-runtime.md), with types. An
+exception fails the attempt; its traceback ends the log.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from contract.envelope import JsonObject
 
 
 @dataclass(frozen=True)
 class Work:
     """One job's input for one call of a handler."""
 
-    input: Path  #: INPUT_FILE_PATH: a file of the object's own name
-    input_folder: Path  #: TMP_INPUT_DIR: where it lies; yours until the call ends
-    output_folder: Path  #: TMP_OUTPUT_DIR: every file below is stored when the call returned
+    input: Path  #: INPUT_FILE_PATH: a file named like the object
+    input_folder: Path  #: TMP_INPUT_DIR: its folder, writable until the call ends
+    output_folder: Path  #: TMP_OUTPUT_DIR: every file below it is stored after the call
     bucket: str  #: of the input
     key: str  #: STORAGE_OBJECT_KEY, decoded
-    size: int  #: of the input, bytes, as the event says
-    etag: str  #: as the event says; "" when it does not
+    size: int  #: of the input, bytes, from the event
+    etag: str  #: from the event; "" without one
     version_id: str | None  #: None on an unversioned bucket
     event_time: str  #: EVENT_TIME: ISO 8601
-    event: Mapping[str, Any]  #: EVENT: the S3 event with this one record
+    event: JsonObject  #: EVENT: the S3 event with this one record
     device_count: int  #: of the lease; 0 without one
     variables: Mapping[str, str] = field(repr=False)  #: the whole environment of this process
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Work:
-        """From the variables that a script gets. Raises KeyError or ValueError elsewhere."""
+        """Read the variables of a script. Raises KeyError or ValueError outside of a job."""
         event = json.loads(environ["EVENT"])
         s3 = (event.get("Records") or [{}])[0].get("s3", {})
         entry = s3.get("object", {})

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from remote_gpu.worker.arguments import REQUIRED, Argument, Port
-from remote_gpu.worker.operation import Limits, Operation, Registry, first_word, load_registry
+from remote_gpu.worker.operation import Limits, Operation
+from remote_gpu.worker.registry import Registry, first_word, load_registry
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- operations -->\n", "<!-- end of operations -->"

@@ -28,9 +28,10 @@ def main() -> None:
     os.sched_setaffinity(0, {int(sys.argv[1])})
     from benchmarks.remote_gpu.transport import median_s  # and all that it loads
     from remote_gpu.client import Local, Operations
-    from remote_gpu.worker.operation import Context, load_registry
+    from remote_gpu.worker.operation import Context
+    from remote_gpu.worker.registry import load_registry
 
-    registry, context = load_registry(["sgemm"]), Context()
+    registry, context = load_registry(["sgemm", "sgemm_kernels"]), Context()
     registry.prepare(context)
     there = [one["implementation"].split()[0] for one in registry.described("cpu")]
     print(json.dumps(there), flush=True)

@@ -1,4 +1,4 @@
-"""What an operation costs more on a lent device than called in place, on the same core.
+"""The extra time of an operation on a leased device over a call in place, on the same core.
 
     extra_time_ratio           the worst of sgemm by all implementations and sizes: the extra time
                                / (100 µs + all bytes at 0.75 of the C program's speed)
@@ -40,6 +40,7 @@ from benchmarks import report
 from benchmarks.remote_gpu.alone import matrices
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.resnet import write_resnet50
+from benchmarks.remote_gpu.sgemm_kernels import register
 from benchmarks.remote_gpu.transport import BULK_BYTES, Floor, median_s
 from remote_gpu.client import Lane, Operations, OpFailed, Session
 
@@ -333,6 +334,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="operations-")))
         (folder / "plain").mkdir()
+        register(folder / "kernels", os.environ)
         host = Host(stack, folder / "plain", cores[0])
         secured = _secured(stack, folder, cores[0])
         floor, alone = Floor(stack, folder, cores[0]), Alone(stack, cores[0])

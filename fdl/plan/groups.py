@@ -75,7 +75,7 @@ def deployed(document: Document) -> tuple[Function, ...]:
 
 
 def steps_json(function: Function) -> bytes:
-    """The list that the runner goes by; see `lambda_functions/gpu_runner/steps.py`."""
+    """The list that the runner goes by; see `lambda_functions/gpu_runner/script/steps.py`."""
     first = function.steps[0]
     listed = [
         {

@@ -1,4 +1,4 @@
-"""How a run of the user's script can fail, as far as the runner's steps know it."""
+"""The errors of the runner."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contract.states import Reason
 
 
 class RunnerError(Exception):
-    """The function itself cannot do its work; Lambda's failure record carries the message."""
+    """The function itself failed; Lambda's failure record carries the message."""
 
 
 class EnvelopeError(RunnerError):
-    """The envelope is not one that an orchestrator of ours has packed."""
+    """The envelope is not valid."""
 
 
 class LeaseNotOpen(RunnerError):
-    """The lease of this attempt could not be claimed: not installed, or its host is away."""
+    """The lease of this attempt cannot be claimed: not installed, or its host is unreachable."""
 
 
 class StorageError(RunnerError):
-    """S3 refused or did not answer; `status` is the HTTP status, 0 when there was no answer."""
+    """S3 refused a request or did not answer; `status` is the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class StorageError(RunnerError):
 
 @dataclass
 class AttemptFailed(Exception):
-    """The run is over without success, for a reason that a person can act on."""
+    """The run ended without success, for a reason that a person can act on."""
 
     reason: Reason
     detail: str  #: one sentence: what, where, what to do

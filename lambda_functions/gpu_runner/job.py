@@ -1,8 +1,8 @@
 """One attempt of one job, from its envelope to its result.
 
-The order is the point. The session is the first remote act after the envelope that names it: who
-cannot claim the lease does nothing. The device goes back the moment the code has ended. Outputs go
-up only after success and while the session lives; the result is the last thing written.
+The order matters. The session is the first remote act after reading the envelope: a start that
+cannot claim the lease does nothing. The device is given back the moment the code has ended. Outputs
+are uploaded only after success and while the session lives; the result is written last.
 """
 
 from __future__ import annotations
@@ -10,39 +10,42 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 from contract.envelope import Job
 from contract.keys import StagingKey
 from contract.result import OutputFile
 from contract.states import Reason
-from lambda_functions.gpu_runner import commit, envelope, environment, outputs, steps, storage
+from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
     AttemptFailed,
     EnvelopeError,
     LeaseNotOpen,
     StorageError,
 )
-from lambda_functions.gpu_runner.script import Ending, Outcome, run
-from lambda_functions.gpu_runner.settings import Settings, Time
-from lambda_functions.gpu_runner.storage import S3
-from lambda_functions.gpu_runner.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
+from lambda_functions.gpu_runner.script import environment, steps
+from lambda_functions.gpu_runner.script.process import Ending
+from lambda_functions.gpu_runner.settings import Settings
+from lambda_functions.gpu_runner.storage import commit, outputs
+from lambda_functions.gpu_runner.storage.s3 import S3, download
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.forwarder import client_variables
 from remote_gpu.wire.errors import WireError
 
 LOG = logging.getLogger(__name__)
 
-Answer = dict[str, Any]
+#: The function's answer to Lambda for one record: JSON.
+Answer: TypeAlias = "dict[str, object]"
 
 
 class Claim:
-    """The session of this attempt, with the descriptor that a `poll` can wait for its loss on."""
+    """The session of an attempt, with a descriptor that a loss of the session makes readable."""
 
     def __init__(self, grant: envelope.Grant, cap_s: float) -> None:
         """Raises Refused."""
@@ -52,7 +55,7 @@ class Claim:
         except BaseException:
             os.close(self.lost_fd)
             raise
-        self.outcome = "FAILED"  #: what the session is closed with
+        self.outcome = "FAILED"  #: the reason that the session is closed with
 
     def _on_lost(self, _refused: Refused) -> None:
         os.eventfd_write(self.lost_fd, 1)
@@ -71,18 +74,18 @@ class Claim:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.session.close(self.outcome)  # joins the thread: nobody writes to the descriptor now
+        self.session.close(self.outcome)  # joins the thread that writes to the descriptor
         os.close(self.lost_fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What every step of one attempt needs."""
+    """The common inputs of all phases of one attempt."""
 
     s3: S3
     job: Job
     settings: Settings
-    time: Time
+    limits: TimeLimits
     envelope: envelope.Envelope
     claim: Claim
     workspace: Workspace
@@ -90,50 +93,52 @@ class Attempt:
 
 
 def run_attempt(
-    s3: S3, settings: Settings, time: Time, staging: StagingKey, place: tuple[str, str]
+    s3: S3, settings: Settings, limits: TimeLimits, staging: StagingKey, place: tuple[str, str]
 ) -> Answer:
-    """Do the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
+    """Run the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
 
-    Quiet when there is nothing to do: a duplicate delivery, a withdrawn envelope. Raises
-    RunnerError when the orchestrator must learn from Lambda that the function could not work.
+    A duplicate delivery or a withdrawn envelope is not an error. Raises RunnerError when the
+    orchestrator must learn from Lambda that the function could not run the attempt.
     """
     bucket, key = place
-    who = {"job_id": staging.job, "attempt": staging.n}
-    LOG.info("%s, attempt %d", staging.job, staging.n)  # by it `orchgpu logs` finds the invocation
+    attempt_of: Answer = {"job_id": staging.job, "attempt": staging.n}
+    LOG.info("%s, attempt %d", staging.job, staging.n)  # `orchgpu logs` searches for this line
     try:
         opened = envelope.fetch(s3, bucket, key, staging.form)
     except StorageError as error:
         if error.status == 404:
-            return {"status": "withdrawn", **who}
+            return {"status": "withdrawn", **attempt_of}
         raise
     with opened, Workspace() as workspace:
         _check_address(opened.job, staging, bucket)
         given = _given_variables(opened)
-        claim = _claim(opened.grant, time)
+        claim = _claim(opened.grant, limits)
         if claim is None:
-            return {"status": "duplicate", **who}
+            return {"status": "duplicate", **attempt_of}
         with claim:
             attempt = Attempt(
                 s3=s3,
                 job=opened.job,
                 settings=settings,
-                time=time,
+                limits=limits,
                 envelope=opened,
                 claim=claim,
                 workspace=workspace,
                 given=given,
             )
-            return who | _succeed_or_report(attempt)
+            return attempt_of | _succeed_or_report(attempt)
 
 
 def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:
     inside = (job.function, job.job_id, job.attempt, job.fence, job.intermediate_bucket)
     if inside != (*staging[:4], bucket):
-        raise EnvelopeError(f"the envelope of {job.job_id}:{job.attempt} lies at a foreign key")
+        raise EnvelopeError(
+            f"the envelope of {job.job_id}:{job.attempt} was found at the key of another attempt"
+        )
 
 
 def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
-    """The user's; the middleware's are checked, and filled once its ports are known.
+    """The user's variables, checked. The middleware's are checked too, and filled in later.
 
     Raises EnvelopeError.
     """
@@ -141,10 +146,10 @@ def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
     return environment.user_variables(opened.job.variables)
 
 
-def _claim(grant: envelope.Grant, time: Time) -> Claim | None:
-    """The session, or None for a start that came second."""
+def _claim(grant: envelope.Grant, limits: TimeLimits) -> Claim | None:
+    """The session, or None for a duplicate start."""
     try:
-        return Claim(grant, time.cap_s)
+        return Claim(grant, limits.cap_s)
     except Refused as refused:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)
@@ -162,21 +167,21 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
 
 
 def _succeed(attempt: Attempt) -> Answer:
-    """Input, script, give back, outputs, result. Raises AttemptFailed."""
+    """Input, script, device given back, outputs, result. Raises AttemptFailed."""
     job, claim = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
     try:
         run = _run_steps(attempt, input_file)
     except AttemptFailed as failure:
-        if failure.times:  # something ran, and what it wrote is no output
+        if failure.times:  # a step ran, and one of its files is not a valid output
             _give_back(claim)
         raise
     _give_back(claim)
     outcome = run.outcome
-    with _outcome_in_failure(outcome):
+    with steps.outcome_in_failure(outcome):
         if outcome.ending is Ending.LOST:
-            claim.check()  # says why
-        check_outcome(outcome, attempt.time.limit, run.step)
+            claim.check()  # raises the reason of the loss
+        steps.check_outcome(outcome, attempt.limits, run.step)
         claim.check()
         files = _upload(attempt, run)
         claim.check()
@@ -198,7 +203,7 @@ def _succeed(attempt: Attempt) -> Answer:
 
 
 def _give_back(claim: Claim) -> None:
-    with contextlib.suppress(Refused):  # a lost session is judged by who asks next
+    with contextlib.suppress(Refused):  # a lost session is found by the next check
         claim.session.give_back()
 
 
@@ -209,7 +214,7 @@ def _fetch_input(attempt: Attempt) -> Path:
         if job.input_inline:
             attempt.envelope.save_input(target)
         else:
-            storage.download(
+            download(
                 attempt.s3,
                 target,
                 bucket=job.input_bucket,
@@ -223,7 +228,7 @@ def _fetch_input(attempt: Attempt) -> Path:
 
 
 def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
-    """The function's step, or the steps of its group, on one session."""
+    """Run the function's step, or the steps of its group, on one session."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
     first = steps.Item(
@@ -234,33 +239,20 @@ def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
         workspace=attempt.workspace,
     )
     with _client_variables(attempt) as of_client:
-        return steps.run_all(chain, first, lambda item: _run_step(attempt, item, of_client))
-
-
-def _run_step(attempt: Attempt, item: steps.Item, of_client: Mapping[str, str]) -> Outcome:
-    declared = item.step.variables
-    variables = environment.merged(
-        environment.base_variables(item.workspace),
-        attempt.given if declared is None else environment.user_variables(declared),
-        environment.scar_variables(
-            item.workspace, input_file=item.file, key=item.key, event=item.event
-        ),
-        attempt.claim.session.environment(),
-        of_client,
-    )
-    return run(
-        item.step.command(),
-        variables=variables,
-        folder=item.workspace.root,
-        deadline_s=attempt.time.script_s,
-        grace_s=attempt.time.grace_s,
-        lost_fd=attempt.claim.lost_fd,
-    )
+        layers = (attempt.claim.session.environment(), of_client)
+        lost_fd = attempt.claim.lost_fd
+        return steps.run_all(
+            chain,
+            first,
+            lambda item: steps.run_step(
+                item, attempt.limits, attempt.given, *layers, lost_fd=lost_fd
+            ),
+        )
 
 
 @contextlib.contextmanager
 def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
-    """What the middleware's own client needs, with its forwarder running for as long."""
+    """The variables of the middleware's own client, valid while its forwarder runs."""
     grant, view = attempt.envelope.grant, attempt.claim.session.view()
     folder = attempt.workspace.root
     try:
@@ -270,41 +262,8 @@ def _client_variables(attempt: Attempt) -> Iterator[dict[str, str]]:
         raise EnvelopeError(str(error)) from None
 
 
-def check_outcome(outcome: Outcome, limit: str, step: str = "") -> None:
-    """Raises AttemptFailed unless the script (of `step`) ended by itself with exit status 0.
-
-    `limit`: where the time came from after which it was stopped; see `Time`.
-    """
-    ran_s = outcome.ended_s - outcome.started_s
-    who = f"the script of step {step}" if step else "the script"
-    if outcome.ending is Ending.DEADLINE:
-        raise AttemptFailed(
-            Reason.TIMEOUT,
-            f"{who} was stopped after {ran_s:.1f} s: {limit}; set a longer `timeout`",
-        )
-    if outcome.ending is Ending.LOST:
-        raise AttemptFailed(Reason.SESSION_LOST, f"{who} was stopped: its session was lost")
-    if outcome.status < 0:
-        hint = " (often: out of memory)" if outcome.status == -signal.SIGKILL else ""
-        raise AttemptFailed(Reason.KILLED, f"{who} died of signal {-outcome.status}{hint}")
-    if outcome.status > 0:
-        raise AttemptFailed(Reason.EXIT_NONZERO, f"{who} exited with {outcome.status}")
-
-
-@contextlib.contextmanager
-def _outcome_in_failure(outcome: Outcome) -> Iterator[None]:
-    """Failures after the run carry what the script said and when it ran."""
-    try:
-        yield
-    except AttemptFailed as failure:
-        failure.exit_code = outcome.exit_code
-        failure.log_tail = outcome.log_tail
-        failure.times = outcome.times
-        raise
-
-
 def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
-    """All outputs, while the session lives."""
+    """Upload all outputs while the session lives."""
     job = attempt.job
     metadata = {"orchgpu-job": job.job_id, "orchgpu-attempt": str(job.attempt)}
     stored: list[OutputFile] = []
@@ -314,14 +273,14 @@ def _upload(attempt: Attempt, run: steps.Run) -> list[OutputFile]:
     return stored
 
 
-def _device(session: Session) -> dict[str, Any]:
-    """The first share of the lease, for people."""
+def _device(session: Session) -> dict[str, object]:
+    """The first device of the lease, for people."""
     for host, device in session.view().devices:
         return {"host": host.host, "kind": device.kind, "model": device.model}
     return {}
 
 
 def _reason_of(lost: Refused) -> Reason:
-    """Why the host ended the lease, where it said so."""
+    """The host's reason for ending the lease; SESSION_LOST without one."""
     word = lost.message.partition(":")[0]
     return Reason(word) if word in Reason.__members__ else Reason.SESSION_LOST

@@ -17,7 +17,7 @@ from remote_gpu.client.entry import connect
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local
 from remote_gpu.client.resources import OperationInfo, Operations, Resource
-from remote_gpu.client.session import Session
+from remote_gpu.client.transport.session import Session
 from remote_gpu.wire.errors import OpCode, OpFailed, Refusal, Refused, RemoteError
 
 __all__ = [

@@ -30,6 +30,7 @@ from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local as BlockingLocal
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.wire.frames import BufferLike
 
 T = TypeVar("T")
 
@@ -55,18 +56,25 @@ class Device:
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     async def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> blocking.OpResult:
         """See `remote_gpu.client.Device.op`."""
         given, targets = _blocking(buffers), None if out is None else _blocking(out)
         return await self.do(lambda device: device.op(name, *given, out=targets, **args))
 
-    async def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+    async def run(
+        self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike
+    ) -> GraphResult:
         """See `remote_gpu.client.Device.run`."""
         return await self.do(lambda device: device.run(graph, iterations=iterations, **inputs))
 
     async def post(
-        self, name: str, /, *buffers: Any, out: Sequence[Buffer] = (), **args: Any
+        self, name: str, /, *buffers: BufferLike, out: Sequence[Buffer] = (), **args: object
     ) -> None:
         """See `remote_gpu.client.Device.post`."""
         given, targets = _blocking(buffers), _blocking(out)
@@ -115,11 +123,13 @@ class Buffer:
         self.blocking = buffer  #: for work in the device's thread
         self.size = buffer.size  #: bytes
 
-    async def write(self, data: Any, offset: int = 0) -> None:
+    async def write(self, data: BufferLike, offset: int = 0) -> None:
         """See `remote_gpu.client.DeviceBuffer.write`."""
         await self._device.do(lambda _: self.blocking.write(data, offset))
 
-    async def read(self, offset: int = 0, size: int | None = None, out: Any = None) -> memoryview:
+    async def read(
+        self, offset: int = 0, size: int | None = None, out: BufferLike = None
+    ) -> memoryview:
         """See `remote_gpu.client.DeviceBuffer.read`."""
         return await self._device.do(lambda _: self.blocking.read(offset, size, out))
 
@@ -156,7 +166,7 @@ class Devices(Device):
             device.stop()
 
 
-def _blocking(buffers: Sequence[Any]) -> list[Any]:
+def _blocking(buffers: Sequence[BufferLike]) -> list[BufferLike]:
     return [buffer.blocking if isinstance(buffer, Buffer) else buffer for buffer in buffers]
 
 

@@ -6,21 +6,23 @@ import contextlib
 import socket
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
-from remote_gpu.client.handshake import Carrier, open_connection
-from remote_gpu.client.prompt import PromptSocket
 from remote_gpu.client.resources import Resource
-from remote_gpu.client.timing import ANSWER_S
+from remote_gpu.client.transport.handshake import Carrier, open_connection
+from remote_gpu.client.transport.prompt import PromptSocket
+from remote_gpu.client.transport.timing import ANSWER_S
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.connection import Access, DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused, WireError
 from remote_gpu.wire.frames import (
     CALL_MAX,
     NO_REPLY,
+    BufferLike,
     Header,
     Limits,
+    Meta,
     flat_views,
     numbered,
     pack,
@@ -30,7 +32,7 @@ from remote_gpu.wire.proof import Role
 from remote_gpu.wire.segment import SHARED_BYTES_MIN
 
 if TYPE_CHECKING:
-    from remote_gpu.client.segment import SharedMemory
+    from remote_gpu.client.transport.segment import SharedMemory
 
 
 #: What a lane that is closed without a word tells its client.
@@ -40,7 +42,7 @@ _CUT = "its worker died, or the lease is over"
 class OpResult(NamedTuple):
     """What one operation gave back."""
 
-    values: dict[str, Any]  #: JSON values
+    values: Meta  #: JSON values
     buffers: list[memoryview]  #: bytes; `numpy.frombuffer` fits
     implementation: str  #: what ran: "numpy", "onnxruntime"
 
@@ -58,12 +60,12 @@ class DeviceBuffer:
         """In the place of an input: nothing is sent."""
         return {"buffer": self.handle}
 
-    def write(self, data: Any, offset: int = 0) -> None:
+    def write(self, data: BufferLike, offset: int = 0) -> None:
         """Copy bytes in, received straight into the device's memory; or another buffer of the
         device, or a resource, of which nothing is sent."""
         self._device.op("buffer.write", data, buffer=self.handle, offset=offset)
 
-    def read(self, offset: int = 0, size: int | None = None, out: Any = None) -> memoryview:
+    def read(self, offset: int = 0, size: int | None = None, out: BufferLike = None) -> memoryview:
         """Copy bytes out, into `out` when it is given."""
         count = self.size - offset if size is None else size
         result = self._device.op(
@@ -86,7 +88,12 @@ class Device(Protocol):
     info: DeviceInfo
 
     def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> OpResult:
         """Run a named operation and wait for its result.
 
@@ -98,7 +105,7 @@ class Device(Protocol):
         """
         ...
 
-    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike) -> GraphResult:
         """Run a graph `iterations` times in one round trip, with its inputs by their names.
 
         The first run on a device also sends the graph, and those contents its host does not hold.
@@ -107,7 +114,7 @@ class Device(Protocol):
         ...
 
     def post(
-        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+        self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:
         """Run it without waiting. Its error, if any, is raised by the calls after it, up to and
         including the next `sync`; results go to `out`, or are dropped."""
@@ -174,7 +181,12 @@ class Lane:
         return cls(stream, channel, info)
 
     def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> OpResult:
         """See `Device.op`."""
         with self._lock:
@@ -195,12 +207,12 @@ class Lane:
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
-    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike) -> GraphResult:
         """See `Device.run`."""
         return run_graph(self, self._graphs, graph, iterations, inputs)
 
     def post(
-        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+        self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:
         """See `Device.post`."""
         with self._lock:
@@ -241,8 +253,8 @@ class Lane:
     def _send(
         self,
         name: str,
-        buffers: Sequence[Any],
-        args: dict[str, Any],
+        buffers: Sequence[BufferLike],
+        args: Meta,
         flags: int,
         kept: Sequence[int],
     ) -> int:
@@ -253,7 +265,7 @@ class Lane:
                 frame = self._bare[name, flags] = bytearray(pack({"op": name}, flags=flags))
             self._channel.send_bytes(numbered(frame, self._call))
             return self._call
-        inputs: list[Any] = []
+        inputs: list[object] = []
         payload: list[memoryview] = []
         size = 0
         for buffer in buffers:
@@ -266,7 +278,7 @@ class Lane:
                 size += view.nbytes
         if self._may_share and size >= SHARED_BYTES_MIN:
             self._share()
-        meta: dict[str, Any] = {"op": name}
+        meta: Meta = {"op": name}
         if args:
             meta["args"] = args
         if inputs:
@@ -278,7 +290,7 @@ class Lane:
 
     def _share(self) -> None:
         """Once, when payloads prove to be large: from now on they go through memory."""
-        from remote_gpu.client.segment import SharedMemory
+        from remote_gpu.client.transport.segment import SharedMemory
 
         self._may_share = False
         assert isinstance(self._stream, socket.socket), "only these may share"
@@ -286,7 +298,7 @@ class Lane:
             self._memory = SharedMemory(self._stream, self._call)
             self._channel.segment = self._memory.segment
 
-    def _result(self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None) -> OpResult:
+    def _result(self, header: Header, meta: Meta, out: Sequence[BufferLike] | None) -> OpResult:
         if len(meta) == 1 and "ran" in meta and out is None and not header.payload_bytes:
             return OpResult({}, [], str(meta["ran"]))
         if isinstance(error := meta.get("error"), dict):
@@ -298,7 +310,7 @@ class Lane:
         return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
 
     def _receive_results(
-        self, header: Header, meta: dict[str, Any], out: Sequence[Any] | None
+        self, header: Header, meta: Meta, out: Sequence[BufferLike] | None
     ) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
         try:
@@ -327,7 +339,7 @@ class Lane:
         return ""
 
 
-def kept_in(out: Sequence[Any] | None) -> list[int]:
+def kept_in(out: Sequence[BufferLike] | None) -> list[int]:
     """The buffers of the device that are to hold the results; none: results come here."""
     kept = [target.handle for target in out or () if isinstance(target, DeviceBuffer)]
     if kept and len(kept) != len(out or ()):
@@ -340,7 +352,7 @@ def new_views(sizes: Sequence[int]) -> list[memoryview]:
     return [memoryview(bytearray(size)) for size in sizes]
 
 
-def fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview]:
+def fitting(out: Sequence[BufferLike], sizes: Sequence[int]) -> list[memoryview]:
     """Views of the caller's buffers cut to the sizes of the results. Raises ValueError."""
     views = flat_views(out)
     enough = [not v.readonly and v.nbytes >= s for v, s in zip(views, sizes, strict=False)]
@@ -349,7 +361,7 @@ def fitting(out: Sequence[Any], sizes: Sequence[int]) -> list[memoryview]:
     return [view[:size] for view, size in zip(views, sizes, strict=True)]
 
 
-def _last_words(meta: dict[str, Any]) -> str:
+def _last_words(meta: Meta) -> str:
     """Why a worker gives a lane up: said of no call."""
     error = meta.get("error")
     return f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else ""

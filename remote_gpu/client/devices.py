@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import overload
 
 from remote_gpu.client.device import DeviceBuffer, Lane, OpResult
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.wire.connection import Access, DeviceInfo
+from remote_gpu.wire.frames import BufferLike
 
 
 class Devices(Sequence[Lane]):
@@ -52,17 +53,22 @@ class Devices(Sequence[Lane]):
         return tuple(info for _, info in self._access.devices)
 
     def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> OpResult:
         """See `Device.op`."""
         return self._first.op(name, *buffers, out=out, **args)
 
-    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike) -> GraphResult:
         """See `Device.run`."""
         return self._first.run(graph, iterations=iterations, **inputs)
 
     def post(
-        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+        self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:
         """See `Device.post`."""
         self._first.post(name, *buffers, out=out, **args)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from remote_gpu.client.devices import Devices
-from remote_gpu.client.session import Session
+from remote_gpu.client.transport.session import Session
 from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import Refusal, Refused, WireError

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, flat_views
 from remote_gpu.wire.graphs import (
     Argument,
     Buffer,
@@ -44,7 +44,7 @@ class Graph:
         self._source = source.encode()
         self._buffers: list[Buffer] = []
         self._steps: list[Launch | Call] = []
-        self._contents: dict[str, Any] = {}
+        self._contents: Meta = {}
         self._spec: Spec | None = None
         if source:
             self._contents[content_id(self._source)] = self._source
@@ -65,7 +65,7 @@ class Graph:
         """`size` bytes that never leave the device."""
         return self._buffer(name, Role.TEMPORARY, size)
 
-    def constant(self, name: str, data: Any) -> GraphBuffer:
+    def constant(self, name: str, data: BufferLike) -> GraphBuffer:
         """Bytes that stay on the host, found by their hash by later runs and later jobs."""
         view = flat_views([data])[0]
         content = content_id(view)
@@ -93,7 +93,7 @@ class Graph:
         typed = tuple(_typed(argument) for argument in arguments)
         self._add(Launch(kernel, tuple(global_size), tuple(local_size), typed))
 
-    def op(self, name: str, /, *inputs: str, out: Sequence[str] = (), **args: Any) -> None:
+    def op(self, name: str, /, *inputs: str, out: Sequence[str] = (), **args: object) -> None:
         """One trusted operation; its results go to the buffers named in `out`."""
         self._add(Call(name, args, inputs, tuple(out)))
 
@@ -106,7 +106,7 @@ class Graph:
             self._spec = Spec.from_meta(built.to_meta())
         return self._spec
 
-    def content(self, content: str) -> Any:
+    def content(self, content: str) -> BufferLike:
         """The bytes of a source or a constant of this graph."""
         return self._contents[content]
 
@@ -120,7 +120,7 @@ class Graph:
         self._steps.append(step)
 
 
-def payload_of(spec: Spec, inputs: Mapping[str, Any]) -> list[memoryview]:
+def payload_of(spec: Spec, inputs: Mapping[str, object]) -> list[memoryview]:
     """The inputs of a run in the order of the wire. Raises OpFailed(EINVAL)."""
     wanted = spec.with_role(Role.INPUT, Role.INOUT)
     names = {buffer.name for buffer in wanted}
@@ -150,7 +150,12 @@ class Operating(Protocol):
     """What of a device a run needs."""
 
     def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> Any: ...
 
 
@@ -159,7 +164,7 @@ def run_graph(
     known: set[str],
     graph: Graph,
     iterations: int,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
 ) -> GraphResult:
     """One run; `known` holds the graphs that this lane has, and gets this one."""
     spec, payload = graph.spec, payload_of(graph.spec, inputs)

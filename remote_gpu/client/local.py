@@ -17,7 +17,7 @@ from remote_gpu.client.resources import Resource
 from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
-from remote_gpu.wire.frames import HEADER_BYTES, flat_views, pack, parse_meta
+from remote_gpu.wire.frames import HEADER_BYTES, BufferLike, Meta, flat_views, pack, parse_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,12 @@ class Local(Sequence["Local"]):
         return (self.info,)
 
     def op(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> OpResult:
         """See `Device.op`."""
         with self._lock:
@@ -72,12 +77,12 @@ class Local(Sequence["Local"]):
                 raise Refused(Refusal.ENDED, "the device was closed")
             return self._op(name, buffers, out, args)
 
-    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: Any) -> GraphResult:
+    def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike) -> GraphResult:
         """See `Device.run`."""
         return run_graph(self, self._graphs, graph, iterations, inputs)
 
     def post(
-        self, name: str, /, *buffers: Any, out: Sequence[DeviceBuffer] = (), **args: Any
+        self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:
         """See `Device.post`."""
         try:
@@ -110,7 +115,7 @@ class Local(Sequence["Local"]):
         self.close()
 
     def _op(
-        self, name: str, buffers: Sequence[Any], out: Sequence[Any] | None, args: dict[str, Any]
+        self, name: str, buffers: Sequence[BufferLike], out: Sequence[BufferLike] | None, args: Meta
     ) -> OpResult:
         kept, inputs, args = kept_in(out), [_input(buffer) for buffer in buffers], _as_sent(args)
         sticky = self._sticky
@@ -129,12 +134,12 @@ class Local(Sequence["Local"]):
         return OpResult(_as_sent(values), views, implementation)
 
 
-def _as_sent(values: dict[str, Any]) -> dict[str, Any]:
+def _as_sent(values: Meta) -> Meta:
     """As the other side of a wire would see them. Raises as sending does."""
     return parse_meta(pack(values)[HEADER_BYTES:]) if values else {}
 
 
-def _input(buffer: Any) -> Any:
+def _input(buffer: BufferLike) -> Any:
     if isinstance(buffer, DeviceBuffer):
         return buffer.handle
     return buffer.content if isinstance(buffer, Resource) else flat_views([buffer])[0]

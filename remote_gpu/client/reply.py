@@ -6,22 +6,22 @@ The ports in it stand for the secret of a lease: whoever may connect is the leas
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.proof import port_key
 
 _DEVICE = re.compile(r"(?P<host>.+)@(?P<port>[0-9]{1,5}):(?P<index>[0-9]{1,4})")
 
 
-def connection_of(reply: str) -> dict[str, Any]:
+def connection_of(reply: str) -> Meta:
     """What `Session.open` and, as JSON in `ORCHGPU_CONNECTION`, `connect` take.
 
     Kinds, models and memory are not told by the reply. Raises Refused(PROTOCOL) for one without a
     lease.
     """
     fields = dict(field.split("=", 1) for field in reply.strip().split(";") if "=" in field)
-    devices: dict[str, list[dict[str, Any]]] = {}
+    devices: dict[str, list[Meta]] = {}
     for number in range(int(fields.get("RCUDA_DEVICE_COUNT", "0"))):
         found = _DEVICE.fullmatch(fields.get(f"RCUDA_DEVICE_{number}", ""))
         if found is None:

@@ -20,7 +20,7 @@ from os import PathLike, fspath
 from typing import Any, Protocol, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
-from remote_gpu.wire.frames import flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, flat_views
 from remote_gpu.wire.graphs import content_id
 
 #: Where a resource comes from: bytes, a path, `https://…`, or `s3://bucket/key`.
@@ -56,7 +56,7 @@ class OperationInfo:
     version: int
     implementation: str  #: its first word is what `implementation=` takes
     kinds: tuple[str, ...]
-    arguments: tuple[dict[str, Any], ...]  #: name, rule, meaning, and default unless required
+    arguments: tuple[Meta, ...]  #: name, rule, meaning, and default unless required
     inputs: tuple[dict[str, str], ...]  #: name, dtype, shape, meaning
     outputs: tuple[dict[str, str], ...]
     values: str  #: what JSON values come back, in words
@@ -71,7 +71,14 @@ class OperationInfo:
 class Runs(Protocol):
     """The part of a device that a session needs."""
 
-    def op(self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any) -> Any:
+    def op(
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
+    ) -> Any:
         """See `Device.op`."""
         ...
 
@@ -105,7 +112,12 @@ class Operations:
         return self._known
 
     def run(
-        self, name: str, /, *buffers: Any, out: Sequence[Any] | None = None, **args: Any
+        self,
+        name: str,
+        /,
+        *buffers: BufferLike,
+        out: Sequence[BufferLike] | None = None,
+        **args: object,
     ) -> Any:
         """Run an operation and wait: `Device.op` with resources and hints. Raises as that does."""
         self.id  # noqa: B018 - a closed session runs nothing
@@ -113,12 +125,10 @@ class Operations:
             chosen = self._preference(name)
             if chosen:
                 args = {**args, "implementation": chosen}
-        named: dict[str, Any] = {
-            k: v.content if isinstance(v, Resource) else v for k, v in args.items()
-        }
+        named: Meta = {k: v.content if isinstance(v, Resource) else v for k, v in args.items()}
         return self._device.op(name, *buffers, out=out, **named)
 
-    def generic(self, call: Sequence[Any], results: int | None = None) -> list[memoryview]:
+    def generic(self, call: Sequence[object], results: int | None = None) -> list[memoryview]:
         """One operation as a list, like vAccel's `genop`: its name, its arguments in their declared
         order, its buffers.
 
@@ -136,7 +146,7 @@ class Operations:
         if len(given) > len(found.arguments):
             names = ", ".join(argument["name"] for argument in found.arguments) or "no arguments"
             raise OpFailed(OpCode.EINVAL, f"{call[0]} takes {names}; {len(given)} were given")
-        args = {a["name"]: value for a, value in zip(found.arguments, given, strict=False)}
+        args: Meta = {a["name"]: v for a, v in zip(found.arguments, given, strict=False)}
         back: list[memoryview] = self.run(call[0], *buffers, **args).buffers
         if results is not None and len(back) != results:
             raise OpFailed(OpCode.EINVAL, f"{call[0]} gave {len(back)} buffers, not {results}")
@@ -150,7 +160,7 @@ class Operations:
         """
         data = read_source(source, fetch)
         resource = Resource(content_id(data), type_, data.nbytes)
-        args: dict[str, Any] = {"session": self.id, "type": type_, "content": resource.content}
+        args: Meta = {"session": self.id, "type": type_, "content": resource.content}
         if self._device.op("resource.register", **args).values["missing"]:
             self._device.op("content.put", data, content=resource.content)
             if self._device.op("resource.register", **args).values["missing"]:
@@ -233,7 +243,7 @@ def _from_s3(address: str, fetch: Fetch | None) -> bytes:
     return fetch(bucket, key)
 
 
-def _is_buffer(item: Any) -> bool:
+def _is_buffer(item: BufferLike) -> bool:
     if isinstance(item, str):
         return False
     if hasattr(item, "reference"):
@@ -249,7 +259,7 @@ def _matches(implementation: str, hint: str) -> bool:
     return implementation == hint or implementation.startswith(f"{hint}-")
 
 
-def _info(meta: dict[str, Any]) -> OperationInfo:
+def _info(meta: Meta) -> OperationInfo:
     return OperationInfo(
         name=meta["name"],
         version=meta["version"],

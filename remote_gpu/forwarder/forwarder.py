@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from remote_gpu.client.handshake import Carrier, open_connection, tune
-from remote_gpu.client.relay import Relay
-from remote_gpu.client.timing import DOOR_S
+from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
+from remote_gpu.client.transport.relay import Relay
+from remote_gpu.client.transport.timing import DOOR_S
 from remote_gpu.wire.connection import Access, HostAccess
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.proof import Role

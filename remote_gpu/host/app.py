@@ -30,7 +30,7 @@ from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.operation import BATCH_WAIT_S
-from remote_gpu.worker.programs import Program
+from remote_gpu.worker.programs.programs import Program
 
 logger = logging.getLogger(__name__)
 

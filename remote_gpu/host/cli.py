@@ -8,7 +8,6 @@ import difflib
 import ipaddress
 import logging
 import os
-import pkgutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +39,11 @@ from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, pa
 from remote_gpu.host.servers.variables import MPS_DIRECTORY
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
-from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.isolation.policy import Setting
 from remote_gpu.worker.isolation.privacy import hide_memory, take
 from remote_gpu.worker.operation import BATCH_WAIT_S
-from remote_gpu.worker.programs import Program, parse_program
+from remote_gpu.worker.programs.programs import Program, parse_program
+from remote_gpu.worker.registry import installed
 
 logger = logging.getLogger(__name__)
 
@@ -351,8 +350,8 @@ def _advertised(told: tuple[str, int], gateway: str) -> str:
 
 
 def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `--operation`: names of the modules in `remote_gpu/worker/operations`."""
-    known = sorted(module.name for module in pkgutil.iter_modules(known_operations.__path__))
+    """The names of `--operation`, each of an installed file or entry point."""
+    known = sorted(installed())
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

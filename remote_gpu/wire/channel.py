@@ -6,14 +6,16 @@ Needs only the methods of `Stream`, which a `socket.socket` has; imports no sock
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import (
     HEADER_BYTES,
     SHARED,
+    BufferLike,
     Header,
     Limits,
+    Meta,
     flat_views,
     pack,
     parse_header,
@@ -35,11 +37,11 @@ _KNOWN_MAX = 64
 class Stream(Protocol):
     """The part of a socket that a channel uses."""
 
-    def send(self, data: Any, /) -> int: ...
+    def send(self, data: BufferLike, /) -> int: ...
 
-    def sendmsg(self, buffers: Iterable[Any], /) -> int: ...
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int: ...
 
-    def recv_into(self, buffer: Any, nbytes: int = 0, /) -> int: ...
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int: ...
 
 
 class Channel:
@@ -53,7 +55,7 @@ class Channel:
         self.segment: Segment | None = None  #: large payloads go through it, once there is one
         self._source: Segment | None = None  # of the payload that is to be taken
         self._ahead = memoryview(bytearray(_READ_AHEAD_BYTES))
-        self._known: dict[bytes, dict[str, Any]] = {}
+        self._known: dict[bytes, Meta] = {}
         self._from = 0  # what was read and not yet taken is self._ahead[self._from:self._to]
         self._to = 0
 
@@ -64,8 +66,8 @@ class Channel:
 
     def send(
         self,
-        meta: Mapping[str, Any],
-        buffers: Sequence[Any] = (),
+        meta: Mapping[str, object],
+        buffers: Sequence[BufferLike] = (),
         *,
         call: int = 0,
         flags: int = 0,
@@ -94,7 +96,7 @@ class Channel:
         if sent < len(frame):
             self._send_all([memoryview(frame)[sent:]])
 
-    def receive(self) -> tuple[Header, dict[str, Any]] | None:
+    def receive(self) -> tuple[Header, Meta] | None:
         """The next header and meta; None when the peer closed between frames.
 
         The payload, if any, must be taken next by `receive_payload` or `discard`; the meta is only
@@ -123,7 +125,7 @@ class Channel:
             self._source.expect(payload_bytes)
         return header, meta
 
-    def _learn(self, body: bytes) -> dict[str, Any]:
+    def _learn(self, body: bytes) -> Meta:
         meta = parse_meta(body)
         if len(self._known) < _KNOWN_MAX and (self._only_read or _is_flat(meta)):
             self._known[body] = meta
@@ -200,6 +202,6 @@ class Channel:
             done += read
 
 
-def _is_flat(meta: Mapping[str, Any]) -> bool:
+def _is_flat(meta: Mapping[str, object]) -> bool:
     """Nothing in it can be changed but itself."""
     return all(type(value) is str for value in meta.values())

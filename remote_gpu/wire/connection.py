@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import int_field, text_field
@@ -67,7 +66,7 @@ class Access:
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def parse_access(value: Any) -> Access:
+def parse_access(value: object) -> Access:
     """Decode a `connection` (object or its JSON). Raises WireError naming what is wrong."""
     if isinstance(value, str):
         try:
@@ -87,7 +86,7 @@ def parse_access(value: Any) -> Access:
     )
 
 
-def _host(value: Any) -> HostAccess:
+def _host(value: object) -> HostAccess:
     if not isinstance(value, Mapping):
         raise WireError("a host of the connection must be an object")
     gateway = text_field(value, "gateway")
@@ -109,7 +108,7 @@ def _host(value: Any) -> HostAccess:
     )
 
 
-def _device(value: Any) -> DeviceInfo:
+def _device(value: object) -> DeviceInfo:
     if not isinstance(value, Mapping):
         raise WireError("a device of the connection must be an object")
     return DeviceInfo(

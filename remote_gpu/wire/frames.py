@@ -12,9 +12,15 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError
+
+#: A JSON object of a frame. Readers check every field that they use.
+Meta: TypeAlias = dict[str, Any]
+#: Anything contiguous with the buffer protocol: bytes, memoryview, numpy.ndarray. Its static type
+#: (`collections.abc.Buffer`) needs Python 3.12.
+BufferLike: TypeAlias = Any
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20
@@ -59,7 +65,7 @@ def numbered(frame: bytearray, call: int) -> bytearray:
 
 
 def pack(
-    meta: Mapping[str, Any], *, call: int = 0, flags: int = 0, payload_bytes: int = 0
+    meta: Mapping[str, object], *, call: int = 0, flags: int = 0, payload_bytes: int = 0
 ) -> bytes:
     """Header and meta of one frame; the payload follows it on the wire.
 
@@ -72,7 +78,7 @@ def pack(
     return HEADER.pack(MAGIC, VERSION, flags, call, len(body), payload_bytes) + body
 
 
-def encode_meta(meta: Mapping[str, Any]) -> bytes:
+def encode_meta(meta: Mapping[str, object]) -> bytes:
     """The JSON of a meta. Raises ValueError or TypeError for what JSON cannot hold."""
     return _encode(meta).encode()
 
@@ -94,7 +100,7 @@ def parse_header(data: bytes | bytearray | memoryview, limits: Limits, offset: i
     return tuple.__new__(Header, (call, flags, meta_bytes, payload_bytes))
 
 
-def parse_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+def parse_meta(data: bytes | bytearray | memoryview) -> Meta:
     """Decode a meta. Raises WireError unless it is one JSON object of finite numbers."""
     try:
         text = str(data, "utf-8")
@@ -106,7 +112,9 @@ def parse_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     return value
 
 
-def parse_sizes(meta: Mapping[str, Any], key: str, payload_bytes: int, limits: Limits) -> list[int]:
+def parse_sizes(
+    meta: Mapping[str, object], key: str, payload_bytes: int, limits: Limits
+) -> list[int]:
     """The segment sizes of a payload. Raises WireError unless they add up to it."""
     sizes = meta.get(key, [])
     if not isinstance(sizes, list) or len(sizes) > limits.buffers_max:
@@ -121,7 +129,7 @@ def parse_sizes(meta: Mapping[str, Any], key: str, payload_bytes: int, limits: L
     return sizes
 
 
-def text_field(meta: Mapping[str, Any], key: str, length_max: int = 256) -> str:
+def text_field(meta: Mapping[str, object], key: str, length_max: int = 256) -> str:
     """A string of a meta. Raises WireError for anything else or longer."""
     value = meta.get(key)
     if not isinstance(value, str) or len(value) > length_max:
@@ -129,7 +137,7 @@ def text_field(meta: Mapping[str, Any], key: str, length_max: int = 256) -> str:
     return value
 
 
-def int_field(meta: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
+def int_field(meta: Mapping[str, object], key: str, most: int = 2**63 - 1) -> int:
     """A whole number of 0…most. Raises WireError for anything else."""
     value = meta.get(key)
     if type(value) is not int or not 0 <= value <= most:
@@ -137,7 +145,7 @@ def int_field(meta: Mapping[str, Any], key: str, most: int = 2**63 - 1) -> int:
     return value
 
 
-def flat_views(buffers: Sequence[Any]) -> list[memoryview]:
+def flat_views(buffers: Sequence[BufferLike]) -> list[memoryview]:
     """Byte views of whatever has the buffer protocol. Raises TypeError for non-contiguous ones."""
     views: list[memoryview] = []
     for buffer in buffers:
@@ -162,7 +170,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _encoder() -> Callable[[Mapping[str, Any]], str]:
+def _encoder() -> Callable[[Mapping[str, object]], str]:
     """CPython's own, made once: `JSONEncoder.encode` makes it anew for every call, at twice the
     time of its use. Where there is none, what `json` has in its place."""
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)

@@ -13,10 +13,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import encode_meta
+from remote_gpu.wire.frames import BufferLike, Meta, encode_meta
 
 BUFFERS_MAX = 64  #: of one graph: what one frame can carry
 STEPS_MAX = 4096
@@ -94,7 +94,7 @@ class Call:
     """One trusted operation on buffers of the graph."""
 
     operation: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     inputs: tuple[str, ...]  #: names of buffers
     outputs: tuple[str, ...]  #: where its results go; their sizes must be equal
 
@@ -125,7 +125,7 @@ class Spec:
         """Buffers of these roles, in their order: the order of payloads."""
         return tuple(buffer for buffer in self.buffers if buffer.role in roles)
 
-    def to_meta(self) -> dict[str, Any]:
+    def to_meta(self) -> Meta:
         """Plain JSON."""
         return {
             "source": self.source,
@@ -134,7 +134,7 @@ class Spec:
         }
 
     @classmethod
-    def from_meta(cls, meta: Any) -> Spec:
+    def from_meta(cls, meta: object) -> Spec:
         """Raises OpFailed(EINVAL) naming the first thing that is wrong."""
         value = _object(meta, "graph", ("source", "buffers", "steps"))
         buffers = tuple(_buffer(item) for item in _list(value["buffers"], "buffers", BUFFERS_MAX))
@@ -151,21 +151,20 @@ class Spec:
         return cls(source, buffers, steps)
 
 
-def content_id(data: Any) -> str:
+def content_id(data: BufferLike) -> str:
     """`sha256:<hex>` of bytes: the name of a source, a constant or a graph."""
     return CONTENT_PREFIX + hashlib.sha256(data).hexdigest()
 
 
-def check_content_id(value: Any) -> str:
+def check_content_id(value: object) -> str:
     """Raises OpFailed(EINVAL) for anything but `sha256:` and 64 hex digits."""
-    digits = value[len(CONTENT_PREFIX) :] if isinstance(value, str) else ""
-    right = len(digits) == 64 and all(digit in "0123456789abcdef" for digit in digits)
-    if not right or not value.startswith(CONTENT_PREFIX):
+    prefix, digits = str(value)[: len(CONTENT_PREFIX)], str(value)[len(CONTENT_PREFIX) :]
+    if prefix != CONTENT_PREFIX or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
         raise _wrong(f"{str(value)[:80]!r} is not sha256:<64 hex digits>")
     return str(value)
 
 
-def _step_to_meta(step: Step) -> dict[str, Any]:
+def _step_to_meta(step: Step) -> Meta:
     if isinstance(step, Call):
         return {
             "op": step.operation,
@@ -181,30 +180,29 @@ def _step_to_meta(step: Step) -> dict[str, Any]:
     }
 
 
-def _argument_to_meta(argument: Argument) -> Any:
+def _argument_to_meta(argument: Argument) -> object:
     if isinstance(argument, Scalar):
         return [argument.kind, argument.value]
     return ["shared", argument.size] if isinstance(argument, Shared) else argument
 
 
-def _buffer(item: Any) -> Buffer:
+def _buffer(item: object) -> Buffer:
     fields = _list(item, "a buffer", 4)
     if len(fields) != 4:
         raise _wrong("a buffer is [name, role, bytes, content]")
     name, role, size, content = fields
-    word = _name(name, "a buffer")
-    if role not in tuple(Role):
-        raise _wrong(f"buffer {word!r}: role {role!r} is not one of {', '.join(Role)}")
-    if role == Role.CONSTANT:
-        check_content_id(content)
-    elif content != "":
-        raise _wrong(f"buffer {word!r}: only a constant has a content")
+    known = _name(name, "a buffer")
+    if not isinstance(role, str) or role not in tuple(Role):
+        raise _wrong(f"buffer {known!r}: role {role!r} is not one of {', '.join(Role)}")
+    if role != Role.CONSTANT and content != "":
+        raise _wrong(f"buffer {known!r}: only a constant has a content")
+    constant = check_content_id(content) if role == Role.CONSTANT else ""
     return Buffer(
-        word, Role(role), _whole(size, f"bytes of {word!r}", 1, BUFFER_BYTES_MAX), content
+        known, Role(role), _whole(size, f"bytes of {known!r}", 1, BUFFER_BYTES_MAX), constant
     )
 
 
-def _step(item: Any, buffers: Mapping[str, Buffer], number: int) -> Step:
+def _step(item: object, buffers: Mapping[str, Buffer], number: int) -> Step:
     where = f"step {number}"
     if isinstance(item, dict) and "op" in item:
         return _call(item, buffers, where)
@@ -225,7 +223,7 @@ def _step(item: Any, buffers: Mapping[str, Buffer], number: int) -> Step:
     )
 
 
-def _call(item: dict[str, Any], buffers: Mapping[str, Buffer], where: str) -> Call:
+def _call(item: Meta, buffers: Mapping[str, Buffer], where: str) -> Call:
     value = _object(item, where, ("op", "args", "in", "out"))
     if not isinstance(value["args"], dict):
         raise _wrong(f"{where}: args of an operation must be an object")
@@ -236,7 +234,7 @@ def _call(item: dict[str, Any], buffers: Mapping[str, Buffer], where: str) -> Ca
     return Call(_name(value["op"], where), value["args"], ends[0], ends[1])
 
 
-def _argument(value: Any, buffers: Mapping[str, Buffer], where: str) -> Argument:
+def _argument(value: object, buffers: Mapping[str, Buffer], where: str) -> Argument:
     if isinstance(value, str):
         return _known(value, buffers, where)
     pair = _list(value, f"{where}: an argument", 2)
@@ -248,9 +246,9 @@ def _argument(value: Any, buffers: Mapping[str, Buffer], where: str) -> Argument
     return Scalar(pair[0], _number(pair[0], pair[1], where))
 
 
-def _number(kind: str, value: Any, where: str) -> int | float:
+def _number(kind: str, value: object, where: str) -> int | float:
     if kind in ("float", "double"):
-        if type(value) not in (int, float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(f"{where}: {str(value)[:80]!r} is not a {kind}")
         try:
             struct.pack("<" + SCALARS[kind], value)  # native order makes infinity of it
@@ -262,38 +260,38 @@ def _number(kind: str, value: Any, where: str) -> int | float:
     return _whole(value, f"{where}: a {kind}", least, most)
 
 
-def _known(name: Any, buffers: Mapping[str, Buffer], where: str) -> str:
+def _known(name: object, buffers: Mapping[str, Buffer], where: str) -> str:
     if not isinstance(name, str) or name not in buffers:
         raise _wrong(f"{where}: no buffer {str(name)[:80]!r} in this graph")
     return name
 
 
-def _sizes(value: Any, what: str) -> tuple[int, ...]:
+def _sizes(value: object, what: str) -> tuple[int, ...]:
     sizes = tuple(_whole(size, what, 1, SIZE_MAX) for size in _list(value, what, 3))
     if not sizes:
         raise _wrong(f"{what} has 1 to 3 dimensions")
     return sizes
 
 
-def _object(value: Any, what: str, keys: Sequence[str]) -> dict[str, Any]:
+def _object(value: object, what: str, keys: Sequence[str]) -> Meta:
     if not isinstance(value, dict) or sorted(value) != sorted(keys):
         raise _wrong(f"{what} must be an object with {', '.join(keys)}")
     return value
 
 
-def _list(value: Any, what: str, most: int) -> list[Any]:
+def _list(value: object, what: str, most: int) -> list[object]:
     if not isinstance(value, list) or len(value) > most:
         raise _wrong(f"{what} must be a list of at most {most}")
     return value
 
 
-def _name(value: Any, what: str) -> str:
+def _name(value: object, what: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
         raise _wrong(f"{what}: a name has 1…{NAME_CHARS_MAX} characters")
     return value
 
 
-def _whole(value: Any, what: str, least: int, most: int) -> int:
+def _whole(value: object, what: str, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         raise _wrong(f"{what} must be a whole number of {least}…{most}, not {str(value)[:40]}")
     return value

@@ -27,10 +27,9 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any
 
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import int_field, text_field
+from remote_gpu.wire.frames import Meta, int_field, text_field
 
 NONCE_BYTES = 16
 SECRET_BYTES = 32
@@ -61,11 +60,11 @@ class Hello:
     middleware: str = ""  #: door: whose server
     port: int = 0  #: door: which of the server's consecutive ports, from 0
 
-    def to_meta(self) -> dict[str, Any]:
+    def to_meta(self) -> Meta:
         return {"hello": asdict(self)}
 
     @classmethod
-    def from_meta(cls, meta: Mapping[str, Any]) -> Hello:
+    def from_meta(cls, meta: Mapping[str, object]) -> Hello:
         """Raises WireError for anything but a well-formed hello."""
         value = meta.get("hello")
         if not isinstance(value, dict) or set(value) != {f.name for f in fields(cls)}:
@@ -128,7 +127,7 @@ class Proving:
         self.key = connection_key(key, hello, nonce, authority) if authority else b""
 
     @property
-    def challenge(self) -> dict[str, Any]:
+    def challenge(self) -> Meta:
         """The frame that answers the hello."""
         challenge = {"nonce": self._nonce, "authority": self._authority, "proof": self._proof}
         return {"challenge": challenge}
@@ -169,7 +168,7 @@ def _mac(key: bytes, label: str, message: bytes) -> str:
     return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
-def _hex_field(value: Mapping[str, Any], key: str) -> str:
+def _hex_field(value: Mapping[str, object], key: str) -> str:
     text = text_field(value, key, 2 * NONCE_BYTES)
     if len(text) != 2 * NONCE_BYTES or set(text) - set("0123456789abcdef"):
         raise WireError(f"{key!r} must be {2 * NONCE_BYTES} lower-case hex digits")

@@ -9,9 +9,10 @@ What is copied out may change meanwhile if the other side is malicious; it is pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import BufferLike
 
 #: Of one slot: small enough to stay in a core's cache between the two copies.
 SLOT_BYTES = 1 << 19
@@ -36,7 +37,7 @@ class Bell(Protocol):
 class Segment:
     """One end; one thread at a time. Both ends have the same memory and a bell between them."""
 
-    def __init__(self, memory: Any, bell: Bell, *, first: bool) -> None:
+    def __init__(self, memory: BufferLike, bell: Bell, *, first: bool) -> None:
         """`memory`: at least SEGMENT_BYTES, writable; `first`: this end sends by the first ring."""
         view, half = memoryview(memory), _SLOTS * SLOT_BYTES
         ours, theirs = (0, half) if first else (half, 0)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
 
+#: The arguments of a call: JSON by name, checked by `Signature.read` or by the operation.
+Arguments: TypeAlias = Mapping[str, Any]
 #: Argument of every operation: the implementation that has to run, by its first word.
 IMPLEMENTATION = "implementation"
 _TEXT_CHARS_MAX = 1000
 #: There is no default: the caller must say it.
-REQUIRED: Any = object()
+REQUIRED = object()
 
 
 class Argument(Protocol):
@@ -30,7 +33,7 @@ class Argument(Protocol):
         ...
 
     @property
-    def default(self) -> Any:
+    def default(self) -> object:
         """What it is when it is not given; REQUIRED when it must be."""
         ...
 
@@ -39,7 +42,7 @@ class Argument(Protocol):
         """What it must be: `a whole number of 1…10`."""
         ...
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """Whether a value keeps the rule."""
         ...
 
@@ -52,13 +55,13 @@ class Whole:
     meaning: str
     least: int
     most: int
-    default: Any = REQUIRED
+    default: object = REQUIRED
 
     @property
     def rule(self) -> str:
         return f"a whole number of {self.least}…{self.most}"
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         return type(value) is int and self.least <= value <= self.most
 
 
@@ -70,13 +73,13 @@ class Number:
     meaning: str
     least: float
     most: float
-    default: Any = REQUIRED
+    default: object = REQUIRED
 
     @property
     def rule(self) -> str:
         return f"a number of {self.least:g}…{self.most:g}"
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         return self.least <= value <= self.most  # of no NaN, and of whole numbers of any length
@@ -88,7 +91,7 @@ class Text:
 
     name: str
     meaning: str
-    default: Any = REQUIRED
+    default: object = REQUIRED
     choices: tuple[str, ...] = ()
 
     @property
@@ -97,7 +100,7 @@ class Text:
             return f"one of {', '.join(self.choices)}"
         return f"a string of at most {_TEXT_CHARS_MAX} characters"
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
             return False
         return not self.choices or value in self.choices
@@ -109,10 +112,10 @@ class Flag:
 
     name: str
     meaning: str
-    default: Any = False
+    default: object = False
     rule = "true or false"
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         return isinstance(value, bool)
 
 
@@ -123,9 +126,9 @@ class Structure:
     name: str
     meaning: str
     rule: str
-    default: Any = REQUIRED
+    default: object = REQUIRED
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         del value
         return True
 
@@ -158,7 +161,7 @@ class Signature:
     values: str = ""  #: the JSON values that come back, in words
     extra: bool = False
 
-    def read(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, args: Arguments) -> Meta:
         """The arguments with their defaults. Raises OpFailed(EINVAL) for an unknown one, one that
         is missing, and one that does not keep its rule."""
         found, given = {}, 1 if IMPLEMENTATION in args else 0
@@ -177,14 +180,14 @@ class Signature:
             self._refuse_unknown(args)
         return found
 
-    def _refuse_unknown(self, args: Mapping[str, Any]) -> None:
+    def _refuse_unknown(self, args: Arguments) -> None:
         known = [argument.name for argument in self.arguments]
         for name in args:
             if name not in known and name != IMPLEMENTATION:
                 taken = ", ".join(known) or "no arguments"
                 raise OpFailed(OpCode.EINVAL, f"unknown argument {name!r}; it takes {taken}")
 
-    def to_meta(self) -> dict[str, Any]:
+    def to_meta(self) -> Meta:
         """For `operations.describe`."""
         return {
             "arguments": [_described(argument) for argument in self.arguments],
@@ -194,6 +197,6 @@ class Signature:
         }
 
 
-def _described(argument: Argument) -> dict[str, Any]:
+def _described(argument: Argument) -> Meta:
     meta = {"name": argument.name, "rule": argument.rule, "meaning": argument.meaning}
     return meta if argument.default is REQUIRED else meta | {"default": argument.default}

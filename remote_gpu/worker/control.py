@@ -25,7 +25,9 @@ import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from remote_gpu.wire.frames import Meta
+from remote_gpu.worker.arguments import Arguments
 
 #: One packet between gpud and a worker, of which each turn takes some.
 PACKET_BYTES_MAX = 1 << 14
@@ -55,10 +57,10 @@ class Start:
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
-    cell: Mapping[str, Any] = field(default_factory=dict)  #: fields of `isolation.apply.Cell`
+    cell: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Cell`
 
 
-def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None = None) -> None:
+def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:
     """Send one packet. Raises OSError when the other side is gone."""
     body = json.dumps(meta, separators=(",", ":")).encode()
     if descriptor is None:
@@ -69,7 +71,7 @@ def send(stream: socket.socket, meta: Mapping[str, Any], descriptor: int | None 
 
 def receive(
     stream: socket.socket, bytes_max: int = PACKET_BYTES_MAX
-) -> tuple[dict[str, Any], int | None] | None:
+) -> tuple[Meta, int | None] | None:
     """The next packet and its descriptor; None when the other side is gone.
 
     Raises ValueError for a packet that is not JSON: only a worker that runs foreign code sends one.

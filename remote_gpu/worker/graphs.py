@@ -7,17 +7,19 @@ ran longest ago gives way, and whoever runs it again puts it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import flat_views
 from remote_gpu.wire.graphs import ITERATIONS_MAX, Call, Launch, Role, Spec, check_content_id
+from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.backends.base import Backend, DeviceMemory, HostBackend, Program
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.kernels.source import Source, read_source
-from remote_gpu.worker.operation import Context, Outcome, Registry, wanted_implementation
+from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.registry import Registry, wanted_implementation
 
 GRAPHS_MAX = 64  #: of one lane
 
@@ -37,7 +39,7 @@ class Graphs:
     def implementation(self) -> str:
         return "" if self._backend is None else self._backend.implementation
 
-    def put(self, args: Mapping[str, Any]) -> Outcome:
+    def put(self, args: Arguments) -> Outcome:
         """`graph` → {"graph": id, "missing": [content, …], "new": whether it was made now}."""
         spec = Spec.from_meta(args.get("graph"))
         name = spec.id
@@ -63,24 +65,24 @@ class Graphs:
     def _give_way(self) -> None:
         self._graphs.pop(next(iter(self._graphs))).close()
 
-    def content(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
+    def content(self, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         """`content` and one input → nothing; kept under its hash."""
         if len(inputs) != 1:
             raise OpFailed(OpCode.EINVAL, "content.put takes one input")
         self._context.contents.put(check_content_id(args.get("content")), inputs[0])
         return {}, []
 
-    def places(self, args: Mapping[str, Any], sizes: Sequence[int]) -> list[memoryview] | None:
+    def places(self, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:
         """Where the inputs of a run can be received; None: anywhere. Raises OpFailed."""
         return self._find(args).places(sizes)
 
-    def run(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Outcome:
+    def run(self, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         """`graph`, `iterations` and its inputs → its outputs in their order."""
         graph = self._find(args)
         self._graphs[args["graph"]] = self._graphs.pop(args["graph"])  # the newest again
         return {}, graph.run(args.get("iterations", 1), inputs)
 
-    def free(self, args: Mapping[str, Any]) -> Outcome:
+    def free(self, args: Arguments) -> Outcome:
         """`graph` → nothing; its memory is back."""
         self._find(args).close()
         del self._graphs[args["graph"]]
@@ -95,7 +97,7 @@ class Graphs:
             self._bounds.close()
             self._bounds = None
 
-    def _find(self, args: Mapping[str, Any]) -> _Graph:
+    def _find(self, args: Arguments) -> _Graph:
         name = args.get("graph")
         graph = self._graphs.get(name) if isinstance(name, str) else None
         if graph is None:
@@ -176,7 +178,7 @@ class _Graph:
         views = [memory.view for memory in wanted if memory.view is not None]
         return views if len(views) == len(wanted) else None
 
-    def run(self, iterations: Any, inputs: Sequence[memoryview]) -> list[memoryview]:
+    def run(self, iterations: object, inputs: Sequence[memoryview]) -> list[memoryview]:
         if type(iterations) is not int or not 1 <= iterations <= ITERATIONS_MAX:
             raise OpFailed(OpCode.EINVAL, f"iterations must lie in 1…{ITERATIONS_MAX}")
         self.places([view.nbytes for view in inputs])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import OpCode, OpFailed, WireError
@@ -21,6 +21,7 @@ from remote_gpu.wire.frames import (
     NO_REPLY,
     Header,
     Limits,
+    Meta,
     flat_views,
     int_field,
     numbered,
@@ -28,23 +29,19 @@ from remote_gpu.wire.frames import (
     text_field,
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
+from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import (
-    Context,
-    Outcome,
-    Registry,
-    load_registry,
-    wanted_implementation,
-)
-from remote_gpu.worker.resources import Sessions
+from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
+from remote_gpu.worker.store.resources import Sessions
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"
 #: values, buffers (flat byte views), implementation
-Ran: TypeAlias = "tuple[dict[str, Any], list[memoryview], str]"
+Ran: TypeAlias = "tuple[Meta, list[memoryview], str]"
 
 #: Before the quota is asked a frame is only limited by what can be drained in seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
@@ -60,7 +57,7 @@ class Runner:
         self._registry = registry
         self._context = context
         self._buffers = Buffers(context.quota)
-        self._commands: dict[str, Callable[[Mapping[str, Any]], Outcome]] = {
+        self._commands: dict[str, Callable[[Arguments], Outcome]] = {
             "buffer.new": self._buffers.new,
             "buffer.read": self._buffers.read,
             "buffer.free": self._buffers.free,
@@ -83,7 +80,7 @@ class Runner:
         }
         self._commands |= {"graph.put": self._graphs.put, "graph.free": self._graphs.free}
 
-    def run(self, name: str, args: Mapping[str, Any], inputs: Sequence[Input]) -> Ran:
+    def run(self, name: str, args: Arguments, inputs: Sequence[Input]) -> Ran:
         """Run one command. Raises OpFailed only; whatever else is raised inside is EIO."""
         try:
             if (command := self._commands.get(name)) is not None:
@@ -120,9 +117,7 @@ class Runner:
                 raise OpFailed(OpCode.EINVAL, message)
             place[: result.nbytes] = result
 
-    def places(
-        self, name: str, args: Mapping[str, Any], sizes: Sequence[int]
-    ) -> list[memoryview] | None:
+    def places(self, name: str, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:
         """Where the device itself wants the inputs of a command; None: anywhere.
 
         `buffer.write` fills a part of a resident buffer, a graph's run its inputs. Raises OpFailed.
@@ -137,11 +132,11 @@ class Runner:
         self._sessions.close()
         self._buffers.close()
 
-    def _operations(self, args: Mapping[str, Any]) -> Outcome:
+    def _operations(self, args: Arguments) -> Outcome:
         del args
         return {"operations": list(self._registry.names(self._context.kind))}, []
 
-    def _described(self, args: Mapping[str, Any]) -> Outcome:
+    def _described(self, args: Arguments) -> Outcome:
         del args
         return {"operations": self._registry.described(self._context.kind)}, []
 
@@ -151,7 +146,7 @@ class Runner:
         return self._context.resources.data(which)
 
 
-def _nothing(args: Mapping[str, Any]) -> Outcome:
+def _nothing(args: Arguments) -> Outcome:
     del args  # all before it is done
     return {}, []
 
@@ -193,7 +188,7 @@ class LaneServer:
             if self._shared is not None:
                 self._shared.close()
 
-    def _serve_one(self, header: Header, meta: dict[str, Any]) -> None:
+    def _serve_one(self, header: Header, meta: Meta) -> None:
         try:
             name = text_field(meta, "op", LANE_LIMITS.meta_bytes_max)
             if name == SEGMENT_COMMAND:
@@ -204,7 +199,7 @@ class LaneServer:
             self._answer(header, _error(error), error)
             return
         if values or results:
-            answer: dict[str, Any] = {"ok": values, "ran": ran}
+            answer: Meta = {"ok": values, "ran": ran}
             if results:
                 answer["out"] = [view.nbytes for view in results]
             self._answer(header, answer, None, results)
@@ -233,7 +228,7 @@ class LaneServer:
     def _answer(
         self,
         header: Header,
-        meta: dict[str, Any],
+        meta: Meta,
         error: OpFailed | None,
         views: Sequence[memoryview] = (),
     ) -> None:
@@ -250,7 +245,7 @@ class LaneServer:
             message = f"the operation's values are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
-    def _run(self, name: str, header: Header, meta: dict[str, Any]) -> Ran:
+    def _run(self, name: str, header: Header, meta: Meta) -> Ran:
         """Receive the payload, whatever happens to the call, then run it."""
         left = header.payload_bytes
         try:
@@ -272,7 +267,7 @@ class LaneServer:
             self._channel.discard(left)
             raise
 
-    def _kept(self, ran: Ran, handles: Any) -> Ran:
+    def _kept(self, ran: Ran, handles: object) -> Ran:
         """The same without its results, which stay here."""
         if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
             raise WireError("'keep' must list buffers")
@@ -286,7 +281,7 @@ class LaneServer:
         return sticky
 
     def _destinations(
-        self, name: str, args: Mapping[str, Any], described: Any, payload_bytes: int
+        self, name: str, args: Arguments, described: object, payload_bytes: int
     ) -> tuple[Sequence[Input], Sequence[memoryview]]:
         """Where each input goes or already is, and where the payload is received.
 
@@ -318,5 +313,5 @@ class LaneServer:
         return inputs, (area,)
 
 
-def _error(error: OpFailed) -> dict[str, Any]:
+def _error(error: OpFailed) -> Meta:
     return {"error": {"code": error.code, "message": error.message[:2000]}}

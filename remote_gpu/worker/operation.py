@@ -1,40 +1,30 @@
-"""The interface of a trusted named operation, what it may use, and the registry of them.
-
-An operation is a class with one implementation for one or more device kinds; several classes may
-share a `name` (one per library or kernel), and the first registered that fits the device runs
-unless the caller names another. Modules in `remote_gpu/worker/operations/` declare
-`OPERATIONS = (MyOperation(), …)`.
-"""
+"""The interface of a trusted named operation, and the context that it runs in."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pkgutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import IMPLEMENTATION, Signature
+from remote_gpu.wire.frames import BufferLike, Meta
+from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.backends.drivers import answering
-from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.programs import Program
-from remote_gpu.worker.resources import Resources
+from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.store.contents import Contents
+from remote_gpu.worker.store.resources import Resources
 from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")
 
-#: Anything contiguous with the buffer protocol: bytes, bytearray, memoryview, numpy.ndarray.
-Buffer: TypeAlias = Any
 #: What `Operation.run` returns: JSON-serialisable values, and buffers sent as they are.
-Outcome: TypeAlias = "tuple[dict[str, Any], list[Buffer]]"
+Outcome: TypeAlias = "tuple[Meta, list[BufferLike]]"
 
 #: How long a call that may be joined waits for those it was joined with before: some round trips
 #: of a local network, so that callers who answer each other fall into step.
@@ -70,7 +60,7 @@ class Warm:
     """Loaded resources by key. Filled before a lease's process is forked, it is shared by all."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Any] = {}
+        self._entries: Meta = {}
         self._loading = threading.RLock()  # lanes load at the same time, and a load loads others
 
     def get(self, key: str, load: Callable[[], T]) -> T:
@@ -81,7 +71,7 @@ class Warm:
                     self._entries[key] = load()
         return cast("T", self._entries[key])
 
-    def find(self, key: str) -> Any | None:
+    def find(self, key: str) -> object:
         """The resource of `key` if it is resident."""
         return self._entries.get(key)
 
@@ -197,9 +187,7 @@ class Operation(Protocol):
         """
         ...
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         """Compute. `inputs` are flat byte views, valid only until it returns.
 
         Raises OpFailed with the code that says who has to act; anything else becomes EIO.
@@ -217,138 +205,3 @@ class CpuOperation:
 
     def prepare(self, context: Context) -> None:
         """Needs nothing."""
-
-
-class Registry:
-    """Operations by name and kind, best implementation first."""
-
-    def __init__(self) -> None:
-        self._operations: dict[tuple[str, str], list[Operation]] = {}
-        self._found: dict[tuple[str, str, str], Operation] = {}  # those that were asked for by name
-        self.failures: dict[str, str] = {}  #: module or operation → why it is not here
-
-    def add(self, operation: Operation) -> None:
-        """Register for each of its kinds, after those of the same name and kind."""
-        for kind in operation.kinds:
-            self._operations.setdefault((operation.name, kind), []).append(operation)
-
-    def find(self, name: str, kind: str, wanted: Any = None) -> Operation:
-        """The best implementation, or the one whose first word is `wanted`.
-
-        Raises OpFailed: ENOENT for an unknown name, ENOTSUP for a kind or implementation without
-        it.
-        """
-        if wanted is None:
-            first = next(self._answering(name, kind), None)
-            if first is None:
-                raise self._unknown(name, kind)
-            return first
-        if type(wanted) is str and (known := self._found.get((name, kind, wanted))) is not None:
-            return known
-        found = self.all(name, kind)
-        if not found:
-            raise self._unknown(name, kind)
-        for operation in found:
-            if first_word(operation) == wanted:
-                self._found[name, kind, wanted] = operation
-                return operation
-        there = ", ".join(first_word(operation) for operation in found)
-        raise OpFailed(
-            OpCode.ENOTSUP, f"{name!r} is not implemented by {wanted!r}; it is by {there}"
-        )
-
-    def refuse(self, name: str, why: str) -> None:
-        """Take an operation out, whatever it could do here; callers are told why."""
-        for key in [key for key in self._operations if key[0] == name]:
-            del self._operations[key]
-        self._found.clear()
-        self.failures[name] = why
-
-    def names(self, kind: str) -> tuple[str, ...]:
-        """What a device of `kind` can do, sorted."""
-        named = sorted(name for name, k in self._operations if k == kind)
-        return tuple(name for name in named if any(self._answering(name, kind)))
-
-    def all(self, name: str, kind: str) -> tuple[Operation, ...]:
-        """The implementations of an operation for `kind`, best first; none: ()."""
-        return tuple(self._answering(name, kind))
-
-    def _answering(self, name: str, kind: str) -> Iterator[Operation]:
-        """Those whose drivers answer; drivers are asked when the first of them is looked at."""
-        for operation in self._operations.get((name, kind), ()):
-            if not operation.by_kernels or kind in answering():
-                yield operation
-
-    def described(self, kind: str) -> list[dict[str, Any]]:
-        """Every implementation for `kind`, by name, best first: what a caller has to know."""
-        return [_described(one) for name in self.names(kind) for one in self.all(name, kind)]
-
-    def prepare(self, context: Context) -> None:
-        """Warm every operation of the context's kind; one that fails is taken out, with why."""
-        self._found.clear()
-        for key in [key for key in self._operations if key[1] == context.kind]:
-            kept = [one for one in self._answering(*key) if self._prepared(one, context)]
-            if kept:
-                self._operations[key] = kept
-            else:
-                del self._operations[key]
-
-    def _prepared(self, operation: Operation, context: Context) -> bool:
-        try:
-            operation.prepare(context)
-        except Exception as error:
-            name = f"{operation.name} by {first_word(operation)}"
-            self.failures[name] = f"{type(error).__name__}: {error}"
-            return False
-        return True
-
-    def _unknown(self, name: str, kind: str) -> OpFailed:
-        if any(known == name for known, _ in self._operations):
-            return OpFailed(OpCode.ENOTSUP, f"operation {name!r} has no implementation for {kind}")
-        if why := self.failures.get(name):  # of its module: a library is not installed
-            return OpFailed(OpCode.ENOTSUP, f"operation {name!r} cannot be loaded here: {why}")
-        names = ", ".join(self.names(kind))
-        return OpFailed(OpCode.ENOENT, f"no operation {name!r}; this device has {names}")
-
-
-def first_word(operation: Operation) -> str:
-    """How callers name an implementation: without its version."""
-    return operation.implementation.partition(" ")[0]
-
-
-def wanted_implementation(args: Mapping[str, Any]) -> Any:
-    """What a call's arguments ask for; None: the best."""
-    return args.get(IMPLEMENTATION)
-
-
-def _described(operation: Operation) -> dict[str, Any]:
-    return {
-        "name": operation.name,
-        "version": operation.version,
-        "kinds": list(operation.kinds),
-        "implementation": operation.implementation,
-        "limits": operation.limits.to_meta(),
-        **operation.signature.to_meta(),
-    }
-
-
-def load_registry(only: Sequence[str] = ()) -> Registry:
-    """Operations of `remote_gpu.worker.operations`; a module that cannot load is noted.
-
-    `only`: names of the modules to load; empty = all. Others cost neither time nor memory.
-    """
-    package = importlib.import_module("remote_gpu.worker.operations")
-    found = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
-    registry = Registry()
-    for name in only:
-        if name not in found:
-            registry.failures[name] = f"no such operation; there are {', '.join(found)}"
-    for module in [name for name in found if not only or name in only]:
-        try:
-            loaded = importlib.import_module(f"{package.__name__}.{module}")
-        except ImportError as error:  # an optional library is missing: the others still serve
-            registry.failures[module] = str(error)
-            continue
-        for operation in getattr(loaded, "OPERATIONS", ()):
-            registry.add(operation)
-    return registry

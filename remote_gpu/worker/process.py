@@ -17,15 +17,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from remote_gpu.client.tls import TlsStream, secure
+from remote_gpu.client.transport.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
 from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import HANDSHAKE, text_field
+from remote_gpu.wire.frames import HANDSHAKE, Meta, text_field
 from remote_gpu.wire.proof import client_bound, gateway_bound, matches
 from remote_gpu.worker import control
-from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.isolation.apply import Cell, enclose_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
@@ -33,7 +33,9 @@ from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import Registry
+from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 
 #: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
@@ -125,9 +127,7 @@ def _serve(
             _gate(gates, due[0], stream).due(due[1])
 
 
-def _receive(
-    stream: socket.socket, gates: Mapping[int, Gate]
-) -> tuple[dict[str, Any], int | None] | None:
+def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, int | None] | None:
     """The next packet; meanwhile tokens that nobody uses are given back in time."""
     while True:
         looks_s = [look_s for gate in gates.values() if (look_s := gate.look()) is not None]
@@ -156,7 +156,7 @@ def _end_in(cap_s: float) -> None:
 
 def _start_lane(
     stream: socket.socket,
-    ended: Mapping[str, Any],
+    ended: Arguments,
     lane: socket.socket,
     registry: Registry,
     context: Context,

@@ -16,18 +16,19 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from remote_gpu.client.tls import server_context
+from remote_gpu.client.transport.tls import server_context
+from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import answering
 from remote_gpu.worker.isolation.apply import enclose_spawner
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
-from remote_gpu.worker.operation import Context, Registry, load_registry
+from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import Lanes, Walls, run_worker
-from remote_gpu.worker.programs import Program
+from remote_gpu.worker.programs.programs import Program
+from remote_gpu.worker.registry import Registry, load_registry
 
 
 def main() -> None:
@@ -65,7 +66,7 @@ def main() -> None:
     _serve(stream, registry, context, walls, lanes, fork)
 
 
-def _walls(settings: dict[str, Any]) -> Walls:
+def _walls(settings: Meta) -> Walls:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     host = Host(
         data=tuple(map(Path, settings["data"].values())),

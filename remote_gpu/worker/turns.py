@@ -16,10 +16,11 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+
+from remote_gpu.worker.arguments import Arguments
 
 #: A round trip within a data centre and some work of the caller's. It counts as the lease's own
 #: time. One of 90 % that lost the device to a foreign slice at each pause would have half of it.
@@ -166,7 +167,7 @@ class Tokens:
 class Gate:
     """The gate of one device in one worker; lanes use it from their threads."""
 
-    def __init__(self, device: int, send: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, device: int, send: Callable[[Arguments], None]) -> None:
         """`send`: one packet to gpud, from any thread."""
         self._tokens = Tokens(lambda word, ticket: send({word: [device, ticket]}))
         self._lock = threading.Lock()

@@ -24,7 +24,8 @@ from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import load_registry
 
 KERNELS = Path(__file__).with_name("kernels.cl").read_text(encoding="utf-8")
 FUNCTIONS = Path(__file__).with_name("functions.cl").read_text(encoding="utf-8")

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.remote_gpu.sgemm_kernels import NAIVE, TILED
 from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar
-from remote_gpu.worker import products
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel
 from remote_gpu.worker.kernels.source import read_source
 from remote_gpu.worker.memory.quota import Quota
 
@@ -136,14 +137,14 @@ def test_every_construct_means_what_it_meant(backend: Any, what: str) -> None:
     assert plain[1] == anew[1]
 
 
-@pytest.mark.parametrize("kernel", [products.NAIVE, products.TILED, products.BLOCKED])
-def test_products_are_the_same(backend: Any, kernel: products.Kernel) -> None:
+@pytest.mark.parametrize("kernel", [NAIVE, TILED, BLOCKED])
+def test_products_are_the_same(backend: Any, kernel: Kernel) -> None:
     m, n, k = 70, 43, 29
     random = np.random.default_rng(1)
     a, b = (random.random(shape, np.float32) for shape in ((m, k), (k, n)))
     sides = [Scalar("int", side) for side in (m, n, k)]
     given = [a, b, np.zeros((m, n), np.float32), *sides]
-    plain, anew = both(backend, products.source(), kernel.entry, given, kernel.sizes(m, n))
+    plain, anew = both(backend, kernel.source, kernel.entry, given, kernel.sizes(m, n))
     assert plain == anew
     np.testing.assert_allclose(np.frombuffer(anew[2], np.float32).reshape(m, n), a @ b, rtol=1e-4)
 

@@ -103,7 +103,7 @@ def test_a_script_has_what_lambda_gives_it_and_nothing_of_its_runner(live: Live)
         # this test may run as root, whom nothing is closed to: what is read there was wiped
         assert "AWS_SECRET_ACCESS_KEY=test" not in seen["environ"]
         assert "AWS_SESSION_TOKEN=test" not in seen["environ"]
-        assert result.notes == ["1 file passed no output: scratch.bin"]
+        assert result.notes == ["1 file matched no output: scratch.bin"]
 
 
 def test_a_handler_has_the_same_imports(live: Live) -> None:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from remote_gpu.client.tls import TlsMachine
+from remote_gpu.client.transport.tls import TlsMachine
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import HEADER_BYTES, Limits, pack, parse_header, parse_meta
 

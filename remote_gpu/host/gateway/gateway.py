@@ -18,7 +18,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
-from remote_gpu.client.handshake import tune
+from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.peer_slots import Slots
 from remote_gpu.host.gateway.tls import HostTls

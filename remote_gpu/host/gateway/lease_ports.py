@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.client.handshake import tune
+from remote_gpu.client.transport.handshake import tune
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.client.relay import End, Relay
-from remote_gpu.client.tls import TlsStream
+from remote_gpu.client.transport.relay import End, Relay
+from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
 from remote_gpu.host.workers.cells import Cells

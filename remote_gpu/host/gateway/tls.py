@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from corekit.errors import AppError, ErrorCode, invalid
-from remote_gpu.client.tls import server_context
+from remote_gpu.client.transport.tls import server_context
 from remote_gpu.wire.proof import AUTHORITY_CHARACTERS_MAX
 
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"

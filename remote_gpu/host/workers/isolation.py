@@ -11,7 +11,7 @@ from pathlib import Path
 from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.worker.isolation import places, probe
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
-from remote_gpu.worker.programs import Program
+from remote_gpu.worker.programs.programs import Program
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from remote_gpu.worker import control
 from remote_gpu.worker.isolation.cgroup import Group
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
-from remote_gpu.worker.programs import Program
+from remote_gpu.worker.programs.programs import Program
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -161,7 +161,7 @@ class Scanner:
             self._programs[lanes] = self._backend.build(source(lanes))
         return self._programs[lanes]
 
-    def _stored(self, owner: ExitStack, values: npt.NDArray[Any]) -> DeviceMemory:
+    def _stored(self, owner: ExitStack, values: npt.NDArray[np.generic]) -> DeviceMemory:
         memory = self._held(owner, values.nbytes)
         memory.write(np.ascontiguousarray(values).data.cast("B"))
         return memory

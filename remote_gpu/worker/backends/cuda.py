@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ class _Kernel:
             raise OpFailed(error.code, message) from None
 
 
-def _packed(argument: Bound, offsets: Any) -> bytes:
+def _packed(argument: Bound, offsets: Iterator[int]) -> bytes:
     if isinstance(argument, Scalar):
         return struct.pack(SCALARS[argument.kind], argument.value)
     if isinstance(argument, Shared):

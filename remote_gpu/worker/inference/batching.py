@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from remote_gpu.worker.memory.arrays import Array
+
 #: What is alike in all calls of a batch: outputs, and of each input name, type and trailing shape.
-Key: TypeAlias = "tuple[Any, ...]"
+Key: TypeAlias = "tuple[object, ...]"
 
 #: More gain nothing on a CPU, and the first of them waits for the last.
 ITEMS_MAX = 64

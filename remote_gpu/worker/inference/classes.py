@@ -7,15 +7,16 @@ in ONNX is described by the arguments of the call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.inference.model import Array, Model, find_model
+from remote_gpu.wire.frames import Meta
+from remote_gpu.worker.arguments import Arguments, Number
+from remote_gpu.worker.inference.model import Model, find_model
+from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.recognition.engine import model_paths
 
@@ -64,7 +65,7 @@ class Classifier:
     labels: tuple[str, ...]  #: () = classes are known by their numbers
     logits: bool  #: what it gives are no probabilities yet
 
-    def top(self, scores: Array, count: int) -> list[dict[str, Any]]:
+    def top(self, scores: Array, count: int) -> list[Meta]:
         """The most probable classes, best first. Raises OpFailed(EINVAL) for too few labels, and
         for scores that are no numbers."""
         flat = scores.reshape(-1).astype(np.float64)
@@ -92,7 +93,7 @@ _UPRIGHT = Preparation(
 )
 
 
-def find_classifier(context: Context, args: Mapping[str, Any]) -> Classifier:
+def find_classifier(context: Context, args: Arguments) -> Classifier:
     """The classifier that a call names. Raises OpFailed: EINVAL, ENOENT, ENOTSUP, ENOMEM."""
     if args["model"] == TEXT_DIRECTION:
         return context.warm.get(TEXT_DIRECTION, _text_direction)
@@ -135,18 +136,15 @@ def _side(declared: int | None, asked: int, name: str) -> int:
     return side
 
 
-def _three(value: Any, name: str, least: float = -1e6) -> tuple[float, ...]:
-    right = isinstance(value, list) and len(value) == 3
-    if not right or not all(_is_number(one) and least <= one <= 1e6 for one in value):
+def _three(value: object, name: str, least: float = -1e6) -> tuple[float, ...]:
+    numbers = value if isinstance(value, list) else []
+    rule = Number(name=name, meaning="of a channel", least=least, most=1e6)
+    if len(numbers) != 3 or not all(map(rule.fits, numbers)):
         raise OpFailed(OpCode.EINVAL, f"{name!r} must be three numbers, red first")
-    return tuple(float(one) for one in value)
+    return tuple(map(float, numbers))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _labels(value: Sequence[Any] | None) -> tuple[str, ...]:
+def _labels(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):

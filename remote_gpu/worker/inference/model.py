@@ -6,23 +6,22 @@ for all, or by its content (`sha256:<hex>`), when a session of this lease regist
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 from remote_gpu.worker.inference.batching import Batcher
+from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 IMPLEMENTATION = f"onnxruntime {onnxruntime.__version__}"
 _DTYPES = {
@@ -41,8 +40,6 @@ _DTYPES = {
 }
 #: How ONNX Runtime says that an allocation failed.
 _NO_MEMORY = re.compile(r"bad_alloc|AllocateRaw|[Ff]ailed to allocate|SIZE_MAX")
-_DIMENSIONS_MAX = 16
-_SIDE_MAX = 2**40
 #: Weights may lie in files beside a model, which a sent one has none of: left to itself the library
 #: would look for them in gpud's working folder, and read whatever lies below it.
 _WEIGHTS_FOLDER, _NOWHERE = "session.model_external_initializers_file_folder_path", "/dev/null"
@@ -56,7 +53,7 @@ class Tensor:
     dtype: str  #: numpy's name; the model's own for what is no tensor
     shape: tuple[int | None, ...]  #: None: any size
 
-    def to_meta(self) -> dict[str, Any]:
+    def to_meta(self) -> Meta:
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
 
 
@@ -96,7 +93,7 @@ class Model:
         cannot compute."""
         return _computed(self._session, feeds, outputs)
 
-    def feeds(self, described: Any, tensors: Sequence[memoryview]) -> dict[str, Array]:
+    def feeds(self, described: object, tensors: Sequence[memoryview]) -> dict[str, Array]:
         """The inputs of a call, checked. Raises OpFailed: EINVAL, ENOTSUP."""
         if not isinstance(described, list) or len(described) != len(tensors):
             raise OpFailed(OpCode.EINVAL, "'inputs' must describe each tensor: [{name, shape}]")
@@ -106,10 +103,13 @@ class Model:
             if not isinstance(name, str) or name not in self.inputs:
                 known = ", ".join(self.inputs)
                 raise OpFailed(OpCode.EINVAL, f"no input {name!r}; it has {known}")
-            feeds[name] = _array(self.inputs[name], view, item.get("shape"))
+            wanted = self.inputs[name]
+            if wanted.dtype not in _DTYPES.values():
+                raise OpFailed(OpCode.ENOTSUP, f"input {name!r} is {wanted.dtype}: tensors only")
+            feeds[name] = array_of(view, wanted.dtype, item.get("shape"), f"input {name!r}: ")
         return feeds
 
-    def output_names(self, wanted: Any) -> list[str]:
+    def output_names(self, wanted: object) -> list[str]:
         """The outputs of a call; None: all. Raises OpFailed: EINVAL, ENOTSUP for what is no tensor
         of numbers."""
         names = list(self.outputs) if wanted is None else wanted
@@ -121,7 +121,7 @@ class Model:
                 raise OpFailed(OpCode.ENOTSUP, message)
         return list(names)
 
-    def _gives(self, name: Any) -> bool:
+    def _gives(self, name: object) -> bool:
         return isinstance(name, str) and name in self.outputs
 
 
@@ -171,21 +171,3 @@ def _path(context: Context, name: str) -> Path:
     if not path.is_relative_to(root) or not path.is_file():
         raise OpFailed(OpCode.ENOENT, f"data {name!r} of this host has no file {inside!r}")
     return path
-
-
-def _array(wanted: Tensor, view: memoryview, shape: Any) -> Array:
-    if wanted.dtype not in _DTYPES.values():
-        raise OpFailed(OpCode.ENOTSUP, f"input {wanted.name!r} is {wanted.dtype}: tensors only")
-    right = isinstance(shape, list) and len(shape) <= _DIMENSIONS_MAX
-    if not right or not all(type(size) is int and 0 <= size < _SIDE_MAX for size in shape):
-        message = f"input {wanted.name!r}: 'shape' must be a list of sizes"
-        raise OpFailed(OpCode.EINVAL, message)
-    dtype = np.dtype(wanted.dtype)
-    count = math.prod(shape) * dtype.itemsize
-    if count != view.nbytes:
-        message = f"{shape} of {dtype} is {count} bytes, {view.nbytes} came"
-        raise OpFailed(OpCode.EINVAL, f"input {wanted.name!r}: {message}")
-    try:
-        return np.frombuffer(view, dtype).reshape(shape)
-    except ValueError as error:  # sides whose product no machine can count, and a zero among them
-        raise OpFailed(OpCode.EINVAL, f"input {wanted.name!r}: {error}") from None

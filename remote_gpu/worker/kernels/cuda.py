@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import resources
 
-from remote_gpu.worker.kernels.tokens import Sort, Token, tokens_of
-from remote_gpu.worker.kernels.words import KERNEL_WORDS, SPACES
+from remote_gpu.worker.kernels.lexer.tokens import Sort, Token, tokens_of
+from remote_gpu.worker.kernels.lexer.words import KERNEL_WORDS, SPACES
 
 #: Every memory shared by a group begins at a multiple of this.
 SHARED_ALIGN_BYTES = 16

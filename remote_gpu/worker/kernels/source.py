@@ -16,9 +16,9 @@ from math import prod
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Argument, Scalar, Shared
-from remote_gpu.worker.kernels.preprocess import Preprocessor
-from remote_gpu.worker.kernels.tokens import tokens_of
-from remote_gpu.worker.kernels.translate import Signature, Translator
+from remote_gpu.worker.kernels.lexer.preprocess import Preprocessor
+from remote_gpu.worker.kernels.lexer.tokens import tokens_of
+from remote_gpu.worker.kernels.translator.translate import Signature, Translator
 
 #: A driver of a CPU keeps the variables of a whole group on the stack of one thread (8 MiB).
 GROUP_BYTES_MAX = 4 << 20

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import mmap
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
+from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.memory.quota import Quota
 
 #: JSON values, and buffers sent as they are.
-Answer: TypeAlias = "tuple[dict[str, Any], list[memoryview]]"
+Answer: TypeAlias = "tuple[Meta, list[memoryview]]"
 _BUFFERS_MAX = 4096  #: resident buffers of one lane
 _HUGE_PAGE_BYTES = 1 << 21
 #: An input area above this is given back after its call, below it is kept for the next.
@@ -105,13 +107,13 @@ class Buffers:
         self._buffers: dict[int, Memory] = {}
         self._last_handle = 0
 
-    def view(self, handle: Any) -> memoryview:
+    def view(self, handle: object) -> memoryview:
         """All bytes of a buffer. Raises OpFailed(ENOENT)."""
         if type(handle) is not int or handle not in self._buffers:
             raise OpFailed(OpCode.ENOENT, f"no buffer {handle!r} on this lane")
         return self._buffers[handle].view
 
-    def part(self, args: Mapping[str, Any], size: int) -> memoryview:
+    def part(self, args: Arguments, size: int) -> memoryview:
         """`size` bytes of `buffer` from `offset`. Raises OpFailed(EINVAL) outside of it."""
         view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
         if offset + size > view.nbytes:
@@ -119,7 +121,7 @@ class Buffers:
             raise OpFailed(OpCode.EINVAL, message)
         return view[offset : offset + size]
 
-    def new(self, args: Mapping[str, Any]) -> Answer:
+    def new(self, args: Arguments) -> Answer:
         """`size` → {"buffer": handle}; zeroed memory. Raises OpFailed(ENOMEM)."""
         if len(self._buffers) >= _BUFFERS_MAX:
             raise OpFailed(OpCode.E2BIG, f"a lane has at most {_BUFFERS_MAX} buffers")
@@ -128,7 +130,7 @@ class Buffers:
         self._buffers[self._last_handle] = memory
         return {"buffer": self._last_handle}, []
 
-    def write(self, args: Mapping[str, Any], inputs: Sequence[memoryview]) -> Answer:
+    def write(self, args: Arguments, inputs: Sequence[memoryview]) -> Answer:
         """`buffer`, `offset` and one input → nothing; what was received in place is not copied."""
         if len(inputs) != 1:
             raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
@@ -137,11 +139,11 @@ class Buffers:
             part[:] = inputs[0]
         return {}, []
 
-    def read(self, args: Mapping[str, Any]) -> Answer:
+    def read(self, args: Arguments) -> Answer:
         """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""
         return {}, [self.part(args, _whole(args, "size"))]
 
-    def free(self, args: Mapping[str, Any]) -> Answer:
+    def free(self, args: Arguments) -> Answer:
         """`buffer` → nothing; its memory is back."""
         self.view(args.get("buffer"))
         self._buffers.pop(args["buffer"]).close()
@@ -154,7 +156,7 @@ class Buffers:
         self._buffers.clear()
 
 
-def _whole(args: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _whole(args: Arguments, key: str, default: int | None = None) -> int:
     value = args.get(key, default)
     if type(value) is not int or not 0 <= value < 1 << 48:
         raise OpFailed(OpCode.EINVAL, f"{key!r} must be a whole number of 0 or more")

@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Port, Signature, Structure, Text
+from remote_gpu.worker.arguments import Arguments, Port, Signature, Structure, Text
+from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
-
 DTYPES = ("float32", "float64", "int32", "int64", "uint8")
-_DIMENSIONS_MAX = 8
-_SIDE_MAX = 1 << 31
+
+#: One of numpy: arrays to an array.
+Function: TypeAlias = Callable[..., Any]
 
 #: Functions of one array, then of two of the same or a broadcastable shape.
-UNARY: Mapping[str, Callable[..., Any]] = {
+UNARY: Mapping[str, Function] = {
     "abs": np.abs,
     "negative": np.negative,
     "square": np.square,
@@ -33,7 +33,7 @@ UNARY: Mapping[str, Callable[..., Any]] = {
     "ceil": np.ceil,
     "sign": np.sign,
 }
-BINARY: Mapping[str, Callable[..., Any]] = {
+BINARY: Mapping[str, Function] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
@@ -42,7 +42,7 @@ BINARY: Mapping[str, Callable[..., Any]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-REDUCTIONS: Mapping[str, Callable[..., Any]] = {
+REDUCTIONS: Mapping[str, Function] = {
     "sum": np.sum,
     "product": np.prod,
     "minimum": np.min,
@@ -81,9 +81,7 @@ class Map(CpuOperation):
         values=_VALUES,
     )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         name = args["function"]
         known = (UNARY, BINARY)[len(inputs) - 1]
@@ -129,9 +127,7 @@ class Reduce(CpuOperation):
         values=_VALUES,
     )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         name, axis = args["function"], args["axis"]
         array = _arrays(args, inputs)[0]
@@ -144,25 +140,11 @@ class Reduce(CpuOperation):
             return _described(np.asarray(REDUCTIONS[name](array, axis=axis)))
 
 
-def _arrays(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> list[Array]:
+def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
     dtype, shapes = args["dtype"], args["shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(inputs):
         raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes")
-    return [_array(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
-
-
-def _array(view: memoryview, dtype: str, shape: Any) -> Array:
-    right = isinstance(shape, list) and len(shape) <= _DIMENSIONS_MAX
-    if not right or not all(type(side) is int and 0 <= side < _SIDE_MAX for side in shape):
-        raise OpFailed(OpCode.EINVAL, f"a shape has at most {_DIMENSIONS_MAX} whole numbers")
-    wanted = math.prod(shape) * np.dtype(dtype).itemsize
-    if view.nbytes != wanted:
-        message = f"{dtype} of shape {shape} has {wanted} bytes, not {view.nbytes}"
-        raise OpFailed(OpCode.EINVAL, message)
-    try:
-        return np.frombuffer(view, dtype).reshape(shape)
-    except ValueError as error:  # sides whose product no machine can count, and a zero among them
-        raise OpFailed(OpCode.EINVAL, f"{shape}: {error}") from None
+    return [array_of(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
 
 
 def _described(array: Array) -> Outcome:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from remote_gpu.worker.arguments import Number, Signature
+from remote_gpu.worker.arguments import Arguments, Number, Signature
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
@@ -23,9 +22,7 @@ class Burn(CpuOperation):
         values="`ms`: what passed on the clock meanwhile, milliseconds",
     )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         del context, inputs
         wanted_s = self.signature.read(args)["ms"] / 1000
         started_s = time.perf_counter()

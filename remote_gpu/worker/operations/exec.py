@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Number, Port, Signature, Structure, Text
+from remote_gpu.worker.arguments import Arguments, Number, Port, Signature, Structure, Text
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.programs import OUTPUT_BYTES_MAX, run_program
+from remote_gpu.worker.programs.programs import OUTPUT_BYTES_MAX, run_program
 
 _STDIN_BYTES_MAX = 256 << 20
 _AT_MOST = f"at most {OUTPUT_BYTES_MAX >> 20} MiB"
@@ -45,9 +44,7 @@ class Exec(CpuOperation):
         values="`status`: its exit status, −n when signal n ended it",
     )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         program = context.programs.get(args["program"])
         if program is None:

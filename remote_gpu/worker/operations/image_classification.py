@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Port, Signature, Structure, Text, Whole
+from remote_gpu.worker.arguments import Arguments, Port, Signature, Structure, Text, Whole
 from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import IMPLEMENTATION
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
@@ -78,9 +77,7 @@ class ImageClassification(CpuOperation):
         """Load the classifier of text directions."""
         find_classifier(context, {"model": TEXT_DIRECTION})
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         classifier = find_classifier(context, args)
         with context.turn():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from remote_gpu.worker.arguments import Port, Signature
+from remote_gpu.worker.arguments import Arguments, Port, Signature
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
@@ -23,9 +22,7 @@ class Noop(CpuOperation):
         extra=True,
     )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         del context  # uses nothing of the host
         return ({"args": dict(args)} if args else {}), list(inputs)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Flag, Port, Signature, Structure, Text
+from remote_gpu.wire.frames import Meta
+from remote_gpu.worker.arguments import Arguments, Flag, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.model import (
     IMPLEMENTATION,
-    Array,
     Model,
     find_model,
     load_host_models,
 )
+from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
@@ -50,9 +50,7 @@ class Onnx(CpuOperation):
         """Load every `.onnx` file that the host names as data."""
         load_host_models(context)
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         model = find_model(context, args["model"])
         if not inputs and not args["inputs"]:
@@ -64,7 +62,7 @@ class Onnx(CpuOperation):
         names = model.output_names(args["outputs"])
         if args["batch"]:
             results, joined = run_joined(context, model, feeds, names)
-            values: dict[str, Any] = {"joined": joined}
+            values: Meta = {"joined": joined}
         else:
             with context.turn():
                 results, values = model.run(feeds, names), {}

@@ -7,15 +7,14 @@ BLOSUM62; a gap of length k costs 11 + (k - 1); sequences are upper-cased; U, O 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.alignment import scan, scoring
 from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Scores, Shelf
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.worker.arguments import Port, Signature, Text, Whole
+from remote_gpu.worker.arguments import Arguments, Port, Signature, Text, Whole
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
@@ -74,9 +73,7 @@ class SequenceSearch(CpuOperation):
                     "database not indexed", extra={"event": "data", "data": name, "why": str(error)}
                 )
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         args = self.signature.read(args)
         top = args["top"]
         queries = _queries(bytes(inputs[0]), args["file"])

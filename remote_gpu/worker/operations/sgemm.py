@@ -1,16 +1,15 @@
-"""`sgemm`: C = A × B in single precision, row-major: by numpy's BLAS, and by kernels of OpenCL."""
+"""`sgemm`: C = A × B in single precision, row-major: by numpy's BLAS or an OpenCL kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Port, Signature, Whole
+from remote_gpu.worker.arguments import Arguments, Port, Signature, Whole
+from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel, Product
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.products import BLOCKED, NAIVE, TILED, Kernel, product_of
 
 _SIDE_MAX = 32768
 _LIMITS = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
@@ -32,8 +31,7 @@ _SIGNATURE = Signature(
 class NumpySgemm(CpuOperation):
     """C = A × B in single precision, row-major.
 
-    On a CPU numpy's BLAS on one thread is the best; the kernels are there to be compared with it,
-    and for devices without a library of their own.
+    On a CPU by numpy's BLAS on one thread; on other devices by a kernel.
     """
 
     name = "sgemm"
@@ -41,9 +39,7 @@ class NumpySgemm(CpuOperation):
     limits = _LIMITS
     signature = _SIGNATURE
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
         a = np.ndarray((m, k), np.float32, inputs[0])
         b = np.ndarray((k, n), np.float32, inputs[1])
@@ -52,7 +48,7 @@ class NumpySgemm(CpuOperation):
 
 
 class KernelSgemm(CpuOperation):
-    """By one of the kernels in `remote_gpu.worker.products`, where the host has OpenCL."""
+    """The product by a kernel, where the host has OpenCL. Starts threads: never before a fork."""
 
     name = "sgemm"
     kinds = ("cpu", "opencl")
@@ -64,16 +60,17 @@ class KernelSgemm(CpuOperation):
         self._kernel = kernel
         self.implementation = kernel.name
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
-        product = product_of(context, self._kernel)
+        product = context.warm.get(
+            f"{self.implementation} on {context.kind}",
+            lambda: Product(context.open_backend(), self._kernel),
+        )
         return {"shape": [m, n]}, [product.compute(context.quota, (m, n, k), *inputs)]
 
 
-def _sides(args: Mapping[str, Any], inputs: Sequence[memoryview]) -> tuple[int, int, int]:
-    """m, n and k. Raises OpFailed(EINVAL) when the matrices do not have them."""
+def _sides(args: Arguments, inputs: Sequence[memoryview]) -> tuple[int, int, int]:
+    """m, n and k. Raises OpFailed(EINVAL) unless the matrices have these sizes."""
     read = _SIGNATURE.read(args)
     m, n, k = read["m"], read["n"], read["k"]
     _check("A", inputs[0].nbytes, m, k)
@@ -87,5 +84,4 @@ def _check(what: str, size: int, rows: int, columns: int) -> None:
         raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {size}")
 
 
-#: On a CPU numpy is the best; of the kernels the one that keeps most in registers.
-OPERATIONS = (NumpySgemm(), *(KernelSgemm(kernel) for kernel in (BLOCKED, TILED, NAIVE)))
+OPERATIONS = (NumpySgemm(), KernelSgemm(BLOCKED))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Number, Port, Signature
+from remote_gpu.worker.arguments import Arguments, Number, Port, Signature
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Recognizer
 from remote_gpu.worker.recognition.image import ImageError, decode
@@ -38,9 +37,7 @@ class TextRecognition(CpuOperation):
         """Load the three models."""
         _recognizer(context)
 
-    def run(
-        self, context: Context, args: Mapping[str, Any], inputs: Sequence[memoryview]
-    ) -> Outcome:
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         least = self.signature.read(args)["min_confidence"]
         try:
             pixels = decode(inputs[0], context.quota)

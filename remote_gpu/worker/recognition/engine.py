@@ -94,7 +94,7 @@ def _without_downloads() -> Iterator[None]:
 
     load = OmegaConf.load
 
-    def load_all_but_downloads(file: Any) -> Any:
+    def load_all_but_downloads(file: str | Path) -> object:
         if Path(str(file)).name == "default_models.yaml":
             return OmegaConf.create()
         return load(file)

@@ -26,10 +26,11 @@ from botocore.config import Config
 from contract import keys
 from contract.envelope import Job
 from contract.result import Report, Result
-from lambda_functions.gpu_runner import reaper
 from lambda_functions.gpu_runner.job import run_attempt
-from lambda_functions.gpu_runner.settings import Settings, Time
-from lambda_functions.gpu_runner.steps import Step
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.script import reaper
+from lambda_functions.gpu_runner.script.steps import Step
+from lambda_functions.gpu_runner.settings import Settings
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import SESSION
 from remote_gpu.wire.proof import Hello, gateway_proof
@@ -238,7 +239,9 @@ class Bench:
         staging = keys.parse_staging_key(self.key)
         assert staging is not None
         place = (self.job.intermediate_bucket, self.key)
-        return run_attempt(self.s3, self.settings(), Time.left(self.timeout_s), staging, place)
+        return run_attempt(
+            self.s3, self.settings(), TimeLimits.within(self.timeout_s), staging, place
+        )
 
     def _read(self, key: str) -> bytes | None:
         try:

@@ -259,7 +259,7 @@ def test_an_envelope_at_a_foreign_key_is_refused_before_any_claim(bench: Any) ->
             "Key": keys.staging_key("fn", job.job_id, 1, job.fence),
         },
     )
-    with pytest.raises(EnvelopeError, match="foreign key"):
+    with pytest.raises(EnvelopeError, match="key of another attempt"):
         bench.deliver()
     assert bench.gateway.heard == []
 
@@ -412,10 +412,10 @@ def test_whatever_the_script_makes_of_its_folder_is_removed(bench: Any) -> None:
     ("script", "note"),
     [
         ("true", "no output was written"),
-        ("touch $TMP_OUTPUT_DIR/a.txt", "1 file passed no output: a.txt; nothing was stored"),
+        ("touch $TMP_OUTPUT_DIR/a.txt", "1 file matched no output: a.txt; nothing was stored"),
         (
             "cd $TMP_OUTPUT_DIR; touch a.csv 1 2 3 4 5 6 7",
-            "7 files passed no output: 1, 2, 3, 4, 5 and 2 more",
+            "7 files matched no output: 1, 2, 3, 4, 5 and 2 more",
         ),
         ("touch $TMP_OUTPUT_DIR/a.csv", None),
     ],

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contract.states import Reason
-from lambda_functions.gpu_runner import steps
 from lambda_functions.gpu_runner.errors import RunnerError
+from lambda_functions.gpu_runner.script import steps
 from lambda_functions.gpu_runner.settings import read_settings
 
 HANDLER = """
@@ -116,22 +116,22 @@ def test_a_step_that_fails_ends_the_job_and_is_named(bench: Any) -> None:
     assert (bench.outputs, bench.result) == ({}, None)
 
 
-def test_an_output_of_a_step_that_is_none_is_told_with_its_step(bench: Any) -> None:
+def test_an_invalid_output_of_a_step_is_reported_with_the_step(bench: Any) -> None:
     group(bench, {"split": "ln -s /etc/passwd $TMP_OUTPUT_DIR/x.part", "upper": UPPER})
-    assert bench.run()["detail"].startswith("step split: output 'x.part' is a link out of")
+    assert bench.run()["detail"].startswith("step split: output 'x.part' links to outside of")
     assert bench.gateway.heard == ["open", "give_back", "close"]
 
 
-def test_a_fan_out_has_an_end(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fan_out_is_limited(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "RUNS_MAX", 2)
     group(bench, {"split": SPLIT, "upper": UPPER, "count": COUNT})
     assert bench.run()["detail"] == "step split: over 2 runs of steps"
 
 
-def test_a_list_of_steps_that_is_none_stops_the_function_at_its_start(tmp_path: Path) -> None:
+def test_an_invalid_list_of_steps_stops_the_function_at_its_start(tmp_path: Path) -> None:
     (tmp_path / "steps.json").write_text('[{"name": 1}]')
     variables = {"LAMBDA_TASK_ROOT": str(tmp_path), "ORCHGPU_STEPS": "steps.json"}
-    with pytest.raises(RunnerError, match="deploy it again"):
+    with pytest.raises(RunnerError, match="deploy the function again"):
         read_settings(variables)
     with pytest.raises(RunnerError, match=r"lacks gone\.json"):
         read_settings(variables | {"ORCHGPU_STEPS": "gone.json"})

@@ -22,7 +22,7 @@ from corekit.errors import EXIT_STATUS, ErrorCode
 from corekit.ids import HostId
 from gpu_scheduler.model import Door, GrantedLease, Lease, LeaseLifetime, LeaseState
 from remote_gpu.client import Refusal, Refused, Session
-from remote_gpu.client.handshake import open_connection
+from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
 from remote_gpu.host.servers.variables import INHERITED
 from remote_gpu.host.servers.visible import visible_devices

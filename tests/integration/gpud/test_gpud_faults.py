@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from remote_gpu.client import Refusal, Refused, Session, connect
-from remote_gpu.client.handshake import open_connection
+from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
 from remote_gpu.wire.proof import Hello, Role, client_proof

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remote_gpu.client import Lane, Refusal, Refused, Session
-from remote_gpu.client.tls import TlsStream, client_context, secure, server_context
+from remote_gpu.client.transport.tls import TlsStream, client_context, secure, server_context
 from remote_gpu.forwarder import Forwarder
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import HANDSHAKE

@@ -125,10 +125,10 @@ def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_success_that_stored_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    job = ended(notes=["1 file passed no output: a\x1b[2J.txt; nothing was stored"])
+    job = ended(notes=["1 file matched no output: a\x1b[2J.txt; nothing was stored"])
     say_outcome(job)
     shown = capsys.readouterr().out
-    assert "note: 1 file passed no output: a" in shown
+    assert "note: 1 file matched no output: a" in shown
     assert "\x1b" not in shown
     assert job.result is not None
     assert job_json(job)["notes"] == job.result.notes
@@ -167,10 +167,10 @@ def test_an_output_that_was_fetched_is_told_with_its_file(
 def test_what_people_may_not_expect_of_a_success_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    noted = ended(files=[], notes=["1 file passed no output: \x1b[2Ja.txt"])
+    noted = ended(files=[], notes=["1 file matched no output: \x1b[2Ja.txt"])
     say_outcome(noted)
-    assert "  note: 1 file passed no output: \\x1b[2Ja.txt\n" in capsys.readouterr().out
-    assert job_json(noted)["notes"] == ["1 file passed no output: \x1b[2Ja.txt"]
+    assert "  note: 1 file matched no output: \\x1b[2Ja.txt\n" in capsys.readouterr().out
+    assert job_json(noted)["notes"] == ["1 file matched no output: \x1b[2Ja.txt"]
 
 
 def test_several_jobs_end_in_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from contract.timing import kept_back
 from fdl.lint.lint import lint
 from fdl.lint.notes import Severity
 from fdl.parse import parse
-from lambda_functions.gpu_runner.settings import Time
+from lambda_functions.gpu_runner.limits import TimeLimits
 
 FUNCTION = (
     "functions:\n  aws:\n  - lambda:\n      name: f\n      init_script: s\n"
@@ -47,7 +47,7 @@ def test_a_threshold_that_was_written_is_named() -> None:
 def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) -> None:
     kept_s, rule = kept_back(whole_s, threshold_s)
     before_s = time.monotonic()
-    left = Time.left(whole_s, threshold_s)
+    left = TimeLimits.within(whole_s, threshold_s)
     assert left.end_s - left.script_s == pytest.approx(kept_s, abs=1e-6)
     assert left.end_s >= before_s + whole_s
     assert rule in ("half", "timeout_threshold", "minimum", "part")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lambda_functions.gpu_runner import reaper
+from lambda_functions.gpu_runner.script import reaper
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.envelope import Job
-from lambda_functions.gpu_runner import archive, envelope
-from lambda_functions.gpu_runner.envelope import Envelope
+from lambda_functions.gpu_runner.envelope import archive, envelope
+from lambda_functions.gpu_runner.envelope.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 
 JOB = Job(
@@ -138,8 +138,9 @@ def test_entries_that_are_no_files(kind: int) -> None:
 
 
 @pytest.mark.parametrize("missing", ["job.json", "env.json", "input/k"])
-def test_what_is_missing(missing: str, tmp_path: Path) -> None:
-    refused(packed({n: d for n, d in GOOD.items() if n != missing}), "in it", tmp_path)
+def test_a_missing_entry_is_named(missing: str, tmp_path: Path) -> None:
+    entries = {name: data for name, data in GOOD.items() if name != missing}
+    refused(packed(entries), f"no {missing.partition('/')[0]}", tmp_path)
 
 
 def test_too_many_entries_are_refused_before_they_are_parsed() -> None:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.timing import CAP_SLACK_S
-from lambda_functions.gpu_runner import environment
-from lambda_functions.gpu_runner.environment import middleware_variables, user_variables
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
-from lambda_functions.gpu_runner.settings import Time, read_settings
-from lambda_functions.gpu_runner.workspace import Workspace
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.sandbox.workspace import Workspace
+from lambda_functions.gpu_runner.script import environment
+from lambda_functions.gpu_runner.script.environment import middleware_variables, user_variables
+from lambda_functions.gpu_runner.settings import read_settings
 from remote_gpu.wire.variables import ALLOWED
 
 SECRETS = {
@@ -180,7 +181,7 @@ def test_settings_that_are_wrong_are_named(name: str, value: str) -> None:
     [(900, 0, 90), (900, 100, 100), (30, 0, 5), (30, 10, 10), (10, 0, 5), (3, 10, 1.5)],
 )
 def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept_s: float) -> None:
-    time = Time.left(remaining_s, threshold_s)
+    time = TimeLimits.within(remaining_s, threshold_s)
     assert time.end_s - time.script_s == pytest.approx(kept_s)
     assert 0 < time.grace_s < kept_s
     assert time.cap_s == pytest.approx(remaining_s + CAP_SLACK_S, abs=1)
@@ -195,6 +196,6 @@ def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept
     ],
 )
 def test_where_a_limit_came_from_is_said(remaining_s: float, threshold_s: float, kept: str) -> None:
-    said = Time.left(remaining_s, threshold_s).limit
+    said = TimeLimits.within(remaining_s, threshold_s).origin
     given = f"of the {remaining_s:.0f} s that the function's timeout gives a run"
     assert said == f"{given}, {kept} for outputs and result"

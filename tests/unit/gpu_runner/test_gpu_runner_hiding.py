@@ -19,7 +19,7 @@ SECRET = "wJalrXUtnFEMI"
 PROGRAM = f"""
 import ctypes, json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from lambda_functions.gpu_runner import hiding
+from lambda_functions.gpu_runner.sandbox import hiding
 
 if os.geteuid() == 0:
     os.setgroups([])
@@ -76,7 +76,7 @@ def test_the_block_that_the_process_was_started_with_holds_no_credentials() -> N
     program = (
         "import sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner import hiding\n"
+        "from lambda_functions.gpu_runner.sandbox import hiding\n"
         "before = Path('/proc/self/environ').read_bytes()\n"
         "hiding.wipe_block(hiding.CREDENTIALS)\n"
         "after = Path('/proc/self/environ').read_bytes()\n"
@@ -108,7 +108,8 @@ def test_the_client_made_before_still_has_them(name: str) -> None:
     """Two processes as the handler makes them: the client first, then the hiding."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from lambda_functions.gpu_runner import hiding, storage\n"
+        "from lambda_functions.gpu_runner.sandbox import hiding\n"
+        "from lambda_functions.gpu_runner.storage import s3 as storage\n"
         "s3 = storage.make_client(); hiding.hide()\n"
         "found = s3._request_signer._credentials\n"
         "print(found.secret_key, found.token)"

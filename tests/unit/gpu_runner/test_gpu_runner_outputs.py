@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.states import Reason
-from lambda_functions.gpu_runner import outputs
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from lambda_functions.gpu_runner.outputs import Destination, find
-from lambda_functions.gpu_runner.workspace import remove_tree
+from lambda_functions.gpu_runner.sandbox.workspace import remove_tree
+from lambda_functions.gpu_runner.storage import outputs
+from lambda_functions.gpu_runner.storage.outputs import Destination, find
 
 PARTS = st.sampled_from(["a", "b", "sub/", ".txt", ".t", "", "res-"])
 NAMES = st.lists(PARTS, min_size=1, max_size=4).map("".join)
@@ -70,7 +70,12 @@ def test_a_link_inside_the_jobs_folder_is_a_file(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [("/etc/passwd", "out of"), ("/etc", "out of"), ("gone", "nothing"), ("loop", "nothing")],
+    [
+        ("/etc/passwd", "to outside of"),
+        ("/etc", "to outside of"),
+        ("gone", "broken link"),
+        ("loop", "broken link"),
+    ],
 )
 def test_other_links_are_errors(folder: Path, target: str, said: str) -> None:
     (folder / "loop").symlink_to(target)

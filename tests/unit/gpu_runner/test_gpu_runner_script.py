@@ -16,10 +16,10 @@ import pytest
 
 from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
-from lambda_functions.gpu_runner import log_tail, reaper
-from lambda_functions.gpu_runner.command import command_of
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from lambda_functions.gpu_runner.script import Ending, Outcome, run
+from lambda_functions.gpu_runner.script import log_tail, reaper
+from lambda_functions.gpu_runner.script.command import command_of
+from lambda_functions.gpu_runner.script.process import Ending, Outcome, run
 
 Write = Callable[..., Path]
 ROOT = Path(__file__).parents[3]
@@ -104,8 +104,8 @@ def test_a_program_needs_no_shebang(script: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("#!/no/such/shell\n", "not here"),
-        ("#!\n", "not here"),
+        ("#!/no/such/shell\n", "does not exist"),
+        ("#!\n", "does not exist"),
         ("#!/bin/bash\r\necho\r\n", "Windows"),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_killed_runner_takes_the_script_with_it(tmp_path: Path, frozen: bool) 
     """Frozen: as a sandbox between two runs, whose server dies."""
     code = textwrap.dedent(f"""\
         import time, pathlib
-        from lambda_functions.gpu_runner.script import run
+        from lambda_functions.gpu_runner.script.process import run
         run(["/bin/sh", "-c", "echo on; exec sleep 300"], variables={{}},
             folder=pathlib.Path({str(tmp_path)!r}), deadline_s=time.monotonic() + 60, grace_s=1)
         """)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lambda_functions.gpu_runner import archive, envelope
-from lambda_functions.gpu_runner.envelope import Envelope
+from lambda_functions.gpu_runner.envelope import archive, envelope
+from lambda_functions.gpu_runner.envelope.envelope import Envelope
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from tests.unit.gpu_runner.test_gpu_runner_envelope import GOOD, JOB, Answers
 

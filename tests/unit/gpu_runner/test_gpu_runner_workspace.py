@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_functions.gpu_runner.workspace import (
+from lambda_functions.gpu_runner.sandbox.workspace import (
     NAME_BYTES_MAX,
     Workspace,
     input_name,
@@ -56,7 +56,7 @@ def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
 
 def test_a_sweep_removes_what_the_dead_left_and_spares_the_living(tmp_path: Path) -> None:
     code = (
-        "import os, pathlib; from lambda_functions.gpu_runner.workspace import Workspace;"
+        "import os, pathlib; from lambda_functions.gpu_runner.sandbox.workspace import Workspace;"
         f"w = Workspace(pathlib.Path({str(tmp_path)!r}));"
         "(w.output / 'left').write_text('secret'); os._exit(1)"
     )

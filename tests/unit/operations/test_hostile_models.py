@@ -13,13 +13,13 @@ import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import content_id
-from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import Model
 from remote_gpu.worker.inference.stated import stated
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.resources import Resources, Sessions
+from remote_gpu.worker.store.contents import Contents
+from remote_gpu.worker.store.resources import Resources, Sessions
 
 FLOAT, UINT8, INT64, STRING = 1, 2, 7, 8  # TensorProto.DataType
 INT, TENSOR, GRAPH = 2, 4, 5  # AttributeProto.AttributeType

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry()
 LIMIT_BYTES = 1 << 20

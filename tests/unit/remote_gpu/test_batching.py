@@ -13,7 +13,8 @@ from remote_gpu.worker.arguments import Signature
 from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, CpuOperation, Limits, Registry
+from remote_gpu.worker.operation import Context, CpuOperation, Limits
+from remote_gpu.worker.registry import Registry
 
 WAIT_S = 60.0
 

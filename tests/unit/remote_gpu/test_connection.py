@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.budget import Budget
-from remote_gpu.client import Lane, Refusal, Refused, Session, connect, timing
+from remote_gpu.client import Lane, Refusal, Refused, Session, connect
+from remote_gpu.client.transport import timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables
@@ -186,12 +187,13 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
             "client.devices",
             "client.entry",
             "client.graph",
-            "client.handshake",
+            "client.transport",
+            "client.transport.handshake",
             "client.local",
-            "client.prompt",
+            "client.transport.prompt",
             "client.resources",
-            "client.session",
-            "client.timing",
+            "client.transport.session",
+            "client.transport.timing",
             "client.uncaught",
             "wire.channel",
             "wire.connection",

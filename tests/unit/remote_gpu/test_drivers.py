@@ -29,7 +29,7 @@ def test_implementations_by_kernels_are_offered_only_where_a_driver_answers() ->
             for one in device.op("operations.describe").values["operations"]
             if one["name"] == "sgemm"
         }
-    kernels = {"opencl-blocked", "opencl-tiled", "opencl-naive"}
+    kernels = {"opencl-blocked"}
     assert offered == {"numpy"} | (kernels if "cpu" in drivers.answering() else set())
 
 

@@ -16,10 +16,11 @@ from remote_gpu.client import Graph, Local, OpFailed
 from remote_gpu.wire.graphs import Spec, content_id
 from remote_gpu.worker import graphs
 from remote_gpu.worker.backends.cache import trim
-from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.registry import load_registry
+from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 
 KERNELS = """

@@ -14,7 +14,7 @@ from gpu_scheduler.warm import keys_of, tenant_folder
 from remote_gpu.host.offer import KEPT_KEYS_MAX, KeptContents, Offer
 from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import content_id
-from remote_gpu.worker.contents import Contents
+from remote_gpu.worker.store.contents import Contents
 
 
 def put(root: Path, tenant: str, data: bytes) -> str:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.kernels.cuda import prelude, shared_offsets, to_cuda
+from remote_gpu.worker.kernels.lexer.tokens import SOURCE_CHARS_MAX
+from remote_gpu.worker.kernels.lexer.words import BUILTINS
 from remote_gpu.worker.kernels.source import read_source
-from remote_gpu.worker.kernels.tokens import SOURCE_CHARS_MAX
-from remote_gpu.worker.kernels.words import BUILTINS
 
 FOLDER = Path(__file__).parents[2] / "contract"
 ALL = "".join(
@@ -371,6 +371,37 @@ def test_loops_that_stay_inside_are_not_checked() -> None:
         inside.replace("{", "for (;;) if (a[0]) {").replace("x[0];", "x[0]; i--;"),
     ):
         assert "a_[i_]" not in read_source(kernel(outside)).text
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for (int i = 4294967295; i < 4; i++)",  # −1 as an int
+        "for (int i = 0x80000000; i < 4; i++)",  # the least int
+        "for (uint i = 0; i < LESS; i++)",  # −5 is compared as an unsigned number
+    ],
+)
+def test_a_loop_counter_that_wraps_around_is_checked(loop: str) -> None:
+    source = "enum { LESS = -5 };\n" + kernel(f"float a[4]; {loop} {{ a[i] = x[0]; }}")
+    assert "a_[i_]" not in read_source(source).text
+
+
+@pytest.mark.parametrize("element", ["uchar", "short", "float", "double", "long"])
+def test_an_atomic_function_takes_no_element_of_another_size_or_sort(element: str) -> None:
+    """Compilers convert the pointer, and four bytes at the last uchar end outside of the buffer."""
+    source = kernel("atomic_add(&y[0], 1);", f"__global {element} *y")
+    with pytest.raises(OpFailed, match=f"atomic_add takes a pointer to int or uint.*{element}"):
+        read_source(source)
+
+
+def test_atomic_xchg_also_takes_a_float() -> None:
+    assert read_source(kernel("atomic_xchg(&x[0], 1.0f);")).kernels["f"].name == "f"
+
+
+@pytest.mark.parametrize("change", ["i += 2;", "i++;", "{ i += 2; }"])
+def test_a_loop_body_may_begin_with_a_change_of_its_counter(change: str) -> None:
+    source = kernel(f"for (int i = 0; i < 4; i++) {change} x[0] = 1;")
+    assert read_source(source).kernels["f"].name == "f"
 
 
 WORDS = st.sampled_from(

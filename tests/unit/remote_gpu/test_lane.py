@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.client import Local
-from remote_gpu.client.segment import SharedMemory
+from remote_gpu.client.transport.segment import SharedMemory
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import (
@@ -29,8 +29,9 @@ from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Registry, Warm, load_registry
+from remote_gpu.worker.operation import Context, Warm
 from remote_gpu.worker.operation import Limits as InputLimits
+from remote_gpu.worker.registry import Registry, load_registry
 
 LIMIT_BYTES = 1 << 20
 
@@ -367,7 +368,7 @@ def test_the_registry_says_what_there_is() -> None:
         REGISTRY.find("burn", "cuda")
     with pytest.raises(OpFailed, match="noop"):
         REGISTRY.find("nonsense", "cpu")
-    assert "there are" in load_registry(["nonsense"]).failures["nonsense"]
+    assert "installed are arrays" in load_registry(["nonsense"]).failures["nonsense"]
 
 
 def test_an_operation_whose_library_is_missing_is_not_unknown() -> None:

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker import programs
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.exec import Exec
-from remote_gpu.worker.programs import Program, parse_program, run_program
+from remote_gpu.worker.programs import programs
+from remote_gpu.worker.programs.programs import Program, parse_program, run_program
 
 SHELL = "/bin/sh"
 
@@ -96,7 +96,7 @@ def test_it_ends_with_its_worker(tmp_path) -> None:
     os.mkfifo(note)
     text = f"sleep 600 & echo $$ $! > {note}; wait"
     code = (
-        "from remote_gpu.worker.programs import run_program\n"
+        "from remote_gpu.worker.programs.programs import run_program\n"
         "from remote_gpu.worker.memory.quota import Quota\n"
         f"run_program({script(text)!r}, memoryview(b''), 600.0, Quota())\n"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remote_gpu.client.relay import Relay
+from remote_gpu.client.transport.relay import Relay
 
 END_S = 20.0
 

@@ -11,7 +11,7 @@ from remote_gpu.client.resources import read_source
 from remote_gpu.wire.errors import ERRNO
 from remote_gpu.wire.graphs import content_id
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.resources import Resources
+from remote_gpu.worker.store.resources import Resources
 
 DATA = b"0123456789"
 

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
-from remote_gpu.client.handshake import tune
-from remote_gpu.client.tls import TlsMachine, TlsStream, client_context, secure, server_context
+from remote_gpu.client.transport.handshake import tune
+from remote_gpu.client.transport.tls import (
+    TlsMachine,
+    TlsStream,
+    client_context,
+    secure,
+    server_context,
+)
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.wire.errors import WireError
 from tests.certificates import certificate

@@ -13,8 +13,9 @@ import pytest
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import Limits
 from remote_gpu.worker import control
-from remote_gpu.worker.operation import Context, load_registry
+from remote_gpu.worker.operation import Context
 from remote_gpu.worker.process import _start_lane
+from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry(["noop"])
 

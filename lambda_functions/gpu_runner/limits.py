@@ -1,0 +1,43 @@
+"""The time limits of one run, within what Lambda gives the invocation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from contract.timing import CAP_SLACK_S, kept_back
+
+#: The part of the time kept back that lies between SIGTERM and SIGKILL to the script.
+GRACE_PART = 0.4
+GRACE_S_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """The ends of a run's phases, on the monotonic clock."""
+
+    script_s: float  #: SIGTERM to the script
+    grace_s: float  #: from SIGTERM to SIGKILL
+    end_s: float  #: Lambda ends the function
+    origin: str  #: the rule behind `script_s`, for people
+
+    @classmethod
+    def within(cls, remaining_s: float, threshold_s: float = 0.0) -> TimeLimits:
+        """The limits at the start of an invocation that has `remaining_s` left."""
+        now_s = time.monotonic()
+        reserve_s, rule = kept_back(remaining_s, threshold_s)
+        kept = f"timeout_threshold keeps {reserve_s:g} s"
+        if rule != "timeout_threshold":
+            kept = f"{'half' if rule == 'half' else f'{reserve_s:.1f} s'} is kept"
+        return cls(
+            origin=f"of the {remaining_s:.0f} s that the function's timeout gives a run, {kept} for"
+            " outputs and result",
+            script_s=now_s + remaining_s - reserve_s,
+            grace_s=min(GRACE_S_MAX, GRACE_PART * reserve_s),
+            end_s=now_s + remaining_s,
+        )
+
+    @property
+    def cap_s(self) -> float:
+        """Seconds from now after which the hosts end the lease of the session."""
+        return max(0.0, self.end_s - time.monotonic()) + CAP_SLACK_S

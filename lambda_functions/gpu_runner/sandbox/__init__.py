@@ -1,0 +1,1 @@
+"""The sandbox that all runs of one environment share: private folders, hidden credentials."""

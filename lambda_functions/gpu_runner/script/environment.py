@@ -1,0 +1,107 @@
+"""The environment of the user's script: built from empty, not inherited.
+
+Later layers win: the platform's few, the user's own, SCAR's, the session's, the middleware's. No
+layer holds the function's credentials, its tokens or the runner's settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from contract.envelope import JsonObject
+from lambda_functions.gpu_runner.errors import EnvelopeError
+from lambda_functions.gpu_runner.sandbox.workspace import Workspace
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.variables import allowed_variables
+
+#: The parent folder of this package: the task root in Lambda, from which `remote_gpu` is imported.
+IMPORT_ROOT = Path(__file__).resolve().parents[3]
+
+#: Copied from the function's own environment where set: search paths and harmless facts.
+_PASSED = (
+    "LD_LIBRARY_PATH",
+    "LAMBDA_TASK_ROOT",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_LAMBDA_FUNCTION_NAME",
+    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+    "TZ",
+)
+_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/bin"
+#: Lambda's folders for the packages of a Python function's layers.
+_LAYERS = (
+    "/opt/python",
+    f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def base_variables(workspace: Workspace) -> dict[str, str]:
+    """The platform's variables, with every writable folder inside the workspace."""
+    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    path = os.environ.get("PATH") or _PATH
+    runtime = str(Path(sys.executable).parent)  # makes `python3` the function's own interpreter
+    if runtime not in path.split(":"):
+        path = f"{runtime}:{path}"
+    return found | {
+        "PATH": path,
+        "HOME": str(workspace.root),
+        "TMPDIR": str(workspace.root),
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",  # the output before a kill is not lost
+    }
+
+
+def user_variables(variables: Mapping[str, object] | None) -> dict[str, str]:
+    """The user's own variables from the FDL. Raises EnvelopeError on one that is not valid."""
+    checked: dict[str, str] = {}
+    for name, value in (variables or {}).items():
+        if not _NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+            raise EnvelopeError(f"variable {name!r} of the function is not a name with a string")
+        checked[name] = value
+    return checked
+
+
+def scar_variables(
+    workspace: Workspace, *, input_file: Path, key: str, event: JsonObject
+) -> dict[str, str]:
+    """The variables of SCAR's supervisor: paths, the key, the event and its time."""
+    records = event.get("Records") or [{}]
+    return {
+        "INPUT_FILE_PATH": str(input_file),
+        "TMP_INPUT_DIR": str(workspace.input),
+        "TMP_OUTPUT_DIR": str(workspace.output),
+        "STORAGE_OBJECT_KEY": key,
+        "EVENT": json.dumps(event, ensure_ascii=True),
+        "EVENT_TIME": str(records[0].get("eventTime", "")),
+    }
+
+
+def middleware_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """An envelope's variables for its middleware. Raises EnvelopeError on one not allowed."""
+    try:
+        return allowed_variables(middleware, variables)
+    except WireError as error:
+        raise EnvelopeError(str(error)) from None
+
+
+def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+    """All layers in one environment, later ones over earlier ones.
+
+    PYTHONPATH has those of all layers, then the import path of the function itself: the task root,
+    Lambda's layers and the runtime's packages.
+    """
+    result: dict[str, str] = {}
+    for layer in layers:
+        result.update(layer)
+    paths = [layer["PYTHONPATH"] for layer in layers if layer.get("PYTHONPATH")]
+    runtime = os.environ.get("LAMBDA_RUNTIME_DIR", "")
+    layers_of_lambda = [path for path in _LAYERS if Path(path).is_dir()]
+    own = [str(IMPORT_ROOT), *layers_of_lambda, *([runtime] if runtime else [])]
+    result["PYTHONPATH"] = ":".join([*paths, *own])
+    return result

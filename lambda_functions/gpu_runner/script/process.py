@@ -1,0 +1,210 @@
+"""A run of the user's script: in its own process group, within its time, while its session lives.
+
+One `poll` waits for the end of the process (a pidfd), its output, the loss of the session (an
+eventfd) and the deadline. The group is killed before its leader is reaped: until then its number
+cannot be reused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from lambda_functions.gpu_runner.script import reaper
+from lambda_functions.gpu_runner.script.command import script_error
+from lambda_functions.gpu_runner.script.log_tail import LogTail
+
+#: A killed process ends at once unless the kernel blocks it; then the sandbox must end.
+_KILL_WAIT_S = 2.0
+_READ_BYTES = 1 << 16
+#: After the end the pipe holds at most its capacity, 1 MiB for unprivileged processes.
+_DRAIN_READS_MAX = 64
+
+
+class Ending(StrEnum):
+    """The cause of a script's end."""
+
+    OWN = "OWN"  #: it exited, or a signal from elsewhere ended it
+    DEADLINE = "DEADLINE"  #: the runner stopped it, before Lambda would have
+    LOST = "LOST"  #: the runner killed it, because its session was lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a script."""
+
+    ending: Ending
+    status: int  #: exit status; −n for signal n
+    started_s: float  #: wall clock: EStart
+    ended_s: float  #: wall clock: EEnd
+    log_tail: str
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended by itself with exit status 0."""
+        return self.ending is Ending.OWN and self.status == 0
+
+    @property
+    def exit_code(self) -> int:
+        """The status as a shell shows it: 128 + n for signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Its times by the contract's names."""
+        return {"EStart": self.started_s, "EEnd": self.ended_s}
+
+
+def run(
+    command: Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    folder: Path,
+    deadline_s: float,
+    grace_s: float,
+    lost_fd: int | None = None,
+) -> Outcome:
+    """Run `command` to its end and kill the processes that it leaves behind.
+
+    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable
+    when the session is lost. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    """
+    guard = reaper.guard()
+    spared = reaper.children()
+    tail = LogTail()
+    reaper.adopt_orphans(True)
+    try:
+        started_s = time.time()
+        process, output = _start(command, variables, folder)
+        try:
+            guard.watch(process.pid)
+            ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
+            ended_s = time.time()
+            _end(process, spared)
+            _drain(output, tail)
+        finally:
+            if process.returncode is None:  # an exception of the runner
+                _end(process, spared)
+            os.close(output)
+    finally:
+        guard.watch(0)
+        reaper.adopt_orphans(False)
+        tail.finish()
+    return Outcome(
+        ending=ending,
+        status=process.returncode,
+        started_s=started_s,
+        ended_s=ended_s,
+        log_tail=tail.text(),
+    )
+
+
+def _start(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The process and the descriptor of its output."""
+    output, inner = os.pipe()
+    os.set_blocking(output, False)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=inner,
+            stderr=inner,
+            cwd=folder,
+            env=dict(variables),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        os.close(output)
+        raise script_error(f"{command[-1]} cannot be started: {error}") from None
+    finally:
+        os.close(inner)
+    return process, output
+
+
+class _Watch:
+    """Waits for the end of a process, and ends it at its deadline or when its session is lost."""
+
+    def __init__(self, pid: int, deadline_s: float, grace_s: float) -> None:
+        self._pid = pid
+        self._next_s = deadline_s  #: time of the next of: SIGTERM, SIGKILL, giving up
+        self._grace_s = grace_s
+        self._killed = False
+        self.ending = Ending.OWN
+
+    def wait(self, output: int, tail: LogTail, lost_fd: int | None) -> Ending:
+        """Block until the process has ended; after SIGKILL for _KILL_WAIT_S at most."""
+        process = os.pidfd_open(self._pid)
+        poller = select.poll()
+        for fd in (process, output, lost_fd):
+            if fd is not None:
+                poller.register(fd, select.POLLIN)
+        try:
+            while True:
+                wait_s = max(0.0, self._next_s - time.monotonic())
+                ready = {fd for fd, _ in poller.poll(wait_s * 1000)}
+                if output in ready and not _read(output, tail):
+                    poller.unregister(output)  # the script closed it; it may still work
+                if process in ready:
+                    return self.ending
+                if lost_fd is not None and lost_fd in ready:
+                    poller.unregister(lost_fd)
+                    self._end(Ending.LOST, signal.SIGKILL)
+                elif time.monotonic() >= self._next_s:
+                    if self._killed:  # blocked in the kernel; the caller's wait() raises
+                        return self.ending
+                    termed = self.ending is Ending.DEADLINE
+                    self._end(Ending.DEADLINE, signal.SIGKILL if termed else signal.SIGTERM)
+        finally:
+            os.close(process)
+
+    def _end(self, ending: Ending, number: signal.Signals) -> None:
+        """Send the signal; only the first cause is recorded."""
+        if self.ending is Ending.OWN:
+            self.ending = ending
+        self._killed = number == signal.SIGKILL
+        self._next_s = time.monotonic() + (_KILL_WAIT_S if self._killed else self._grace_s)
+        _kill_group(self._pid, number)
+
+
+def _read(output: int, tail: LogTail) -> bool:
+    """Read once; False at the end of the output."""
+    try:
+        chunk = os.read(output, _READ_BYTES)
+    except BlockingIOError:
+        return True
+    if chunk:
+        tail.feed(chunk)
+    return bool(chunk)
+
+
+def _drain(output: int, tail: LogTail) -> None:
+    for _ in range(_DRAIN_READS_MAX):
+        try:
+            chunk = os.read(output, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            return
+        tail.feed(chunk)
+
+
+def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
+    """Kill the group, its leader and former members. Raises TimeoutExpired if that fails."""
+    _kill_group(process.pid)
+    process.wait(_KILL_WAIT_S)
+    reaper.sweep_children(spared)
+
+
+def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,129 @@
+"""The record that ends a run: the result of a job, written once, or an attempt's report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from contract.envelope import Job, JsonObject
+from contract.keys import report_key, result_key
+from contract.result import OutputFile, Report, Result
+from contract.states import JobState, Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError, StorageError
+from lambda_functions.gpu_runner.storage.s3 import S3, quoted, s3_errors
+
+#: The orchestrator reads records up to 1 MiB; the list of files leaves room for the rest.
+FILES_BYTES_MAX = 900_000
+#: S3 answers 409 when two conditional writes meet; the next try sees one of them as written.
+_RACE_TRIES = 5
+_RACE_PAUSE_S = 0.05
+
+
+def result_of(
+    job: Job,
+    nonce: str,
+    *,
+    exit_code: int,
+    files: list[OutputFile],
+    times: dict[str, float],
+    log_tail: str,
+    device: JsonObject,
+    notes: list[str],
+) -> Result:
+    """The result of a run that succeeded."""
+    now_s = time.time()
+    listed = _listable(files)
+    short = len(files) - len(listed)
+    return Result(
+        job_id=job.job_id,
+        state=JobState.SUCCEEDED,
+        reason=Reason.NONE,
+        attempt=job.attempt,
+        nonce=nonce,
+        exit_code=exit_code,
+        files=listed,
+        times=times | {"committed": now_s},
+        log_tail=log_tail,
+        device=device,
+        detail=f"{short} of {len(files)} output files are not listed" if short else "",
+        ended_at_s=now_s,
+        notes=notes,
+    )
+
+
+def _listable(files: list[OutputFile]) -> list[JsonObject]:
+    listed: list[JsonObject] = []
+    size = 0
+    for file in files:
+        entry = asdict(file)
+        size += len(json.dumps(entry)) + 1
+        if size > FILES_BYTES_MAX:
+            break
+        listed.append(entry)
+    return listed
+
+
+def commit(s3: S3, job: Job, result: Result, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Write the result. True: this attempt's result is in place; False: another attempt was first.
+
+    A write whose answer was lost is recognised by reading back. Raises StorageError.
+    """
+    key = result_key(job.job_id)
+    condition = {"IfMatch": quoted(job.replace_etag)} if job.replace_etag else {"IfNoneMatch": "*"}
+    for last in [False] * (_RACE_TRIES - 1) + [True]:
+        try:
+            with s3_errors(f"write result s3://{job.intermediate_bucket}/{key}"):
+                s3.put_object(
+                    Bucket=job.intermediate_bucket,
+                    Key=key,
+                    Body=result.to_json(),
+                    ContentType="application/json",
+                    **condition,
+                )
+            return True
+        except StorageError as error:
+            if error.status == 412:
+                return _stands(s3, job, result)
+            if error.status == 404 and "IfMatch" in condition:
+                condition = {"IfNoneMatch": "*"}  # the failed result was removed meanwhile
+            elif error.status == 409 and not last:
+                pause(_RACE_PAUSE_S)
+            else:
+                raise
+    raise RunnerError(f"result {key}: conditional writes still conflict after {_RACE_TRIES} tries")
+
+
+def _stands(s3: S3, job: Job, result: Result) -> bool:
+    """Whether the stored result is this one: same attempt, same session."""
+    key = result_key(job.job_id)
+    with s3_errors(f"read result s3://{job.intermediate_bucket}/{key}"):
+        data = s3.get_object(Bucket=job.intermediate_bucket, Key=key)["Body"].read()
+    try:
+        found = Result.from_json(data)
+    except ValueError:
+        return False
+    return (found.attempt, found.nonce) == (result.attempt, result.nonce)
+
+
+def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed) -> None:
+    """Write the report of a failed attempt; repeating overwrites it. Raises StorageError."""
+    record = Report(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        nonce=nonce,
+        reason=failure.reason,
+        exit_code=failure.exit_code,
+        detail=failure.detail,
+        log_tail=failure.log_tail,
+        times=failure.times,
+    )
+    key = report_key(job.job_id, job.attempt)
+    with s3_errors(f"write report s3://{job.intermediate_bucket}/{key}"):
+        s3.put_object(
+            Bucket=job.intermediate_bucket,
+            Key=key,
+            Body=record.to_json(),
+            ContentType="application/json",
+        )

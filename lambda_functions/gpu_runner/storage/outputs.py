@@ -1,0 +1,191 @@
+"""The files that a script wrote, their destinations and upload.
+
+An output takes every file that starts with one of `filter` and ends with one of `suffix`, both
+tested on its path below TMP_OUTPUT_DIR; an empty list matches all. The key is that path below the
+output's prefix, as in SCAR: two jobs whose scripts write the same name write the same key, and the
+later one wins. The metadata of each object names the job that wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+from contract.envelope import JsonObject
+from contract.result import OutputFile
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed, StorageError
+from lambda_functions.gpu_runner.storage.s3 import CHUNK_BYTES, S3, s3_errors
+
+#: S3's limit for a key, as UTF-8.
+KEY_BYTES_MAX = 1024
+#: Larger files are uploaded in parts of this size.
+PART_BYTES = 8 * 2**20
+#: More files are most likely a script's fault.
+FILES_MAX = 10_000
+#: Including empty ones, because each is listed.
+FOLDERS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """One output of the function."""
+
+    bucket: str
+    prefix: str  #: without slashes at its ends; "" for the whole bucket
+    name_prefixes: tuple[str, ...]
+    suffixes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, value: JsonObject) -> Destination:
+        """Read one entry of `contract.envelope.Job.outputs`."""
+        return cls(
+            bucket=str(value["bucket"]),
+            prefix=str(value.get("prefix") or "").strip("/"),
+            name_prefixes=tuple(value.get("filter") or ()),
+            suffixes=tuple(value.get("suffix") or ()),
+        )
+
+    def takes(self, name: str) -> bool:
+        """Whether this output takes the file `name`, a path below TMP_OUTPUT_DIR."""
+        starts = not self.name_prefixes or name.startswith(self.name_prefixes)
+        return starts and (not self.suffixes or name.endswith(self.suffixes))
+
+    def key(self, name: str) -> str:
+        """The object key of the file `name`."""
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that the script wrote."""
+
+    name: str  #: below TMP_OUTPUT_DIR, with slashes
+    path: Path
+
+
+def find(folder: Path, root: Path) -> list[Found]:
+    """Every file below `folder`, sorted by name. A link may lead to a file below `root` only.
+
+    Raises AttemptFailed(OUTPUT_ERROR) for a link that is broken or leads out of `root`, and for
+    names and numbers of files over a limit. Sockets, pipes and devices are skipped.
+    """
+    found: list[Found] = []
+    real_root = root.resolve()
+    for path in _walk(folder):
+        if path.is_symlink():
+            _check_link(path, folder, real_root)
+        if not stat.S_ISREG(path.stat().st_mode):
+            continue
+        found.append(Found(_name(path, folder), path))
+        if len(found) > FILES_MAX:
+            _fail(f"more than {FILES_MAX} output files; pack them into one")
+    return sorted(found, key=lambda file: file.name)
+
+
+def upload(
+    s3: S3,
+    files: Sequence[Found],
+    destinations: Sequence[Destination],
+    metadata: Mapping[str, str],
+) -> Iterator[OutputFile]:
+    """Store every file at every destination that takes it, one by one.
+
+    The caller may stop after any of them (a lost session). Raises AttemptFailed(OUTPUT_ERROR).
+    """
+    for file in files:
+        for destination in destinations:
+            if destination.takes(file.name):
+                yield _store(s3, file, destination, metadata)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Everything but folders. A folder deeper than a key can be long is refused: below it even
+    system calls accept no path."""
+    pending, count = [""], 0
+    while pending:
+        place = pending.pop()
+        count += 1
+        if count > FOLDERS_MAX:
+            _fail(f"more than {FOLDERS_MAX} output folders; pack them into one file")
+        if len(os.fsencode(place)) > KEY_BYTES_MAX:
+            _fail(f"output folders are nested too deeply for a key: {place[:60]!r}…")
+        try:
+            with os.scandir(folder / place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{place}{entry.name}/")
+                    else:
+                        yield Path(entry.path)
+        except OSError as error:
+            _fail(f"folder {place or '.'!r} cannot be read: {error.strerror}")
+
+
+def _check_link(path: Path, folder: Path, real_root: Path) -> None:
+    name = path.relative_to(folder)
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        _fail(f"output {str(name)!r} is a broken link; remove it")
+    if not target.is_relative_to(real_root):
+        _fail(f"output {str(name)!r} links to outside of the job's folder; copy the file instead")
+    if target.is_dir():
+        _fail(f"output {str(name)!r} is a link to a folder; copy the folder instead")
+
+
+def _name(path: Path, folder: Path) -> str:
+    name = path.relative_to(folder).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        _fail(f"output {os.fsencode(name)!r} is not a UTF-8 name, which S3 requires; rename it")
+    return name
+
+
+def _store(
+    s3: S3, file: Found, destination: Destination, metadata: Mapping[str, str]
+) -> OutputFile:
+    bucket, key = destination.bucket, destination.key(file.name)
+    if len(key.encode()) > KEY_BYTES_MAX:
+        _fail(f"output {file.name!r}: its key is longer than {KEY_BYTES_MAX} bytes")
+    try:
+        with s3_errors(f"write s3://{bucket}/{key}"):
+            size, digest = _put(s3, file.path, bucket, key, dict(metadata))
+    except StorageError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"output {file.name!r} cannot be read: {error.strerror}")
+    return OutputFile(bucket=bucket, key=key, size=size, sha256=digest)
+
+
+def _put(s3: S3, path: Path, bucket: str, key: str, metadata: dict[str, str]) -> tuple[int, str]:
+    """Store a file that no process writes to any more; returns its size and sha256."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= PART_BYTES:
+            data = file.read()
+            s3.put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata)
+            return len(data), hashlib.sha256(data).hexdigest()
+        digest = _sha256(file, size)
+        file.seek(0)
+        s3.upload_fileobj(file, bucket, key, ExtraArgs={"Metadata": metadata})
+        return size, digest
+
+
+def _sha256(file: IO[bytes], size: int) -> str:
+    digest = hashlib.sha256()
+    read = 0
+    while chunk := file.read(CHUNK_BYTES):
+        digest.update(chunk)
+        read += len(chunk)
+    assert read == size, "an output changed its size after the script had ended"
+    return digest.hexdigest()
+
+
+def _fail(detail: str) -> NoReturn:
+    raise AttemptFailed(Reason.OUTPUT_ERROR, detail)

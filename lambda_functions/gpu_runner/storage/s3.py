@@ -1,0 +1,76 @@
+"""The function's only S3 client, with its errors as `StorageError`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lambda_functions.gpu_runner.errors import StorageError
+
+#: A boto3 S3 client; boto3 carries no types.
+S3 = Any
+
+#: Bytes copied at once between S3 and a file.
+CHUNK_BYTES = 1 << 20
+
+
+def make_client() -> S3:
+    """The client of this environment; made once, at import, so that warm runs reuse its connection.
+
+    Timeouts are bounded like the whole run: 4 tries of 5 s + 30 s fit the reserve of a 15-minute
+    function. Emulators have no DNS for buckets, so they get path-style addresses.
+    """
+    emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 4},
+        connect_timeout=5,
+        read_timeout=30,
+        tcp_keepalive=True,
+        user_agent="orchgpu-runner",  # botocore builds its own one for every call
+        s3={"addressing_style": "path" if emulated else "auto"},
+    )
+    return boto3.client("s3", config=config)
+
+
+@contextmanager
+def s3_errors(what: str) -> Iterator[None]:
+    """Turn every failure of a boto3 call inside into a `StorageError` that names `what`."""
+    try:
+        yield
+    except ClientError as error:
+        reply = error.response
+        status = reply.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code = reply.get("Error", {}).get("Code", "")
+        raise StorageError(f"{what}: S3 answered {status} {code}", status=int(status)) from error
+    except BotoCoreError as error:
+        raise StorageError(f"{what}: {error}") from error
+
+
+def download(
+    s3: S3, target: Path, *, bucket: str, key: str, version: str | None = None, etag: str = ""
+) -> int:
+    """Stream one object into `target`; returns its size in bytes.
+
+    Pinned by `version`, else by `etag`, else the current version. Raises StorageError: status 404
+    for a deleted object, 412 for an overwritten one.
+    """
+    pin = {"VersionId": version} if version else {"IfMatch": quoted(etag)} if etag else {}
+    with s3_errors(f"read s3://{bucket}/{key}"):
+        reply = s3.get_object(Bucket=bucket, Key=key, **pin)
+        size = 0
+        with target.open("wb") as file:
+            for chunk in reply["Body"].iter_chunks(CHUNK_BYTES):
+                size += file.write(chunk)
+    return size
+
+
+def quoted(etag: str) -> str:
+    """An etag in quotes, as HTTP conditions need it; events have it without."""
+    return f'"{etag.strip(chr(34))}"'

@@ -1,0 +1,1 @@
+"""Connections to a gateway: the handshake, the session, TLS, shared memory, relays."""

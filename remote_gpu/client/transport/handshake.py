@@ -1,0 +1,211 @@
+"""One connection through a gateway: dial, prove, be let in or be refused with a code."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from remote_gpu.client.transport.timing import DIAL_S
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.connection import HostAccess
+from remote_gpu.wire.errors import Refusal, Refused, WireError
+from remote_gpu.wire.frames import HANDSHAKE, Meta, text_field
+from remote_gpu.wire.proof import (
+    AUTHORITY_CHARACTERS_MAX,
+    NONCE_BYTES,
+    Hello,
+    Role,
+    client_bound,
+    client_proof,
+    connection_key,
+    gateway_bound,
+    gateway_proof,
+    matches,
+)
+
+if TYPE_CHECKING:
+    from remote_gpu.client.transport.tls import TlsStream
+
+#: What carries a proven connection: plain, on this machine, or in TLS.
+Carrier: TypeAlias = "socket.socket | TlsStream"
+
+#: What a lane over the host's Unix socket may be refused for while TCP would do: its socket is
+#: another machine's, or does not trust this user.
+_NOT_HERE = frozenset({Refusal.UNREACHABLE, Refusal.DENIED, Refusal.PROTOCOL})
+#: The kernel's own probe of a silent peer: after 60 s idle, every 15 s, 3 times.
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
+
+
+def new_nonce() -> str:
+    """A fresh nonce in hex."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+def open_connection(
+    access: HostAccess,
+    *,
+    role: Role,
+    lease: str,
+    fence: int,
+    session: str,
+    timeout_s: float,
+    cap_s: float = 0.0,
+    device: int = 0,
+    middleware: str = "",
+    port: int = 0,
+) -> tuple[Carrier, Channel, Meta]:
+    """Connect and prove; returns what carries it, its channel and the gateway's welcome.
+
+    Over the host's Unix socket where `access` has one that lets us in, else over TCP, in TLS when
+    the gateway says so. Raises Refused: UNREACHABLE, TIMEOUT, DENIED when either side's proof is
+    wrong, or whatever the gateway says. Nothing stays open after an error.
+    """
+    hello = Hello(
+        role=role,
+        lease=lease,
+        fence=fence,
+        host=access.host,
+        session=session,
+        nonce=new_nonce(),
+        cap_ms=int(cap_s * 1000),
+        device=device,
+        middleware=middleware,
+        port=port,
+    )
+    if access.unix:
+        with contextlib.suppress(_NotHere):
+            return _connected(access, hello, timeout_s, local=True)
+    return _connected(access, hello, timeout_s, local=False)
+
+
+class _NotHere(Exception):
+    """The Unix socket does not lead to the gateway; TCP may."""
+
+
+def _connected(
+    access: HostAccess, hello: Hello, timeout_s: float, *, local: bool
+) -> tuple[Carrier, Channel, Meta]:
+    """One way to the gateway, and the proof. Raises Refused, and for the local way _NotHere."""
+    try:
+        with errors_as_refusals(f"gateway {access.gateway} of {access.host}"):
+            stream = _dial_local(access.unix) if local else _dial(access, timeout_s)
+            try:
+                stream.settimeout(timeout_s)
+                return _prove(stream, hello, bytes.fromhex(access.secret))
+            except BaseException:
+                stream.close()
+                raise
+    except Refused as refused:
+        if local and refused.code in _NOT_HERE:
+            raise _NotHere from refused
+        raise
+
+
+def _dial(access: HostAccess, timeout_s: float) -> socket.socket:
+    stream = socket.create_connection(access.address, timeout=min(DIAL_S, timeout_s))
+    try:
+        tune(stream)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _dial_local(path: str) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.settimeout(DIAL_S)
+        stream.connect(path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def is_reachable(path: str) -> bool:
+    """Somebody serves a Unix socket there, and lets this user connect."""
+    try:
+        _dial_local(path).close()
+    except (OSError, ValueError):  # a path that no system takes is no path here
+        return False
+    return True
+
+
+def tune(stream: socket.socket) -> None:
+    """No Nagle delay; keepalive 60/15/3 where the platform has the options."""
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if (option := getattr(socket, name, None)) is not None:
+            stream.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+@contextlib.contextmanager
+def errors_as_refusals(where: str) -> Iterator[None]:
+    """Socket and protocol errors leave this block as `Refused`."""
+    try:
+        yield
+    except TimeoutError:
+        raise Refused(Refusal.TIMEOUT, f"{where} did not answer in time") from None
+    except OSError as error:
+        raise Refused(Refusal.UNREACHABLE, f"{where}: {error.strerror or error}") from None
+    except WireError as error:
+        raise Refused(Refusal.PROTOCOL, f"{where}: {error}") from None
+
+
+def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Channel, Meta]:
+    channel = Channel(stream, HANDSHAKE)
+    channel.send(hello.to_meta())
+    challenge = _answer(channel, "challenge")
+    nonce, proof = text_field(challenge, "nonce"), text_field(challenge, "proof")
+    authority = ""  # a gateway without a certificate need not say so
+    if "authority" in challenge:
+        authority = text_field(challenge, "authority", AUTHORITY_CHARACTERS_MAX)
+    if not matches(gateway_proof(key, hello, nonce, authority), proof):
+        raise Refused(Refusal.DENIED, f"{hello.host} does not know the secret of {hello.lease}")
+    channel.send({"proof": client_proof(key, hello, nonce, authority)})
+    if not authority:
+        return stream, channel, _answer(channel, "welcome")
+    _answer(channel, "tls")
+    return _prove_in_tls(
+        stream, authority, connection_key(key, hello, nonce, authority), hello.host
+    )
+
+
+def _prove_in_tls(
+    stream: socket.socket, authority: str, key: bytes, host: str
+) -> tuple[Carrier, Channel, Meta]:
+    """TLS by the authority that was proven, and the proof that nobody stands between."""
+    from remote_gpu.client.transport.tls import (  # only where it is used
+        TlsStream,
+        client_context,
+        secure,
+    )
+
+    try:
+        machine = secure(stream, client_context(authority), server=False)
+    except WireError as error:
+        raise Refused(Refusal.DENIED, f"{host}: {error}") from None
+    carrier = TlsStream(stream, machine)
+    channel = Channel(carrier, HANDSHAKE)
+    channel.send({"bound": client_bound(key, machine.binding)})
+    welcome = _answer(channel, "welcome")
+    if not matches(gateway_bound(key, machine.binding), text_field(welcome, "bound")):
+        raise Refused(Refusal.DENIED, f"somebody stands between this program and {host}")
+    return carrier, channel, welcome
+
+
+def _answer(channel: Channel, expected: str) -> Meta:
+    received = channel.receive()
+    if received is None:
+        raise Refused(Refusal.UNREACHABLE, "the gateway closed the connection")
+    meta = received[1]
+    if isinstance(refused := meta.get("refused"), dict):
+        raise Refused(text_field(refused, "code", 32), text_field(refused, "message", 1000))
+    value = meta.get(expected)
+    if not isinstance(value, dict):
+        raise WireError(f"expected {expected!r}")
+    return value

@@ -1,0 +1,253 @@
+"""The session: the connections that hold a lease, kept alive by a beat from a thread.
+
+Opening it claims the attempt: the first session nonce binds the lease, any other is refused as
+CLAIMED. A lease with devices on several hosts has one connection to each, under one nonce.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from remote_gpu.client.transport.handshake import (
+    Carrier,
+    errors_as_refusals,
+    is_reachable,
+    new_nonce,
+    open_connection,
+)
+from remote_gpu.client.transport.timing import ANSWER_S
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.connection import (
+    COUNT_VARIABLE,
+    SESSION_VARIABLE,
+    Access,
+    HostAccess,
+    parse_access,
+)
+from remote_gpu.wire.errors import Refusal, Refused, WireError
+from remote_gpu.wire.frames import SESSION, Meta
+from remote_gpu.wire.proof import Role, lane_key
+
+
+class Session:
+    """Holds a lease from `open` to `close`; thread-safe."""
+
+    def __init__(
+        self, access: Access, nonce: str, on_lost: Callable[[Refused], None] | None
+    ) -> None:
+        self._access = access
+        self._nonce = nonce
+        self._on_lost = on_lost
+        self._lines: list[_Line] = []
+        self._unix: dict[str, str] = {}  # host → its socket on this machine
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._beat_s = self._silence_s = 0.0
+        self.lost: Refused | None = None  #: why the session is gone, once it is
+        self._thread = threading.Thread(target=self._run, name="session", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        connection: Mapping[str, object] | str,
+        cap_s: float,
+        *,
+        on_lost: Callable[[Refused], None] | None = None,
+        timeout_s: float = ANSWER_S,
+    ) -> Session:
+        """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
+
+        `cap_s`: the hosts end the lease by themselves after this. `on_lost` is called once, from
+        the session's thread, when the session ends without `close`. Raises Refused; CLAIMED means
+        that another start of the same attempt was first and this one should exit.
+        """
+        try:
+            access = parse_access(connection)
+        except WireError as error:
+            raise Refused(Refusal.PROTOCOL, str(error)) from None
+        session = cls(access, new_nonce(), on_lost)
+        try:
+            for host in access.hosts:
+                session._add(host, cap_s, timeout_s)
+        except BaseException:
+            session._drop()
+            raise
+        session._thread.start()
+        return session
+
+    @property
+    def alive(self) -> bool:
+        """False after `close` and after a loss."""
+        return self.lost is None and not self._closed.is_set()
+
+    @property
+    def nonce(self) -> str:
+        """This session's identity; the same on all hosts, recorded by the scheduler."""
+        return self._nonce
+
+    def view(self) -> Access:
+        """The lease with the lane keys of this session in the place of its secrets."""
+        access, nonce = self._access, self._nonce
+        hosts = tuple(
+            HostAccess(
+                host.host,
+                host.gateway,
+                lane_key(
+                    bytes.fromhex(host.secret), access.lease, access.fence, host.host, nonce
+                ).hex(),
+                host.devices,
+                self._unix.get(host.host, ""),
+            )
+            for host in access.hosts
+        )
+        return Access(access.lease, access.fence, hosts, nonce)
+
+    def environment(self) -> dict[str, str]:
+        """Variables with which `connect()` in another process opens lanes on this session."""
+        view = self.view()
+        return {SESSION_VARIABLE: view.to_json(), COUNT_VARIABLE: str(len(view.devices))}
+
+    def give_back(self, timeout_s: float = ANSWER_S) -> None:
+        """The devices are no longer needed: workers end, memory is free; the session stays.
+
+        Lanes are cut. Safe to repeat. Raises Refused when the session is lost meanwhile.
+        """
+        self._ask("give_back", {}, timeout_s)
+
+    def close(self, reason: str = "DONE", detail: str = "", timeout_s: float = ANSWER_S) -> None:
+        """End the lease in order. Safe to repeat and after a loss; never raises Refused."""
+        if not self._closed.is_set() and self.lost is None:
+            with contextlib.suppress(Refused):
+                self._ask("close", {"reason": reason, "detail": detail[:500]}, timeout_s)
+        self._closed.set()
+        self._drop()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _add(self, host: HostAccess, cap_s: float, timeout_s: float) -> None:
+        stream, channel, welcome = open_connection(
+            host,
+            role=Role.SESSION,
+            lease=self._access.lease,
+            fence=self._access.fence,
+            session=self._nonce,
+            timeout_s=timeout_s,
+            cap_s=cap_s,
+        )
+        channel.limits = SESSION
+        self._lines.append(_Line(stream, channel, host.gateway))
+        self._beat_s = float(welcome.get("beat_s", 5.0))
+        self._silence_s = float(welcome.get("silence_s", 30.0))
+        unix = welcome.get("unix")
+        if isinstance(unix, str) and unix and is_reachable(unix):
+            self._unix[host.host] = unix
+        stream.settimeout(self._silence_s)
+
+    def _ask(self, word: str, fields: Meta, timeout_s: float) -> None:
+        """Send one word on every line and wait for every answer."""
+        deadline_s = time.monotonic() + timeout_s
+        for line in self._lines:
+            line.answered[word].clear()
+            self._send(line, {word: fields})
+        for line in self._lines:
+            while not line.answered[word].wait(min(0.5, max(0.0, deadline_s - time.monotonic()))):
+                if self.lost is not None:
+                    raise self.lost
+                if time.monotonic() >= deadline_s:
+                    raise Refused(Refusal.TIMEOUT, f"{line.where} did not answer {word}")
+
+    def _send(self, line: _Line, meta: Meta) -> None:
+        with errors_as_refusals(line.where), self._lock:
+            line.channel.send(meta)
+
+    def _run(self) -> None:
+        """The session's thread: beats, listens, notices silence."""
+        try:
+            self._keep_alive()
+        except Refused as refused:
+            if self._closed.is_set():
+                return
+            self.lost = refused
+            self._drop()
+            if self._on_lost is not None:
+                self._on_lost(refused)
+
+    def _keep_alive(self) -> None:
+        next_beat_s = time.monotonic()
+        while not self._closed.is_set():
+            now_s = time.monotonic()
+            if now_s >= next_beat_s:
+                for line in self._lines:
+                    self._send(line, {"beat": {}})
+                next_beat_s = now_s + self._beat_s
+            self._listen(max(0.0, next_beat_s - now_s))
+            self._check_silence()
+
+    def _listen(self, wait_s: float) -> None:
+        with errors_as_refusals("the session"):
+            try:
+                ready, _, _ = select.select(self._lines, [], [], wait_s)
+            except ValueError:  # closed by another thread
+                raise Refused(Refusal.ENDED, "the session was closed") from None
+        for line in ready:
+            with errors_as_refusals(line.where):
+                line.take()
+                while line.channel.buffered:  # two answers in one segment: take both
+                    line.take()
+
+    def _check_silence(self) -> None:
+        for line in self._lines:
+            if time.monotonic() - line.heard_s > self._silence_s:
+                message = f"{line.where} was silent for {self._silence_s:g} s"
+                raise Refused(Refusal.TIMEOUT, message)
+
+    def _drop(self) -> None:
+        for line in self._lines:
+            line.close()
+
+
+class _Line:
+    """The session's connection to one host."""
+
+    def __init__(self, stream: Carrier, channel: Channel, where: str) -> None:
+        self.stream = stream
+        self.channel = channel
+        self.where = f"gateway {where}"
+        self.heard_s = time.monotonic()
+        self.answered = {"give_back": threading.Event(), "close": threading.Event()}
+
+    def fileno(self) -> int:
+        """For select; −1 once closed."""
+        return self.stream.fileno()
+
+    def take(self) -> None:
+        """Read one message. Raises Refused(ENDED) when the host ended the lease."""
+        received = self.channel.receive()
+        if received is None:
+            if self.answered["close"].is_set():
+                raise Refused(Refusal.ENDED, "the session was closed")
+            raise Refused(Refusal.UNREACHABLE, f"{self.where} closed the session")
+        self.heard_s = time.monotonic()
+        meta = received[1]
+        if isinstance(ended := meta.get("ended"), dict):
+            raise Refused(Refusal.ENDED, f"{ended.get('reason')}: {ended.get('detail') or ''}")
+        for word, event in self.answered.items():
+            if word in meta:
+                event.set()
+
+    def close(self) -> None:
+        """Shut down first, so that a thread inside recv returns."""
+        with contextlib.suppress(OSError):
+            self.stream.shutdown(socket.SHUT_RDWR)
+        self.stream.close()

@@ -1,0 +1,199 @@
+"""TLS 1.3 for connections that have proven themselves: a machine without I/O, and a stream over it.
+
+Records go through memory and not through `ssl.SSLSocket`: one call to the kernel then carries many
+of them, one thread may send while another receives, and an event loop can use the same machine.
+Loaded only where a gateway asks for TLS: importing `ssl` costs a cold start milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import BufferLike
+
+#: What is read from the kernel, and encrypted for it, at once.
+_CHUNK_BYTES = 1 << 18
+#: X509_V_FLAG_NO_CHECK_TIME, <openssl/x509_vfy.h>; `ssl` has no name for it.
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+
+
+def client_context(authority: str) -> ssl.SSLContext:
+    """Trusts what `authority` (PEM) is, or signed, and nothing else; TLS 1.3 only.
+
+    Neither names nor dates are compared: the proof of the lease's secret says who the peer is and
+    which certificate it has, now. Raises WireError for text that holds no certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME  # no CA, no clock
+    try:
+        context.load_verify_locations(cadata=authority)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise WireError(f"the gateway's authority is no certificate: {error}") from None
+    return context
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """For gateways and workers; TLS 1.3 only. Raises OSError for files that hold no such pair."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # nothing is resumed: every connection proves itself
+    # a locked key would ask a terminal for its passphrase: refuse it instead
+    context.load_cert_chain(certificate, key, password="")
+    return context
+
+
+class TlsMachine:
+    """One side of a TLS connection as bytes in and bytes out; safe to use from two threads."""
+
+    def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._lock = threading.Lock()  # OpenSSL's object must not be entered twice
+
+    def handshake(self) -> bool:
+        """Go on; False while the peer's next words are needed. Raises WireError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise WireError(f"TLS: {error.reason or error}: {_why(error)}") from None
+        return True
+
+    @property
+    def binding(self) -> bytes:
+        """The same on both sides of this connection and of no other; after the handshake.
+
+        It is the client's Finished: a MAC under a key of this very exchange over all of it,
+        certificate included. Raises WireError where OpenSSL does not tell it.
+        """
+        found = self._tls.get_channel_binding("tls-unique")
+        if not found:
+            raise WireError("TLS: this connection has no binding")
+        return found
+
+    def take(self) -> bytes:
+        """What is to be sent to the peer now."""
+        return self._outgoing.read()
+
+    def give(self, data: bytes | memoryview) -> None:
+        """What the peer sent; nothing = it will send no more."""
+        with self._lock:
+            if len(data):
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+    def encrypt(self, view: memoryview) -> bytes:
+        """All of `view` as records, and whatever else is to be sent before them."""
+        with self._lock:
+            while view.nbytes:
+                view = view[self._tls.write(view) :]
+            return self._outgoing.read()
+
+    def decrypt(self, view: memoryview) -> int | None:
+        """Fill the beginning of `view`; None = more must be given first, 0 = the end."""
+        done = 0
+        with self._lock:
+            while done < view.nbytes:
+                try:
+                    count = int(self._tls.read(view.nbytes - done, view[done:]))
+                except ssl.SSLWantReadError:
+                    return done or None
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    return done
+                if not count:
+                    return done
+                done += count
+        return done
+
+
+class TlsStream:
+    """A blocking socket in TLS, with what of a socket our channels and relays use."""
+
+    def __init__(self, stream: socket.socket, machine: TlsMachine) -> None:
+        """`machine`: its handshake is over."""
+        self._stream = stream
+        self._machine = machine
+        self._sending = threading.Lock()  # records go out in the order of their numbers
+        self._ahead = memoryview(bytearray(_CHUNK_BYTES))
+
+    def send(self, data: BufferLike, /) -> int:
+        """All of it, unlike a socket's."""
+        self.sendall(memoryview(data))
+        return len(data)
+
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
+        """All of the buffers, unlike a socket's."""
+        views = [memoryview(buffer) for buffer in buffers]
+        small = sum(view.nbytes for view in views) <= _CHUNK_BYTES
+        for view in [memoryview(b"".join(views))] if small else views:
+            self.sendall(view)
+        return sum(view.nbytes for view in views)
+
+    def sendall(self, view: memoryview) -> None:
+        """Raises OSError when the connection is gone."""
+        with self._sending:
+            for at in range(0, view.nbytes, _CHUNK_BYTES):
+                self._stream.sendall(self._machine.encrypt(view[at : at + _CHUNK_BYTES]))
+
+    def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
+        """As a socket's, but for the read-ahead. Raises OSError when the connection is gone."""
+        view = memoryview(buffer)[: nbytes or None]
+        while (count := self._machine.decrypt(view)) is None:
+            read = self._stream.recv_into(self._ahead)
+            self._machine.give(self._ahead[:read])
+        return count
+
+    def settimeout(self, wait_s: float | None) -> None:
+        self._stream.settimeout(wait_s)
+
+    def setblocking(self, flag: bool) -> None:
+        self._stream.setblocking(flag)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def shutdown(self, how: int) -> None:
+        """Of the connection below: the end of what we carry is told by frames, or by others'."""
+        self._stream.shutdown(how)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def secure(stream: socket.socket, context: ssl.SSLContext, *, server: bool) -> TlsMachine:
+    """The handshake on a blocking socket, within the socket's own timeout in all.
+
+    Raises WireError when it fails, OSError or TimeoutError when the peer is gone or slow.
+    """
+    machine, wait_s = TlsMachine(context, server=server), stream.gettimeout()
+    until_s = None if wait_s is None else time.monotonic() + wait_s
+    try:
+        while not machine.handshake():
+            stream.sendall(machine.take())
+            if until_s is not None:
+                stream.settimeout(max(0.001, until_s - time.monotonic()))
+            received = stream.recv(_CHUNK_BYTES)
+            machine.give(received)
+        stream.sendall(machine.take())
+    except WireError:
+        with contextlib.suppress(OSError):  # the alert that says why
+            stream.sendall(machine.take())
+        raise
+    stream.settimeout(wait_s)
+    return machine
+
+
+def _why(error: ssl.SSLError) -> str:
+    """The verifier's own words where it has some: expired, not signed by whom we trust."""
+    return str(getattr(error, "verify_message", "") or "the handshake failed")

@@ -1,0 +1,1 @@
+"""From the text of a kernel source to its expanded tokens."""

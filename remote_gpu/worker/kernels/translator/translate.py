@@ -1,0 +1,268 @@
+"""A kernel source written anew for compilers, with every access checked. Pure.
+
+Every name of the user gets a `_` behind it, so that none is a macro or a function of a compiler.
+A kernel takes more than the user wrote: where it reports a fault, a zero that the compiler does not
+know, and the bytes of each memory (`bounds.py` passes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remote_gpu.worker.kernels.lexer.tokens import Sort, Token, wrong
+from remote_gpu.worker.kernels.lexer.words import BUILTINS, C_WORDS, KERNEL_WORDS
+from remote_gpu.worker.kernels.translator.expressions import Expressions
+from remote_gpu.worker.kernels.translator.frame import Frame, Function, PointerVariable, Variable
+from remote_gpu.worker.kernels.translator.statements import Statements
+from remote_gpu.worker.kernels.translator.types import SCALAR_BYTES, VOID, Scalar, Struct, Target
+from remote_gpu.worker.kernels.translator.values import FAULT_BITS
+
+#: What a kernel can be given that is not memory.
+KERNEL_SCALARS = frozenset({"int", "uint", "long", "ulong", "float", "double"})
+_END = "orchgpu_end(orchgpu_fault, orchgpu_bits);"
+#: A compiler for CPUs computes several work items at once when all of them write their report; two
+#: threads that write one place in the same nanosecond may then lose one of two reports. On a card
+#: only what has something to report writes.
+_REPORT = """
+#if defined(ORCHGPU_CPU)
+#define orchgpu_end(fault, bits) (fault)[get_local_id(0)] |= (bits)
+#else
+#define orchgpu_end(fault, bits) if (bits) (fault)[get_local_id(0)] = (bits)
+#endif
+#line 1
+"""
+_HIDDEN = "__private uint *orchgpu_bad, const ulong orchgpu_zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel."""
+
+    name: str
+    takes: str  #: "buffer", "shared", or the scalar that it is
+    bytes_min: int = 0  #: of a memory: one element, which a failed check may fall back on
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One kernel."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    line: int
+    private_bytes: int  #: of one work item's variables, or more
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A source for compilers."""
+
+    text: str
+    kernels: dict[str, Signature]
+    lines: tuple[tuple[int, ...], ...]  #: of each bit of a report: the lines that it stands for
+
+
+class Translator:
+    """Translates one source."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._frame = Frame(tokens)
+        self._frame.scopes[0].update({name: Scalar(name) for name in SCALAR_BYTES})
+        self._statements = Statements(self._frame)
+        self._expressions: Expressions = self._statements.expressions
+        self._kernels: dict[str, Signature] = {}
+
+    def translate(self) -> Translation:
+        """Raises OpFailed(EINVAL) naming line and rule."""
+        frame = self._frame
+        while frame.at < len(frame.tokens):
+            self._outside()
+        lines = [list[int]() for _ in range(FAULT_BITS)]
+        for line, bit in frame.checks.lines.items():
+            lines[bit].append(line)
+        text = f"{frame.checks.helpers()}{_REPORT}{self._statements.text()}"
+        return Translation(text, self._kernels, tuple(map(tuple, lines)))
+
+    def _outside(self) -> None:
+        """One thing that stands outside of functions."""
+        frame, write = self._frame, self._statements.write
+        if frame.tokens[frame.at].sort is Sort.DIRECTIVE:
+            self._statements.pragma(frame.take())
+        elif frame.skip(";"):
+            pass
+        elif frame.text() == "typedef":
+            self._statements.typedef()
+        elif frame.text() in KERNEL_WORDS:
+            self._kernel()
+        else:
+            line = frame.line
+            while frame.text() == "__attribute__":
+                self._statements.attribute()
+            declared = self._statements.specifiers()
+            if frame.skip(";"):
+                return
+            if frame.text() == "*":
+                raise wrong(line, "neither a function nor the program gives or keeps pointers")
+            name = self._own_name()
+            if frame.text() == "(":
+                self._function(declared.kind, name, line)
+            else:
+                if declared.space != "constant":
+                    message = f"{name!r} lies outside of a function: declare it __constant"
+                    raise wrong(line, message)
+                write(line, self._statements.variable(declared, name, outside=True))
+
+    def _own_name(self) -> str:
+        line, name = self._frame.line, self._frame.name()
+        if name in BUILTINS:
+            raise wrong(line, f"{name!r} is a function of OpenCL C; rename yours")
+        if name in C_WORDS or name in KERNEL_WORDS or name in self._frame.scopes[0]:
+            known = isinstance(self._frame.scopes[0].get(name), Function)
+            why = "is defined twice" if known else "cannot be a name here"
+            raise wrong(line, f"{name!r} {why}")
+        return name
+
+    def _parameters(self) -> list[tuple[str, Scalar | Struct | Target, bool]]:
+        frame = self._frame
+        frame.expect("(")
+        if frame.text() == "void" and frame.text(1) == ")":
+            frame.take()
+        found: list[tuple[str, Scalar | Struct | Target, bool]] = []
+        if frame.skip(")"):
+            return found
+        while True:
+            found.append(self._parameter())
+            if not frame.skip(","):
+                frame.expect(")")
+                return found
+
+    def _parameter(self) -> tuple[str, Scalar | Struct | Target, bool]:
+        """Name, type, and whether its address space is written."""
+        frame, line = self._frame, self._frame.line
+        declared = self._statements.specifiers()
+        kind: Scalar | Struct | Target = declared.kind
+        if frame.text() == "*":
+            kind = self._statements.target(declared)
+        if frame.text() in (",", ")"):
+            raise wrong(line, "a parameter must end with its name")
+        name = frame.name()
+        if frame.text() == "[":
+            if isinstance(kind, Target):
+                raise wrong(line, f"{name!r}: a pointer to pointers is not in the subset")
+            while frame.text() not in ("]", ""):
+                frame.take()
+            frame.expect("]")
+            if frame.text() == "[":
+                raise wrong(line, f"{name!r}: pass one row of it")
+            kind = self._statements.target_of(declared, kind, line)
+        if kind == VOID:
+            raise wrong(line, f"{name!r} cannot be void")
+        return name, kind, declared.space != ""
+
+    def _function(self, gives: Scalar | Struct, name: str, line: int) -> None:
+        frame = self._frame
+        taken = self._parameters()
+        if frame.skip(";"):
+            return  # a declaration promises what has to be defined above its calls
+        scope, texts = self._scope_of(taken, line)
+        takes = ", ".join([*texts, _HIDDEN])
+        function = Function(f"{name}_", tuple(kind for _, kind, _ in taken), gives)
+        self._statements.write(line, f"static inline {gives.text} {name}_({takes})")
+        self._body(scope, [], "return")
+        function.private_bytes = frame.private_bytes
+        frame.scopes[0][name] = function
+
+    def _scope_of(
+        self, taken: Sequence[tuple[str, Scalar | Struct | Target, bool]], line: int
+    ) -> tuple[dict[str, Variable | PointerVariable], list[str]]:
+        scope: dict[str, Variable | PointerVariable] = {}
+        texts: list[str] = []
+        for name, kind, _ in taken:
+            if name in scope:
+                raise wrong(line, f"two parameters are called {name!r}")
+            if isinstance(kind, Target):
+                scope[name] = PointerVariable(name, kind)
+                texts += [f"{kind.text}{name}__b", f"ulong {name}__n", f"ulong {name}__o"]
+            else:
+                scope[name] = Variable(f"{name}_", kind)
+                texts.append(f"{kind.text} {name}_")
+        return scope, texts
+
+    def _body(
+        self, scope: dict[str, Variable | PointerVariable], first: list[str], leave: str
+    ) -> None:
+        frame = self._frame
+        frame.private_bytes = sum(
+            24 if isinstance(one, PointerVariable) else 8 for one in scope.values()
+        )
+        frame.scopes.append(dict(scope))
+        line = frame.line
+        frame.expect("{")
+        self._statements.leave = leave
+        self._statements.write(line, " ".join(["{", *first]))
+        self._statements.block()
+        if first:
+            self._statements.write(frame.tokens[frame.at - 1].line, _END)
+        self._statements.write(frame.tokens[frame.at - 1].line, "}")
+        frame.scopes.pop()
+
+    def _kernel(self) -> None:
+        frame = self._frame
+        line = frame.line
+        frame.take()
+        attributes: list[str] = []
+        while frame.text() == "__attribute__":
+            attributes.append(self._statements.attribute())
+        if not frame.skip("void"):
+            raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
+        while frame.text() == "__attribute__":
+            attributes.append(self._statements.attribute())
+        name = self._own_name()
+        taken = self._parameters()
+        if frame.text() != "{":
+            raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
+        if name in self._kernels:
+            raise wrong(line, f"kernel {name!r} is defined twice")
+        parameters = tuple(self._checked(name, *one, line) for one in taken)
+        scope, _ = self._scope_of(taken, line)
+        texts, first = self._memories(taken)
+        sized = [f"ulong {n}__s" for n, kind, _ in taken if isinstance(kind, Target)]
+        report = ["__global uint *orchgpu_fault", "ulong orchgpu_zero"]
+        head = " ".join(["__kernel", *attributes, "void", name])
+        self._statements.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
+        self._statements.local_bytes = 0
+        self._body(scope, first, f"{_END} return")
+        self._kernels[name] = Signature(name, parameters, line, frame.private_bytes)
+
+    def _memories(
+        self, taken: Sequence[tuple[str, Scalar | Struct | Target, bool]]
+    ) -> tuple[list[str], list[str]]:
+        """A kernel's parameters for compilers, and what its body begins with."""
+        texts: list[str] = []
+        first = [
+            "__private uint orchgpu_bits = 0;",
+            "__private uint *const orchgpu_bad = &orchgpu_bits;",
+        ]
+        for name, kind, _ in taken:
+            if not isinstance(kind, Target):
+                texts.append(f"{kind.text} {name}_")
+                continue
+            texts.append(f"{kind.text}{name}__b")
+            count = f"{name}__s / sizeof({kind.element.text})"
+            first.append(f"ulong {name}__n = {count}, {name}__o = 0;")
+        return texts, first
+
+    def _checked(
+        self, kernel: str, name: str, kind: Scalar | Struct | Target, spaced: bool, line: int
+    ) -> Parameter:
+        where = f"kernel {kernel!r}: parameter {name!r}"
+        if isinstance(kind, Target):
+            if not spaced or kind.space == "private":
+                raise wrong(line, f"{where}: a pointer is one of __global, __constant or __local")
+            takes = "shared" if kind.space == "local" else "buffer"
+            return Parameter(name, takes, kind.element.size)
+        if kind.text not in KERNEL_SCALARS:
+            scalars = ", ".join(sorted(KERNEL_SCALARS))
+            raise wrong(line, f"{where} is neither a pointer nor one of {scalars}")
+        return Parameter(name, kind.text)

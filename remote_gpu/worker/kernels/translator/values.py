@@ -1,0 +1,234 @@
+"""What an expression of a kernel is, and the text that a compiler gets for it. Pure.
+
+A pointer is three texts: where its memory begins, how many elements it has, and an offset in
+elements. No pointer to another place is ever made: an access is `base[offset]` after the offset was
+compared with the count, so arithmetic on pointers is arithmetic on numbers and cannot leave a
+memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from remote_gpu.worker.kernels.lexer.tokens import wrong
+from remote_gpu.worker.kernels.translator.types import NUMBER, Array, Scalar, Struct, Target
+
+#: Lines with checked accesses beyond this many share the last bit of a report.
+FAULT_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A number or a structure: a variable, a member, a result."""
+
+    text: str
+    type: Scalar | Struct = NUMBER
+    pure: bool = True  #: computing it twice, or not at all, makes no difference
+    stored: bool = False  #: it can be assigned, and its address taken
+    space: str = "private"
+    constant: bool = False
+    volatile: bool = False
+    below: int | None = None  #: it is proved to lie in 0…below - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a memory, not checked yet."""
+
+    base: str
+    count: str
+    index: str
+    target: Target
+    pure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A place in a memory."""
+
+    base: str
+    count: str
+    offset: str
+    target: Target
+    pure: bool
+    name: str = ""  #: of the variable that it is
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An array, or a part of one that is an array."""
+
+    text: str
+    type: Array
+    space: str
+    constant: bool
+    volatile: bool
+    pure: bool
+
+
+Value: TypeAlias = "Plain | Element | Pointer | Row"
+
+
+@dataclass
+class Checks:
+    """The accesses of one source that are checked when it runs."""
+
+    lines: dict[int, int] = field(default_factory=dict)  #: line → bit of the report
+    _targets: dict[str, int] = field(default_factory=dict)
+    _used: dict[str, None] = field(default_factory=dict)
+
+    def index(self, index: str, count: str, line: int) -> str:
+        """The index if it is below the count, else 0; reported."""
+        return f"orchgpu_at({index}, {count}, {self._report(line)})"
+
+    def get(self, one: Element, line: int) -> str:
+        """What is read there; 0 outside."""
+        name = self._helper("get", one.target)
+        return f"{name}({one.base}, {one.count}, {one.index}, {self._report(line)})"
+
+    def set(self, one: Element, value: str, line: int) -> str:
+        """What is written there; nothing outside."""
+        name = self._helper("set", one.target)
+        return f"{name}({one.base}, {one.count}, {one.index}, {value}, {self._report(line)})"
+
+    def place(self, one: Element, line: int) -> str:
+        """The element itself; the first one outside."""
+        return f"{one.base}[{self.index(one.index, one.count, line)}]"
+
+    def helpers(self) -> str:
+        """The functions that were used, on one line."""
+        return " ".join((_AT, *self._used))
+
+    def _report(self, line: int) -> str:
+        bit = self.lines.setdefault(line, min(len(self.lines), FAULT_BITS - 1))
+        return f"orchgpu_bad, {1 << bit:#x}u"
+
+    def _helper(self, act: str, target: Target) -> str:
+        number = self._targets.setdefault(target.text, len(self._targets))
+        name = f"orchgpu_{act}_{number}"
+        kind = target.element.text
+        takes = f"{target.text}b, ulong n, ulong i"
+        report = "__private uint *bad, uint bit"
+        mark = "*bad |= i < n ? 0u : bit;"
+        if act == "get":
+            head = f"{kind} {name}({takes}, {report})"
+            body = f"{mark} return i < n ? b[i] : ({kind})0;"
+        else:
+            head = f"{kind} {name}({takes}, {kind} v, {report})"
+            body = f"{mark} if (i < n) b[i] = v; return v;"
+        self._used[f"static inline {head} {{ {body} }}"] = None
+        return name
+
+
+_AT = (
+    "static inline ulong orchgpu_at(ulong i, ulong n, __private uint *bad, uint bit)"
+    " { *bad |= i < n ? 0u : bit; return i < n ? i : 0; }"
+)
+
+
+def read(value: Value, checks: Checks, line: int) -> Plain:
+    """The value as a number or a structure. Raises OpFailed(EINVAL) for a pointer or an array."""
+    match value:
+        case Plain():
+            return value
+        case Element(target=Target(element=Scalar() as scalar)):
+            return Plain(checks.get(value, line), scalar, value.pure)
+        case Element():
+            return stored(value, checks, line)
+        case Row():
+            raise wrong(line, "an array is not a value; index it")
+    raise wrong(line, "a pointer is not a number; access what it points to: p[i]")
+
+
+def stored(value: Value, checks: Checks, line: int) -> Plain:
+    """The value as something that can be assigned. Raises OpFailed(EINVAL)."""
+    if isinstance(value, Element):
+        target = value.target
+        text = checks.place(value, line)
+        return Plain(
+            text,
+            target.element,
+            value.pure,
+            stored=True,
+            space=target.space,
+            constant=target.constant,
+            volatile=target.volatile,
+        )
+    if not isinstance(value, Plain) or not value.stored:
+        raise wrong(line, "this cannot be assigned, and it has no address")
+    return value
+
+
+def pointer(value: Value, line: int) -> Pointer:
+    """The value as a pointer: an array is one to its first element. Raises OpFailed(EINVAL)."""
+    if isinstance(value, Row):
+        element = value.type.element
+        if isinstance(element, Array):
+            raise wrong(line, "a pointer to an array is not in the subset; pass one row of it")
+        target = Target(value.space, element, value.constant, value.volatile)
+        return Pointer(value.text, length_of(value), "0ul", target, value.pure)
+    if not isinstance(value, Pointer):
+        raise wrong(line, "a number is not a pointer; pass a buffer and an index")
+    return value
+
+
+def length_of(row: Row) -> str:
+    """For a compiler that must not conclude from it that a check is needless: a conclusion may rest
+    on arithmetic that never overflows, as C allows it, and a kernel's does what it wants."""
+    return f"({row.type.length}ul + orchgpu_zero)"
+
+
+def at(value: Value, index: Plain, checks: Checks, line: int) -> Value:
+    """`value[index]`. Raises OpFailed(EINVAL) for what has no elements."""
+    pure = index.pure and not isinstance(value, Plain) and value.pure
+    if isinstance(value, Row):
+        return _at_row(value, index, pure, checks, line)
+    place = pointer(value, line)
+    offset = f"{place.offset} + (ulong)({index.text})"
+    return Element(place.base, place.count, offset, place.target, pure)
+
+
+def _at_row(row: Row, index: Plain, pure: bool, checks: Checks, line: int) -> Value:
+    proved = index.below is not None and index.below <= row.type.length
+    element = row.type.element
+    if not proved and not isinstance(element, Array):
+        target = Target(row.space, element, row.constant, row.volatile)
+        return Element(row.text, length_of(row), f"(ulong)({index.text})", target, pure)
+    place = index.text
+    if not proved:
+        place = checks.index(f"(ulong)({index.text})", length_of(row), line)
+    text = f"{row.text}[{place}]"
+    if isinstance(element, Array):
+        return Row(text, element, row.space, row.constant, row.volatile, pure)
+    return Plain(
+        text,
+        element,
+        pure,
+        stored=True,
+        space=row.space,
+        constant=row.constant,
+        volatile=row.volatile,
+    )
+
+
+def member(value: Value, name: str, checks: Checks, line: int) -> Value:
+    """`value.name`. Raises OpFailed(EINVAL) for what is no structure with that member."""
+    whole = read(value, checks, line)
+    found = dict(whole.type.members).get(name) if isinstance(whole.type, Struct) else None
+    if found is None:
+        raise wrong(line, f"there is no member {name!r} in this")
+    text = f"{whole.text}.{name}_"
+    if isinstance(found, Array):
+        if not whole.stored:
+            raise wrong(line, "an array in a result: keep the result in a variable first")
+        return Row(text, found, whole.space, whole.constant, whole.volatile, whole.pure)
+    return Plain(
+        text,
+        found,
+        whole.pure,
+        stored=whole.stored,
+        space=whole.space,
+        constant=whole.constant,
+        volatile=whole.volatile,
+    )

@@ -1,0 +1,1 @@
+"""Contents that callers sent, kept by their hash, and the resources made of them."""

@@ -1,0 +1,195 @@
+"""Models, data and programs that sessions of operations registered: loaded once, counted.
+
+The bytes lie in the tenant's contents under their hash (`contents.py`), for its next lease too.
+Here is what a worker made of them: it stays as long as a session has the resource registered. A
+session belongs to the lane that opened it and ends with it at the latest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
+from remote_gpu.wire.graphs import check_content_id
+from remote_gpu.worker.arguments import Arguments
+from remote_gpu.worker.inference.stated import check_stated
+from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.store.contents import Contents
+
+T = TypeVar("T")
+
+#: What a resource is for. A program is the source of kernels: nothing sent is ever executed as is.
+TYPES = ("model", "data", "program")
+SESSIONS_MAX = 64  #: of one lane
+RESOURCES_MAX = 1024  #: registered in one worker
+
+
+class _Resource:
+    """One content that somebody has registered."""
+
+    def __init__(self, kind: str, data: memoryview) -> None:
+        self.kind = kind
+        self.data = data
+        self.references: Counter[int] = Counter()  # by session
+        self.lock = threading.Lock()  # of what follows: loading takes seconds
+        self.gone = False
+        self.loaded: object = None
+        self.free: Callable[[], None] | None = None
+
+
+class Resources:
+    """Of one worker: its lanes use it from their threads."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._resources: dict[str, _Resource] = {}
+
+    def new_session(self) -> int:
+        """A number that no session of this worker had before."""
+        return next(self._ids)
+
+    def register(self, session: int, kind: str, content: str, data: memoryview) -> None:
+        """One more reference of a session. Raises OpFailed: EINVAL for another type, E2BIG."""
+        with self._lock:
+            resource = self._resources.get(content)
+            if resource is None:
+                if len(self._resources) >= RESOURCES_MAX:
+                    message = f"a lease has at most {RESOURCES_MAX} resources registered"
+                    raise OpFailed(OpCode.E2BIG, message)
+                resource = self._resources[content] = _Resource(kind, data)
+            elif resource.kind != kind:
+                raise OpFailed(OpCode.EINVAL, f"{content} is registered as {resource.kind}")
+            resource.references[session] += 1
+
+    def release(self, session: int, content: str) -> None:
+        """One reference less; the last one frees it. Raises OpFailed(ENOENT) when there is none."""
+        with self._lock:
+            resource = self._resources.get(content)
+            if resource is None or not resource.references[session]:
+                raise OpFailed(OpCode.ENOENT, f"session {session} has not registered {content}")
+            resource.references[session] -= 1
+            gone = self._pop_unused()
+        _free(gone)
+
+    def end_session(self, session: int) -> None:
+        """Drop all its references."""
+        with self._lock:
+            for resource in self._resources.values():
+                del resource.references[session]
+            gone = self._pop_unused()
+        _free(gone)
+
+    def data(self, content: str) -> memoryview:
+        """The bytes of a resource. Raises OpFailed(ENOENT)."""
+        return self._find(content).data
+
+    def loaded(self, content: str, quota: Quota, load: Callable[[memoryview], T]) -> T:
+        """What `load` made of the bytes, made at most once while the resource is registered.
+
+        Its size in the quota is that of the bytes. Raises OpFailed: ENOENT, ENOMEM, or `load`'s.
+        """
+        resource = self._find(content)
+        with resource.lock:
+            if resource.gone:
+                raise _unregistered(content)
+            if resource.free is None:
+                size = resource.data.nbytes
+                quota.reserve(size)
+                try:
+                    resource.loaded = load(resource.data)
+                except BaseException:
+                    quota.free(size)
+                    raise
+                resource.free = lambda: quota.free(size)
+            return cast("T", resource.loaded)
+
+    def _find(self, content: str) -> _Resource:
+        resource = self._resources.get(content)
+        if resource is None:
+            raise _unregistered(content)
+        return resource
+
+    def _pop_unused(self) -> list[_Resource]:
+        unused = [name for name, one in self._resources.items() if not +one.references]
+        return [self._resources.pop(name) for name in unused]
+
+
+class Sessions:
+    """The sessions of one lane, as commands. Not thread-safe, as a lane is not."""
+
+    def __init__(self, resources: Resources, contents: Contents, quota: Quota) -> None:
+        self._resources = resources
+        self._contents = contents
+        self._quota = quota
+        self._open: dict[int, None] = {}  # in order: what ends a lane ends them in it
+
+    def new(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
+        """→ {"session": number}."""
+        del args
+        if len(self._open) >= SESSIONS_MAX:
+            raise OpFailed(OpCode.E2BIG, f"a lane has at most {SESSIONS_MAX} sessions")
+        session = self._resources.new_session()
+        self._open[session] = None
+        return {"session": session}, []
+
+    def free(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
+        """`session` → nothing; what it alone had registered is freed."""
+        session = self._of(args)
+        del self._open[session]
+        self._resources.end_session(session)
+        return {}, []
+
+    def register(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
+        """`session`, `type`, `content` → {"missing": true} when its bytes have to be sent first
+        (`content.put`), else it is registered. Raises OpFailed(ENOMEM) for a model that states a
+        tensor larger than the lease's memory."""
+        session, kind = self._of(args), args.get("type")
+        if kind not in TYPES:
+            raise OpFailed(OpCode.EINVAL, f"'type' must be one of {', '.join(TYPES)}")
+        content = check_content_id(args.get("content"))
+        data = self._contents.find(content)
+        if data is None:
+            return {"missing": True}, []
+        if kind == "model" and self._quota.limit_bytes is not None:
+            check_stated(data, self._quota.limit_bytes)
+        self._resources.register(session, kind, content, data)
+        return {"missing": False}, []
+
+    def release(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
+        """`session`, `content` → nothing."""
+        self._resources.release(self._of(args), check_content_id(args.get("content")))
+        return {}, []
+
+    def close(self) -> None:
+        """End all."""
+        for session in self._open:
+            self._resources.end_session(session)
+        self._open.clear()
+
+    def _of(self, args: Arguments) -> int:
+        session = args.get("session")
+        if type(session) is not int:
+            raise OpFailed(OpCode.EINVAL, "'session' must be the number of a session")
+        if session not in self._open:
+            raise OpFailed(OpCode.ENOENT, f"no session {session} on this lane; it was ended")
+        return session
+
+
+def _unregistered(content: str) -> OpFailed:
+    message = f"{content} is not registered in any session of this lease"
+    return OpFailed(OpCode.ENOENT, message)
+
+
+def _free(resources: list[_Resource]) -> None:
+    for resource in resources:
+        with resource.lock:
+            resource.gone = True
+            if resource.free is not None:
+                resource.free()
+                resource.free = resource.loaded = None
