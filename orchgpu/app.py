@@ -21,7 +21,6 @@ from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.job_timing import without_aws
-from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
 from orchgpu.startup_retry import Patience, Stopped
@@ -84,21 +83,14 @@ def build(
     machine = OrchestratorMachine(
         budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
     )
-    performer = Performer(
-        queue=without_aws(aws.queue, clock),
-        store=without_aws(aws.store, clock),
-        scheduler=scheduler,
-        render=render,
-        clock=clock,
-        budget=budget,
-    )
     bucket = state_bucket(aws.account, aws.region)
     return Replica(
         machine=machine,
-        performer=performer,
-        queue=aws.queue,
+        queue=without_aws(aws.queue, clock),
+        store=without_aws(aws.store, clock),
         scheduler=scheduler,
         registry=StoreRegistry(aws.store, bucket, only=settings.functions),
+        render=render,
         clock=clock,
         budget=budget,
         nursery=nursery,

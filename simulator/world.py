@@ -26,7 +26,6 @@ from local_cloud.model.sqs.settings import QueueSettings
 from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.performer import Performer
 from orchgpu.shell import Replica
 from simulator.books import TenantBooks
 from simulator.checkers import Checker, Violation
@@ -177,20 +176,13 @@ class World:
         machine = OrchestratorMachine(
             budget=self.budget, session=session, ids=IdSource(f"{self.seed}/{session}")
         )
-        performer = Performer(
+        replica = Replica(
+            machine=machine,
             queue=queue,
             store=store,
             scheduler=requester,
-            render=render,
-            clock=self.clock,
-            budget=self.budget,
-        )
-        replica = Replica(
-            machine=machine,
-            performer=performer,
-            queue=queue,
-            scheduler=requester,
             registry=OneFunction(function),
+            render=render,
             clock=self.clock,
             budget=self.budget,
             nursery=nursery,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from contract.result import Result
@@ -240,14 +241,35 @@ class QuarantineMessage(Action):
     handle: str
 
 
+class Timer(StrEnum):
+    """The timers of one job."""
+
+    BEAT = "beat"  #: extends the visibility of the messages in hand
+    HAND_BACK = "hand_back"  #: the job has waited long enough for its message to start a new 12 h
+    RENEW = "renew"  #: of a lease that is not staged yet
+    CHECK = "check"  #: a backup look for the result
+    GRACE = "grace"  #: Lambda's own failure record may still come
+    NEXT_ATTEMPT = "next_attempt"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTimer(Action):
-    """→ TimerFired, unless armed again or cancelled before."""
+    """→ TimerFired, unless armed again or the job is forgotten before."""
 
-    timer: str
+    timer: Timer
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatLater(Action):
+    """Repeat a call that failed. → RepeatDue, unless a later call of its kind replaces it."""
+
+    action: Action
     in_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetJob(Action):
-    """This replica's part is over: cancel its timers, drop cached input. → nothing"""
+    """This replica's part is over: cancel the job's timers, drop its cached input. → nothing"""
+
+    known_as: str | None = None  #: the job's id, when `job` was only a message's token

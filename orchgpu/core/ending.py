@@ -84,7 +84,7 @@ def report_read(
         return ()
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
-        return [do.ArmTimer(job=job.id, timer=attempt.GRACE, in_s=budget.failure_grace_s)]
+        return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
     return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
 
 

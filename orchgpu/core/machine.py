@@ -21,9 +21,9 @@ Rules that never bend:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from contract.keys import job_id
 from corekit.budget import Budget
@@ -39,8 +39,6 @@ from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
-BEAT = "beat"  #: extends the visibility of the messages in our hands
-RETRY = "retry:"  #: + action name: repeats a failed call
 HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
@@ -49,8 +47,6 @@ _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
 #: No attempt is open: the next one is of what is deployed by then.
 _BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
-
-Handler = Callable[[Job, Any], Iterable[do.Action]]
 
 
 class OrchestratorMachine:
@@ -61,10 +57,8 @@ class OrchestratorMachine:
         self._session = session  #: our name as owner of records
         self._jitter: RandomStream = ids.stream("jitter")
         self._functions: dict[str, Function] = {}
-        self._retrying: dict[tuple[str, str], do.Action] = {}
         self._draining = False
         self._isolation = Isolation()
-        self._handlers = self._handler_table()
         self.jobs: dict[str, Job] = {}
 
     def set_functions(self, functions: Mapping[str, Function]) -> None:
@@ -108,46 +102,70 @@ class OrchestratorMachine:
         return ()
 
     def _job_event(self, job: Job, event: on.JobEvent) -> Iterable[do.Action]:
-        if not isinstance(event, on.CallFailed | on.TimerFired):
+        if not isinstance(event, on.CallFailed | on.TimerFired | on.RepeatDue):
             job.failures.clear()
         if job.phase in _BETWEEN_ATTEMPTS:
             now = self._functions.get(job.function.name)
             if now is not None and now.places == job.function.places:
                 job.function = now  # its code is deployed already: variables and limits go with it
-        return self._handlers[type(event)](job, event)
+        return self._lead_on(job, event)
 
-    def _handler_table(self) -> dict[type[on.JobEvent], Handler]:
+    def _lead_on(  # noqa: C901 - one flat table
+        self, job: Job, event: on.JobEvent
+    ) -> Iterable[do.Action]:
         budget, jitter = self._budget, self._jitter
-        return {
-            on.CallFailed: self._call_failed,
-            on.TimerFired: self._timer,
-            on.InputRead: self._input,
-            on.InputMissing: self._input,
-            on.InputChanged: self._input,
-            on.ResultRead: self._result,
-            on.RecordConflict: self._conflict,
-            on.Adopted: self._adopted,
-            on.Disowned: lambda job, _: self._forget(job),
-            on.HandedBack: lambda job, _: self._forget(job),
-            on.MessagesDeleted: lambda job, _: self._forget(job),
-            on.HandleRenewed: attempt.handle_renewed,
-            on.Reopened: attempt.reopened,
-            on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
-            on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
-            on.AttemptImpossible: lambda job, event: ending.impossible(job, event, budget, jitter),
-            on.LeaseRenewed: lambda job, event: attempt.renewed(job, event, budget),
-            on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
-            on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
-            on.LeaseChanged: self._lease,
-            on.LeaseGone: self._lease_gone,
-            on.ResultNoticed: lambda job, _: attempt.look_for_result(job),
-            on.ReportRead: lambda job, event: ending.report_read(job, event, budget, jitter),
-            on.FunctionFailureRecorded: ending.function_failure_recorded,
-            on.AttemptFailureRecorded: ending.failure_recorded,
-            on.ResultWritten: ending.result_written,
-            on.DeadLetterSent: lambda job, _: ending.buried(job),
-            on.Finished: lambda job, _: ending.finished(job),
-        }
+        match event:
+            case on.CallFailed():
+                return self._call_failed(job, event)
+            case on.RepeatDue():
+                return [event.action]
+            case on.TimerFired():
+                return self._timer(job, event)
+            case on.InputRead() | on.InputMissing() | on.InputChanged():
+                return self._input(job, event)
+            case on.ResultRead():
+                return self._result(job, event)
+            case on.RecordConflict():
+                return self._conflict(job, event)
+            case on.Adopted():
+                return self._adopted(job, event)
+            case on.Reopened():
+                return attempt.reopened(job, event)
+            case on.AttemptGranted():
+                return attempt.granted(job, event, budget)
+            case on.AttemptWaiting():
+                return attempt.waiting(job, event, budget)
+            case on.AttemptImpossible():
+                return ending.impossible(job, event, budget, jitter)
+            case on.LeaseRenewed():
+                return attempt.renewed(job, event, budget)
+            case on.EnvelopeStaged():
+                return attempt.staged(job, event, budget)
+            case on.StagedRecorded():
+                return attempt.recorded(job, event, budget)
+            case on.LeaseChanged():
+                return self._lease(job, event)
+            case on.LeaseGone():
+                return self._lease_gone(job, event)
+            case on.ResultNoticed():
+                return attempt.look_for_result(job)
+            case on.ReportRead():
+                return ending.report_read(job, event, budget, jitter)
+            case on.FunctionFailureRecorded():
+                return ending.function_failure_recorded(job, event)
+            case on.AttemptFailureRecorded():
+                return ending.failure_recorded(job, event)
+            case on.ResultWritten():
+                return ending.result_written(job, event)
+            case on.DeadLetterSent():
+                return ending.buried(job)
+            case on.Finished():
+                return ending.finished(job)
+            case on.HandleRenewed():
+                return attempt.handle_renewed(job, event)
+            case on.Disowned() | on.HandedBack() | on.MessagesDeleted():
+                return self._forget(job)
+        raise AssertionError(f"no case for {type(event).__name__}")
 
     # ------------------------------------------------------------------ intake
 
@@ -214,7 +232,10 @@ class OrchestratorMachine:
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]
         if source.version_id is not None:
             reads.append(do.ReadResult(job=name, bucket=function.intermediate_bucket))
-        return [*reads, do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s)]
+        return [
+            *reads,
+            do.ArmTimer(job=name, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
+        ]
 
     def _input(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
@@ -246,8 +267,8 @@ class OrchestratorMachine:
         job.id = name
         self.jobs[name] = job
         opening: list[do.Action] = [
-            do.ForgetJob(job=token),
-            do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s),
+            do.ForgetJob(job=token, known_as=name),
+            do.ArmTimer(job=name, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
         ]
         if not isinstance(event, on.InputRead):
             return [*opening, *ending.input_lost(job, event)]
@@ -340,7 +361,7 @@ class OrchestratorMachine:
             do.ExtendVisibility(
                 job=job.id, queue_url=function.queue_url, handles=tuple(job.handles.values())
             ),
-            do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+            do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
         ]
 
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
@@ -389,18 +410,15 @@ class OrchestratorMachine:
     # ------------------------------------------------------------------ time, failure, drain
 
     def _timer(self, job: Job, event: on.TimerFired) -> Iterable[do.Action]:
-        if event.timer == BEAT:
+        if event.timer is do.Timer.BEAT:
             return [
                 do.ExtendVisibility(
                     job=job.id,
                     queue_url=job.function.queue_url,
                     handles=tuple(job.handles.values()),
                 ),
-                do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+                do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
             ]
-        if event.timer.startswith(RETRY):
-            action = self._retrying.pop((job.id, event.timer), None)
-            return () if action is None else [action]
         return attempt.timer(job, event, self._budget)
 
     def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
@@ -416,9 +434,8 @@ class OrchestratorMachine:
                 return refused
         pause_s = min(self._budget.reconnect_base_s * 2 ** min(tries, 16), self._budget.retry_s_max)
         pause_s = min(pause_s, RETRY_S_MAX * self._budget.reconnect_s_max / 5.0)
-        timer = RETRY + name
-        self._retrying[job.id, timer] = event.action
-        return [do.ArmTimer(job=job.id, timer=timer, in_s=pause_s * self._jitter.uniform(0.5, 1.0))]
+        pause_s *= self._jitter.uniform(0.5, 1.0)
+        return [do.RepeatLater(job=job.id, action=event.action, in_s=pause_s)]
 
     def _drain(self) -> Iterable[do.Action]:
         self._draining = True
@@ -437,8 +454,6 @@ class OrchestratorMachine:
 
     def _forget(self, job: Job) -> Iterable[do.Action]:
         self.jobs.pop(job.id, None)
-        for key in [k for k in self._retrying if k[0] == job.id]:
-            del self._retrying[key]
         return [do.ForgetJob(job=job.id)]
 
 

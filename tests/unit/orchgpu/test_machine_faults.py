@@ -33,9 +33,9 @@ def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
     pauses = []
     for _ in range(6):
         bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="away"))
-        timer = bench.one(do.ArmTimer)
-        pauses.append(timer.in_s)
-        bench.tell(on.TimerFired(**NOW, job=JOB, timer=timer.timer))
+        later = bench.one(do.RepeatLater)
+        pauses.append(later.in_s)
+        bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
         assert bench.actions == (action,)
     assert pauses[-1] > pauses[0]
     assert max(pauses) <= 10.0
@@ -73,7 +73,7 @@ def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
     waiting = record(Step.WAITING, revision=2)
     bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
     assert bench.one(do.ArmTimer).in_s == 3600.0
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="hand_back"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.HAND_BACK))
     back = bench.one(do.HandBack)
     assert (back.revision, back.handles) == (2, ("h1",))
     bench.tell(on.HandedBack(**NOW, job=JOB))
@@ -84,9 +84,9 @@ def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
     bench.received()
     bench.tell(message(message_id="m1", handle="h1-again"))
     bench.tell(on.HandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="beat"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.BEAT))
     assert bench.one(do.ExtendVisibility).handles == ("h1-again", "h-elsewhere")
-    assert bench.one(do.ArmTimer).timer == "beat"
+    assert bench.one(do.ArmTimer).timer is do.Timer.BEAT
 
 
 def test_an_unversioned_object_is_known_by_what_one_read_says(bench: Bench) -> None:

@@ -32,7 +32,7 @@ def test_a_job_without_a_record_gets_one_with_its_end(lost: type[on.JobEvent]) -
     bench = Bench().received()
     bench.tell(lost(**LATER, job=JOB))
     written = bench.one(do.WriteResult).result
-    bench.tell(on.ResultWritten(**LATER, job=JOB, result=written, ours=True))
+    bench.tell(on.ResultWritten(**LATER, job=JOB, result=written))
     finish = bench.one(do.FinishJob)
     assert finish.block is not None
     assert finish.block["function"] == "search"

@@ -42,7 +42,7 @@ def again(bench: Bench, n: int) -> do.OpenAttempt:
     failed = record(Step.RECEIVED, revision=10 + n, attempt=n)
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     return bench.one(do.OpenAttempt)
 
