@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contract.result import Report, Result
@@ -280,13 +280,8 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
     if result.state in _BURIED:
         job.phase = Phase.BURYING
-        body = dead_letter_body(
-            json.dumps(job.input.as_s3_event()),
-            job.id,
-            result.reason,
-            result.detail,
-            result.ended_at_s,
-        )
+        event = job.input.as_s3_event()
+        body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
         return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
     return _finish(job)
 
@@ -337,19 +332,27 @@ def delete(job: Job) -> list[do.Action]:
     return [do.DeleteMessages(job=job.id, queue_url=job.function.queue_url, handles=handles)]
 
 
-def dead_letter_body(body: str, job: str | None, reason: str, detail: str, dead_at_s: float) -> str:
-    """The original event plus why and when it was buried; a redrive sends it back verbatim."""
+def dead_letter_body(
+    event: Mapping[str, object] | str, job: str | None, reason: str, detail: str, dead_at_s: float
+) -> str:
+    """An event, or the text of a message, with the reason of its end; a redrive sends it back."""
     note = {
         "job_id": job,
         "reason": str(reason),
         "detail": detail[:DETAIL_CHARS_MAX],
         "dead_at": dead_at_s,
     }
+    value = _read(event) if isinstance(event, str) else event
+    if isinstance(value, Mapping):
+        whole = json.dumps({**value, "orchgpu": note})
+        if len(whole) <= LETTER_BYTES_MAX:
+            return whole
+    quoted = event if isinstance(event, str) else json.dumps(event)
+    return json.dumps({"orchgpu": note, "body": quoted[:QUOTED_CHARS_MAX]})
+
+
+def _read(text: str) -> object:
     try:
-        value = json.loads(body)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        value = None
-    whole = json.dumps({**value, "orchgpu": note}) if isinstance(value, dict) else ""
-    if not whole or len(whole) > LETTER_BYTES_MAX:
-        return json.dumps({"orchgpu": note, "body": body[:QUOTED_CHARS_MAX]})
-    return whole
+        return None
