@@ -16,11 +16,12 @@ from corekit.aio.process import log_as_json, write_ready
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import IdSource
-from orchgpu.adapters.aws.clients import AwsClients, aws_clients
+from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.job_timing import without_aws
+from orchgpu.job_timing import without_cloud
+from orchgpu.ports import CloudPorts
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
 from orchgpu.startup_retry import Patience, Stopped
@@ -33,11 +34,6 @@ def run(settings: OrchestratorSettings) -> None:
     """Serve until SIGTERM or SIGINT; returns after the drain. Raises AppError at start-up."""
     log_as_json()
     asyncio.run(serve(settings, budget_from_environment()))
-
-
-def state_bucket(account: str, region: str) -> str:
-    """Where deploy keeps the registry of one account and region."""
-    return f"orchgpu-state-{account}-{region}"
 
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
@@ -55,12 +51,12 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             return await stack.enter_async_context(adapter)
 
         try:
-            aws = await patience.until_done(
-                "the cloud", lambda: stack.enter_async_context(aws_clients())
+            cloud = await patience.until_done(
+                "the cloud", lambda: stack.enter_async_context(open_cloud(settings.cloud))
             )
             scheduler = await patience.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
-            shell = build(aws, scheduler, settings, budget, nursery)
+            shell = build(cloud, scheduler, settings, budget, nursery)
             await patience.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
@@ -72,7 +68,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
 
 
 def build(
-    aws: AwsClients,
+    cloud: CloudPorts,
     scheduler: SchedulerAdapter,
     settings: OrchestratorSettings,
     budget: Budget,
@@ -83,13 +79,12 @@ def build(
     machine = OrchestratorMachine(
         budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
     )
-    bucket = state_bucket(aws.account, aws.region)
     return Replica(
         machine=machine,
-        queue=without_aws(aws.queue, clock),
-        store=without_aws(aws.store, clock),
+        queue=without_cloud(cloud.queue, clock),
+        store=without_cloud(cloud.store, clock),
         scheduler=scheduler,
-        registry=StoreRegistry(aws.store, bucket, only=settings.functions),
+        registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
         render=render,
         clock=clock,
         budget=budget,

@@ -1,6 +1,6 @@
-"""The time of its own that one job cost this replica: from its message to its end, without AWS.
+"""The time of its own that one job cost this replica, without its calls to the cloud.
 
-Only the calls themselves are taken out, port by port (`without_aws`): packing, parsing, deciding
+Only the calls themselves are taken out, port by port (`without_cloud`): packing, parsing, deciding
 and the scheduler's answers count as the orchestrator's.
 """
 
@@ -24,11 +24,11 @@ PortT = TypeVar("PortT")
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
-#: The AWS calls of the job whose action the running task performs.
-_CALLS: ContextVar[list[Interval]] = ContextVar("aws_calls")
+#: The calls to the cloud of the job whose action the running task performs.
+_CALLS: ContextVar[list[Interval]] = ContextVar("cloud_calls")
 
 
-def without_aws(port: PortT, clock: Clock) -> PortT:
+def without_cloud(port: PortT, clock: Clock) -> PortT:
     """The same port; its calls are taken out of the job that the calling task is attached to."""
     return cast("PortT", _Measured(port, clock))
 
@@ -64,10 +64,10 @@ class JobTiming:
     staged_s: dict[int, float] = field(default_factory=dict)  #: attempt → its envelope is there
     ended_s: dict[int, float] = field(default_factory=dict)  #: attempt → its lease's end noticed
     noticed_s: float | None = None  #: the result was noticed
-    away: list[Interval] = field(default_factory=list)  #: AWS calls, pauses between attempts
+    away: list[Interval] = field(default_factory=list)  #: calls to the cloud, pauses
 
     def attach(self) -> None:
-        """The AWS calls of the running task belong to this job from here on."""
+        """The calls to the cloud of the running task belong to this job from here on."""
         _CALLS.set(self.away)
 
     def pause(self, begin_s: float, length_s: float) -> None:
@@ -75,7 +75,7 @@ class JobTiming:
         self.away.append((begin_s, begin_s + length_s))
 
     def own_s(self, done_s: float) -> float:
-        """From message to `done_s`, less AWS calls, pauses and the time that functions had it.
+        """From message to `done_s`, less calls to the cloud, pauses and functions' time.
 
         Never more than all of that time: an end may be noticed before we know that it began.
         """
@@ -103,7 +103,7 @@ class JobTimings:
             self._jobs[job] = JobTiming(received_s=received_s)
 
     def attach(self, job: str) -> None:
-        """The AWS calls of the running task belong to that job from here on."""
+        """The calls to the cloud of the running task belong to that job from here on."""
         if job in self._jobs:
             self._jobs[job].attach()
 

@@ -112,6 +112,15 @@ class ObjectStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CloudPorts:
+    """One cloud, opened."""
+
+    queue: JobQueue
+    store: ObjectStore
+    state_bucket: str  #: holds the registry of deployed functions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutcome:
     """How the scheduler answered an attempt: exactly one of `granted` and `explanation`."""
 

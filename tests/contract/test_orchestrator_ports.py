@@ -20,7 +20,7 @@ from corekit.aio.clock import SystemClock
 from corekit.errors import AppError, ErrorCode
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.aws.clients import aws_clients
+from orchgpu.adapters.aws.clients import open_cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.ports import JobQueue, ObjectStore
 
@@ -85,7 +85,7 @@ async def world(endpoint: str, name: str) -> AsyncIterator[World]:
     s3.create_bucket(Bucket=name)
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
-    async with aws_clients() as aws:
+    async with open_cloud() as aws:
         yield World(aws.queue, aws.store, url, name)
 
 

@@ -27,7 +27,7 @@ from corekit.aio.vloop import run_virtual
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
 from orchgpu.core.routing import InputEvent
-from orchgpu.job_timing import JobTiming, without_aws
+from orchgpu.job_timing import JobTiming, without_cloud
 from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
@@ -220,7 +220,7 @@ def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_t
 
     async def main() -> list[JobTiming]:
         clock = LoopClock(wall_at_zero_s=0.0)
-        store = without_aws(Store(), clock)
+        store = without_cloud(Store(), clock)
         await store.get("b")  # of no job
         timings = [JobTiming(received_s=clock.monotonic_s()) for _ in range(2)]
         await asyncio.gather(*(act(store, timing) for timing in timings))
