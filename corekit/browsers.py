@@ -15,14 +15,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+#: Every header that `foreign_part` reads.
+HEADERS = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """What makes a request foreign."""
+    """The part of a request that makes it foreign."""
 
     header: str  #: `Host`, `Origin` or `Sec-Fetch-Site`
     value: str  #: as it was sent, at most 80 characters
     host: str  #: the host name in it; empty when it holds none
+
+    def refusal(self) -> str:
+        """The message for the client of a program that takes `--allow-host`."""
+        problem = f"{self.header} {self.value!r} names another site than this machine"
+        if not self.host:
+            return f"{problem}; web pages of other sites are refused"
+        return f"{problem}; start the cloud with --allow-host {self.host} if it is to be trusted"
 
 
 def foreign_part(
