@@ -92,7 +92,7 @@ class Performer:
                 return self._adopt(action)
             case do.ReopenRecord():
                 return self._reopen(action)
-            case do.StoreHandle():
+            case do.StoreReceiptHandle():
                 return self._store_handle(action)
             case do.RenewLease():
                 return self._renew(action)
@@ -260,8 +260,8 @@ class Performer:
                 action.job,
                 action.attempt,
                 action.revision,
-                action.handle,
-                action.block,
+                action.receipt_handle,
+                action.payload,
                 action.request,
                 self._since(action.received_at_s),
                 hold=action.hold,
@@ -282,7 +282,7 @@ class Performer:
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         try:
             record, granted = await self._scheduler.adopt(
-                action.job, action.revision, action.handle
+                action.job, action.revision, action.receipt_handle
             )
         except AppError as error:
             return self._conflict(action, error)
@@ -290,13 +290,15 @@ class Performer:
 
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
         try:
-            record = await self._scheduler.reopen(action.job, action.revision, action.handle)
+            record = await self._scheduler.reopen(
+                action.job, action.revision, action.receipt_handle
+            )
         except AppError as error:
             return self._conflict(action, error)
         return on.Reopened(**self._about(action), record=record)
 
-    async def _store_handle(self, action: do.StoreHandle) -> None:
-        await self._scheduler.store_handle(action.job, action.handle)
+    async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
+        await self._scheduler.store_handle(action.job, action.receipt_handle)
 
     async def _renew(self, action: do.RenewLease) -> on.Event:
         try:
@@ -344,7 +346,7 @@ class Performer:
             action.outcome,
             action.reason,
             action.detail,
-            block=action.block,
+            block=action.payload,
             received_ago_s=self._since(action.received_at_s),
             committed_ago_s=self._since(action.committed_at_s),
         )
@@ -426,15 +428,15 @@ class Performer:
         return on.DeadLetterSent(**self._about(action))
 
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
-        if action.handles:
-            await self._queue.delete(action.queue_url, action.handles)
+        if action.receipt_handles:
+            await self._queue.delete(action.queue_url, action.receipt_handles)
         return on.MessagesDeleted(**self._about(action))
 
     async def _extend(self, action: do.ExtendVisibility) -> None:
-        handles = [h for h in action.handles if h]
-        if handles:
+        receipt_handles = [h for h in action.receipt_handles if h]
+        if receipt_handles:
             visibility_s = self._budget.visibility_s
-            await self._queue.set_visibility(action.queue_url, handles, visibility_s)
+            await self._queue.set_visibility(action.queue_url, receipt_handles, visibility_s)
 
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
         if action.revision > 0:
@@ -444,16 +446,18 @@ class Performer:
             if record.step not in (Step.WAITING, Step.RECEIVED):
                 return None  # a grant came first
             await self._scheduler.hand_back(action.job, record.revision)
-        await self._queue.set_visibility(action.queue_url, [h for h in action.handles if h], 0)
+        await self._queue.set_visibility(
+            action.queue_url, [h for h in action.receipt_handles if h], 0
+        )
         return on.HandedBack(**self._about(action))
 
     async def _split(self, action: do.SplitMessage) -> None:
         await self._queue.send(action.queue_url, action.bodies)
-        await self._queue.delete(action.queue_url, [action.handle])
+        await self._queue.delete(action.queue_url, [action.receipt_handle])
 
     async def _quarantine(self, action: do.QuarantineMessage) -> None:
         await self._queue.send(action.dead_letter_url, [action.body])
-        await self._queue.delete(action.queue_url, [action.handle])
+        await self._queue.delete(action.queue_url, [action.receipt_handle])
 
 
 def _never_opened(record: Record | None, action: do.RecordFunctionFailure) -> bool:

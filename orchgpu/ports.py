@@ -27,7 +27,7 @@ class Message:
     """One received queue message."""
 
     id: str
-    handle: str
+    receipt_handle: str
     body: str
 
 
@@ -51,12 +51,12 @@ class JobQueue(Protocol):
         """Long poll; at most 10 messages, hidden for `visibility_s`. May deliver one twice."""
         ...
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
+    async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         """Idempotent; a stale handle is no error."""
         ...
 
     async def set_visibility(
-        self, queue_url: str, handles: Sequence[str], visibility_s: float
+        self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
         """From now; 0 gives the messages back. Handles of messages that are gone are skipped."""
         ...

@@ -2,7 +2,7 @@
 
 receivers (one per function)      ─▶ MessageReceived
 completion receivers              ─▶ ResultNoticed, ObjectNoticed, FunctionFailureRecorded
-scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
+scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, ReceiptHandleRenewed, …
 look for orphans                  ─▶ Orphaned
 timers                            ─▶ TimerFired
 """
@@ -99,7 +99,9 @@ class Replica:
         self._loops: dict[str, list[asyncio.Task[Any]]] = {}
         self._windows: dict[str, Window] = {}
         self._progress = asyncio.Event()  #: set whenever a job may have made room
-        self._spent: dict[str, list[str]] = {}  #: function → handles of notices that were read
+        self._spent: dict[
+            str, list[str]
+        ] = {}  #: function → receipt handles of notices that were read
 
     # ------------------------------------------------------------------ life
 
@@ -203,8 +205,8 @@ class Replica:
     async def _return(self, function: Function, messages: tuple[Message, ...]) -> None:
         """Whoever serves the function as it is now gets them, at once."""
         try:
-            handles = [message.handle for message in messages]
-            await self._queue.set_visibility(function.queue_url, handles, 0)
+            receipt_handles = [message.receipt_handle for message in messages]
+            await self._queue.set_visibility(function.queue_url, receipt_handles, 0)
         # the queue went with the function, or they come back later
         except (AppError, *FAULTS) as error:
             logger.warning("%s", error, extra={"event": "call_failed"})
@@ -232,7 +234,7 @@ class Replica:
                 **self._now(),
                 function=function.name,
                 message_id=message.id,
-                handle=message.handle,
+                receipt_handle=message.receipt_handle,
                 body=message.body,
             )
         )
@@ -259,13 +261,13 @@ class Replica:
             self._timings.noticed(event)
             self._driver.submit(event)
         if failures:
-            record = self._record_failures(function, failures, message.handle)
+            record = self._record_failures(function, failures, message.receipt_handle)
             self._nursery.start(record, f"failures/{function.name}")
         else:
-            self._forget_soon(function, [message.handle])
+            self._forget_soon(function, [message.receipt_handle])
 
     async def _record_failures(
-        self, function: Function, failures: list[InvocationFailed], handle: str
+        self, function: Function, failures: list[InvocationFailed], receipt_handle: str
     ) -> None:
         """Lambda tells of a failure once: the message goes only when the report is stored.
 
@@ -285,20 +287,20 @@ class Replica:
             if event is None or isinstance(event, on.CallFailed):
                 return  # it comes again when its visibility ends
             self._driver.submit(event)
-        self._forget_soon(function, [handle])
+        self._forget_soon(function, [receipt_handle])
 
-    def _forget_soon(self, function: Function, handles: list[str]) -> None:
+    def _forget_soon(self, function: Function, receipt_handles: list[str]) -> None:
         spent = self._spent.get(function.name)
         if spent is None:
             spent = self._spent[function.name] = []
             self._nursery.start(self._forget_notices(function), f"forget/{function.name}")
-        spent.extend(handles)
+        spent.extend(receipt_handles)
 
     async def _forget_notices(self, function: Function) -> None:
         await asyncio.sleep(FORGET_NOTICES_S)
-        handles = self._spent.pop(function.name)
+        receipt_handles = self._spent.pop(function.name)
         try:
-            await self._queue.delete(function.completion_url, handles)
+            await self._queue.delete(function.completion_url, receipt_handles)
         except (AppError, *FAULTS) as error:  # they come again and say nothing new
             logger.warning("%s", error, extra={"event": "call_failed"})
 

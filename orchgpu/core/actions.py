@@ -58,8 +58,8 @@ class OpenAttempt(Action):
 
     attempt: int
     revision: int
-    handle: str
-    block: Mapping[str, Any]
+    receipt_handle: str
+    payload: Mapping[str, Any]
     request: Request
     hold: Hold
     received_at_s: float  #: monotonic
@@ -75,7 +75,7 @@ class AdoptRecord(Action):
     """→ Adopted | RecordConflict"""
 
     revision: int
-    handle: str | None
+    receipt_handle: str | None
     suspect: bool = False  #: its owner ended while packing it, or others beside it
 
 
@@ -84,14 +84,14 @@ class ReopenRecord(Action):
     """Give a redriven job a new budget of attempts. → Reopened | RecordConflict"""
 
     revision: int
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreHandle(Action):
+class StoreReceiptHandle(Action):
     """Tell the record's owner of a newer receipt handle. → nothing"""
 
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class FinishJob(Action):
     outcome: str
     reason: str
     detail: str
-    block: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
+    payload: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
 
@@ -199,15 +199,15 @@ class DeleteMessages(Action):
     """→ MessagesDeleted"""
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendVisibility(Action):
-    """A beat for the messages we hold; a handle that is too old is no error. → nothing"""
+    """A beat for the messages we hold; a receipt handle that is too old is no error. → nothing"""
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class HandBack(Action):
     """
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
     revision: int  #: 0: there is no record yet
 
 
@@ -228,7 +228,7 @@ class SplitMessage(Action):
 
     queue_url: str
     bodies: tuple[str, ...]
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ class QuarantineMessage(Action):
     queue_url: str
     dead_letter_url: str
     body: str
-    handle: str
+    receipt_handle: str
 
 
 class Timer(StrEnum):

@@ -34,8 +34,8 @@ def open_next(job: Job) -> Iterable[do.Action]:
             job=job.id,
             attempt=job.attempt + 1,
             revision=job.revision,
-            block=job.block(),
-            handle=job.newest_handle,
+            payload=job.payload(),
+            receipt_handle=job.newest_receipt_handle,
             request=job.request,
             hold=job.function.hold,
             received_at_s=job.received_at_s,
@@ -50,9 +50,9 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     return open_next(job)
 
 
-def handle_renewed(job: Job, event: on.HandleRenewed) -> Iterable[do.Action]:
-    """The message was received again, elsewhere: both handles are kept, the newest wins."""
-    job.add_handle("renewed", event.handle)
+def receipt_handle_renewed(job: Job, event: on.ReceiptHandleRenewed) -> Iterable[do.Action]:
+    """The message was received again, elsewhere: both receipt handles are kept, the newest wins."""
+    job.add_receipt_handle("renewed", event.receipt_handle)
     return ()
 
 
@@ -211,7 +211,7 @@ def _hand_back(job: Job) -> Iterable[do.Action]:
         do.HandBack(
             job=job.id,
             queue_url=job.function.queue_url,
-            handles=tuple(job.handles.values()),
+            receipt_handles=tuple(job.receipt_handles.values()),
             revision=job.revision,
         )
     ]

@@ -299,7 +299,7 @@ def _finish(job: Job) -> list[do.Action]:
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            block=None if job.result.attempt else job.block(),  # it may never have had a record
+            payload=None if job.result.attempt else job.payload(),  # it may never have had a record
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
         )
@@ -328,8 +328,12 @@ def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action
 
 def delete(job: Job) -> list[do.Action]:
     job.phase = Phase.DELETING
-    handles = tuple(h for h in job.handles.values() if h)
-    return [do.DeleteMessages(job=job.id, queue_url=job.function.queue_url, handles=handles)]
+    receipt_handles = tuple(h for h in job.receipt_handles.values() if h)
+    return [
+        do.DeleteMessages(
+            job=job.id, queue_url=job.function.queue_url, receipt_handles=receipt_handles
+        )
+    ]
 
 
 def dead_letter_body(

@@ -21,7 +21,7 @@ class MessageReceived(Event):
 
     function: str
     message_id: str
-    handle: str
+    receipt_handle: str
     body: str
 
 
@@ -208,10 +208,10 @@ class HandedBack(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandleRenewed(JobEvent):
+class ReceiptHandleRenewed(JobEvent):
     """Another replica received the job's message again; this is the newest receipt handle."""
 
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from orchgpu.core import attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.isolation import Isolation
-from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
+from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
@@ -161,8 +161,8 @@ class OrchestratorMachine:
                 return ending.buried(job)
             case on.Finished():
                 return ending.finished(job)
-            case on.HandleRenewed():
-                return attempt.handle_renewed(job, event)
+            case on.ReceiptHandleRenewed():
+                return attempt.receipt_handle_renewed(job, event)
             case on.Disowned() | on.HandedBack() | on.MessagesDeleted():
                 return self._forget(job)
         raise AssertionError(f"no case for {type(event).__name__}")
@@ -179,7 +179,9 @@ class OrchestratorMachine:
             case Ignored():
                 return [
                     do.DeleteMessages(
-                        job=token, queue_url=function.queue_url, handles=(event.handle,)
+                        job=token,
+                        queue_url=function.queue_url,
+                        receipt_handles=(event.receipt_handle,),
                     )
                 ]
             case Rejected():
@@ -191,7 +193,7 @@ class OrchestratorMachine:
                         job=token,
                         queue_url=function.queue_url,
                         body=body,
-                        handle=event.handle,
+                        receipt_handle=event.receipt_handle,
                         dead_letter_url=function.dead_letter_url,
                     )
                 ]
@@ -201,7 +203,7 @@ class OrchestratorMachine:
                         job=token,
                         queue_url=function.queue_url,
                         bodies=verdict.bodies,
-                        handle=event.handle,
+                        receipt_handle=event.receipt_handle,
                     )
                 ]
             case InputEvent():
@@ -212,21 +214,28 @@ class OrchestratorMachine:
         self, event: on.MessageReceived, source: InputEvent, function: Function
     ) -> list[do.Action]:
         if self._draining:
-            handles = (event.handle,)
-            return [do.HandBack(job="", queue_url=function.queue_url, handles=handles, revision=0)]
+            receipt_handles = (event.receipt_handle,)
+            return [
+                do.HandBack(
+                    job="",
+                    queue_url=function.queue_url,
+                    receipt_handles=receipt_handles,
+                    revision=0,
+                )
+            ]
         name = event.message_id  # until the version, and so the job, is known
         if source.version_id is not None:
             name = job_id(source.bucket, source.key, source.version_id, function.name)
         known = self.jobs.get(name)
         if known is not None:
-            known.add_handle(event.message_id, event.handle)
+            known.add_receipt_handle(event.message_id, event.receipt_handle)
             return []
         job = Job(
             id=name,
             function=function,
             input=source,
             received_at_s=event.at_s,
-            handles={event.message_id: event.handle},
+            receipt_handles={event.message_id: event.receipt_handle},
         )
         self.jobs[name] = job
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]
@@ -242,7 +251,7 @@ class OrchestratorMachine:
     ) -> Iterable[do.Action]:
         if job.phase is not Phase.READING:
             return ending.input_lost(job, event)
-        if job.input.version_id is None and job.id in job.handles:
+        if job.input.version_id is None and job.id in job.receipt_handles:
             return self._identify(job, event)
         if not isinstance(event, on.InputRead):
             return ending.input_lost(job, event)
@@ -261,8 +270,8 @@ class OrchestratorMachine:
         del self.jobs[token]
         known = self.jobs.get(name)
         if known is not None:
-            for message, handle in job.handles.items():
-                known.add_handle(message, handle)
+            for message, receipt_handle in job.receipt_handles.items():
+                known.add_receipt_handle(message, receipt_handle)
             return [do.ForgetJob(job=token)]
         job.id = name
         self.jobs[name] = job
@@ -299,7 +308,7 @@ class OrchestratorMachine:
         if record.outcome is not None:
             return self._terminal_conflict(job, record)
         if record.owner is not None and record.owner != self._session:
-            passing = do.StoreHandle(job=job.id, handle=job.newest_handle)
+            passing = do.StoreReceiptHandle(job=job.id, receipt_handle=job.newest_receipt_handle)
             return [passing, *self._forget(job)]
         if record.owner == self._session and job.phase is Phase.OPENING and job.revision > 0:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
@@ -309,7 +318,7 @@ class OrchestratorMachine:
             do.AdoptRecord(
                 job=job.id,
                 revision=record.revision,
-                handle=job.newest_handle,
+                receipt_handle=job.newest_receipt_handle,
                 suspect=_is_suspect(record),
             )
         ]
@@ -326,7 +335,11 @@ class OrchestratorMachine:
 
     def _terminal_conflict(self, job: Job, record: Record) -> Iterable[do.Action]:
         if job.replace_etag is not None and job.phase is Phase.OPENING:
-            return [do.ReopenRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+            return [
+                do.ReopenRecord(
+                    job=job.id, revision=record.revision, receipt_handle=job.newest_receipt_handle
+                )
+            ]
         job.phase = Phase.DELETING
         return ending.delete(job)
 
@@ -338,7 +351,7 @@ class OrchestratorMachine:
 
     def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
-        source = input_from_block(event.record.block)
+        source = input_from_payload(event.record.block)
         if self._draining or event.job in self.jobs or function is None or source is None:
             return ()
         job = Job(
@@ -346,7 +359,7 @@ class OrchestratorMachine:
             function=function,
             input=source,
             received_at_s=event.at_s,
-            handles={"record": event.record.handle},
+            receipt_handles={"record": event.record.handle},
             phase=Phase.ADOPTING,
         )
         self.jobs[job.id] = job
@@ -354,12 +367,14 @@ class OrchestratorMachine:
             do.AdoptRecord(
                 job=job.id,
                 revision=event.record.revision,
-                handle=None,
+                receipt_handle=None,
                 suspect=_is_suspect(event.record),
             ),
             # at once: the last owner may have died just before its beat
             do.ExtendVisibility(
-                job=job.id, queue_url=function.queue_url, handles=tuple(job.handles.values())
+                job=job.id,
+                queue_url=function.queue_url,
+                receipt_handles=tuple(job.receipt_handles.values()),
             ),
             do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
         ]
@@ -415,7 +430,7 @@ class OrchestratorMachine:
                 do.ExtendVisibility(
                     job=job.id,
                     queue_url=job.function.queue_url,
-                    handles=tuple(job.handles.values()),
+                    receipt_handles=tuple(job.receipt_handles.values()),
                 ),
                 do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
             ]
@@ -446,7 +461,7 @@ class OrchestratorMachine:
                     job=job.id,
                     queue_url=job.function.queue_url,
                     revision=job.revision,
-                    handles=tuple(job.handles.values()),
+                    receipt_handles=tuple(job.receipt_handles.values()),
                 )
             )
             actions.extend(self._forget(job))

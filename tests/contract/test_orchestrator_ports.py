@@ -170,7 +170,7 @@ async def messages_travel_and_are_deleted(w: World) -> None:
     seen: dict[str, str] = {}
     while len(seen) < 12:
         for message in await w.queue.receive(w.url, count_max=10, wait_s=1, visibility_s=30):
-            seen[message.body] = message.handle
+            seen[message.body] = message.receipt_handle
     await w.queue.delete(w.url, list(seen.values()))
     await w.queue.delete(w.url, [seen["m0"]])  # again: no error
     assert not await w.queue.receive(w.url, count_max=10, wait_s=0, visibility_s=1)
@@ -180,11 +180,11 @@ async def visibility_zero_gives_back(w: World) -> None:
     await w.queue.send(w.url, ["again"])
     (first,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
     assert not await w.queue.receive(w.url, count_max=1, wait_s=0, visibility_s=30)
-    await w.queue.set_visibility(w.url, [first.handle], 0)
+    await w.queue.set_visibility(w.url, [first.receipt_handle], 0)
     (second,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
     assert second.body == "again"
-    await w.queue.delete(w.url, [second.handle])
-    await w.queue.set_visibility(w.url, [second.handle], 10)  # gone: skipped
+    await w.queue.delete(w.url, [second.receipt_handle])
+    await w.queue.set_visibility(w.url, [second.receipt_handle], 10)  # gone: skipped
 
 
 async def a_long_poll_wakes_at_once(w: World) -> None:
@@ -193,7 +193,7 @@ async def a_long_poll_wakes_at_once(w: World) -> None:
     await w.queue.send(w.url, ["wake"])
     async with asyncio.timeout(5):
         (message,) = await waiting
-    await w.queue.delete(w.url, [message.handle])
+    await w.queue.delete(w.url, [message.receipt_handle])
 
 
 async def what_is_deleted_is_not_there(w: World) -> None:

@@ -70,9 +70,15 @@ def body(*records: Any, **extra: Any) -> str:
     return json.dumps({"Records": list(records or (s3_record(),)), **extra})
 
 
-def message(text: str | None = None, message_id: str = "m1", handle: str = "h1") -> on.Event:
+def message(
+    text: str | None = None, message_id: str = "m1", receipt_handle: str = "h1"
+) -> on.Event:
     return on.MessageReceived(
-        **NOW, function="search", message_id=message_id, handle=handle, body=text or body()
+        **NOW,
+        function="search",
+        message_id=message_id,
+        receipt_handle=receipt_handle,
+        body=text or body(),
     )
 
 

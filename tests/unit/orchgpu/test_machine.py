@@ -45,7 +45,7 @@ def test_a_received_message_reads_input_and_result_together(bench: Bench) -> Non
 def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
     bench.read()
     opening = bench.one(do.OpenAttempt)
-    assert (opening.attempt, opening.revision, opening.handle) == (1, 0, "h1")
+    assert (opening.attempt, opening.revision, opening.receipt_handle) == (1, 0, "h1")
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
     assert bench.kinds() == ["StageEnvelope"]
     bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
@@ -61,7 +61,7 @@ def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r1"))
     assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.one(do.DeleteMessages).handles == ("h1",)
+    assert bench.one(do.DeleteMessages).receipt_handles == ("h1",)
     bench.tell(on.MessagesDeleted(**NOW, job=JOB))
     assert bench.kinds() == ["ForgetJob"]
     assert not bench.machine.jobs
@@ -142,7 +142,7 @@ def test_an_adopter_waits_out_the_pause_before_the_next_attempt(
     bench: Bench, ahead_s: float, first: str
 ) -> None:
     times = {"RETRY_AT": NOW["wall_s"] + ahead_s}
-    block = Bench().read().one(do.OpenAttempt).block
+    block = Bench().read().one(do.OpenAttempt).payload
     failed = record(Step.RECEIVED, owner=None, times=times, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=failed))
     bench.tell(on.Adopted(**NOW, job=JOB, record=failed, granted=None))
@@ -348,11 +348,11 @@ def test_a_read_that_began_before_the_lease_ended_is_not_the_last_word(bench: Be
 
 def test_a_duplicate_event_adds_its_message_and_no_second_run(bench: Bench) -> None:
     bench.running()
-    assert bench.tell(message(message_id="m2", handle="h2")) == ()
+    assert bench.tell(message(message_id="m2", receipt_handle="h2")) == ()
     bench.ended(EndReason.DONE)
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.one(do.DeleteMessages).handles == ("h1", "h2")
+    assert bench.one(do.DeleteMessages).receipt_handles == ("h1", "h2")
 
 
 def test_a_duplicate_after_success_is_finished_and_deleted(bench: Bench) -> None:
@@ -383,8 +383,8 @@ def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench:
     bench.read()
     theirs = record(Step.RUNNING, owner="session-other")
     bench.tell(on.RecordConflict(**NOW, job=JOB, record=theirs))
-    assert bench.kinds() == ["StoreHandle", "ForgetJob"]
-    assert bench.one(do.StoreHandle).handle == "h1"
+    assert bench.kinds() == ["StoreReceiptHandle", "ForgetJob"]
+    assert bench.one(do.StoreReceiptHandle).receipt_handle == "h1"
     assert not bench.machine.jobs
 
 
@@ -406,7 +406,7 @@ def test_an_orphan_is_adopted_and_goes_on_at_its_step(
 ) -> None:
     other = Bench()
     other.read()
-    block = other.one(do.OpenAttempt).block
+    block = other.one(do.OpenAttempt).payload
     orphan = record(step, owner=None, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
     assert bench.kinds() == ["AdoptRecord", "ExtendVisibility"]
@@ -416,7 +416,7 @@ def test_an_orphan_is_adopted_and_goes_on_at_its_step(
 
 
 def test_three_strikes_are_poison(bench: Bench) -> None:
-    block = Bench().read().one(do.OpenAttempt).block
+    block = Bench().read().one(do.OpenAttempt).payload
     orphan = record(owner=None, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
     bench.tell(on.Adopted(**NOW, job=JOB, record=record(strikes=3), granted=granted()))
@@ -434,7 +434,7 @@ def test_a_redriven_copy_replaces_the_failed_result_with_a_new_budget(bench: Ben
     reopened = record(Step.RECEIVED, attempt=3, revision=21)
     bench.tell(on.Reopened(**NOW, job=JOB, record=reopened))
     opening = bench.one(do.OpenAttempt)
-    assert (opening.attempt, opening.block["first_attempt"]) == (4, 4)
+    assert (opening.attempt, opening.payload["first_attempt"]) == (4, 4)
     opened = record(attempt=4, revision=22)
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=4, granted=granted(4), record=opened))
     assert bench.one(do.StageEnvelope).replace_etag == "r1"

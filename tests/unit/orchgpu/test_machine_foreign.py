@@ -93,7 +93,7 @@ def test_a_lease_that_ends_without_the_object_is_a_failed_attempt_that_says_so()
 
 def test_whoever_adopts_it_watches_the_same_object() -> None:
     first = bench().read()
-    block = first.one(do.OpenAttempt).block
+    block = first.one(do.OpenAttempt).payload
     heir = bench()
     orphan = record(Step.STAGED, owner=None, block=block)
     heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))

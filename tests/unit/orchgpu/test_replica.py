@@ -167,7 +167,7 @@ def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
                 id="running",
                 function=FUNCTION,
                 input=INPUT,
-                handles={},
+                receipt_handles={},
                 received_at_s=0.0,
                 phase=Phase.RUNNING,
             )
