@@ -24,7 +24,7 @@ from orchgpu.job_timing import without_cloud
 from orchgpu.ports import CloudPorts
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
-from orchgpu.startup_retry import Patience, Stopped
+from orchgpu.startup_retry import StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -44,20 +44,20 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
         loop.add_signal_handler(number, stop.set)
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
-        patience = Patience(stop, budget)
+        startup = StartupRetry(stop, budget)
 
         async def scheduler_session() -> SchedulerAdapter:
             adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)
             return await stack.enter_async_context(adapter)
 
         try:
-            cloud = await patience.until_done(
+            cloud = await startup.until_done(
                 "the cloud", lambda: stack.enter_async_context(open_cloud(settings.cloud))
             )
-            scheduler = await patience.until_done("the scheduler", scheduler_session)
+            scheduler = await startup.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
             shell = build(cloud, scheduler, settings, budget, nursery)
-            await patience.until_done("the list of deployed functions", shell.start)
+            await startup.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms

@@ -54,7 +54,7 @@ _SOON_OVER = frozenset(
         Phase.EXPLAINING,
         Phase.FAILING,
         Phase.CONCLUDING,
-        Phase.BURYING,
+        Phase.DEAD_LETTERING,
         Phase.FINISHING,
         Phase.DELETING,
     }

@@ -27,13 +27,13 @@ from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
 from simulator.checkers import Checker, Violation
 from simulator.function import SimLambda, render
 from simulator.host import SimHost
 from simulator.requester import SimRequester
 from simulator.scenario import Scenario, draw
 from simulator.scheduler import SimScheduler
+from simulator.tenant_usage import TenantUsage
 
 NAME = "work"
 QUIET_AFTER_S = 6 * 3600.0  #: once faults stopped, every job must be over within this
@@ -209,7 +209,7 @@ class World:
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
-            self.nursery.start_eternal(host.obey(), "obey")
+            self.nursery.start_eternal(host.apply_pushes(), "apply_pushes")
         store = MemoryStore(self.cloud, self.bodies, self.clock)
         behaviour = self.scenario.behaviour(self.stream("fates"))
         functions = SimLambda(
@@ -270,12 +270,14 @@ class World:
                 self._later(lasts_s, self._restart_scheduler())
             case "stop host":
                 host.stop()
-                self._later(lasts_s, _call(host.go_on))
+                self._later(lasts_s, _call(host.resume))
             case "restart host":
                 host.restart()
             case "suspect device" | "bad device":
-                device = host.sicken(target, Health.BAD if kind == "bad device" else Health.SUSPECT)
-                self._later(lasts_s, _call(lambda: host.heal(device)))
+                device = host.degrade(
+                    target, Health.BAD if kind == "bad device" else Health.SUSPECT
+                )
+                self._later(lasts_s, _call(lambda: host.recover(device)))
 
     def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
         async def wait() -> None:
@@ -356,7 +358,7 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
 
 
 async def _simulate(seed: int, scenario: Scenario) -> Verdict:
-    checker = Checker(TenantBooks(scenario.parameters))
+    checker = Checker(TenantUsage(scenario.parameters))
     async with Nursery("world") as nursery:
         world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
         running = asyncio.ensure_future(world.run())

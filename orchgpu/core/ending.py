@@ -30,14 +30,14 @@ _REASON_OF_END = {
 #: Ends after which Lambda's own failure record may still explain more than we know.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
-_BURIED = ("FAILED", "REJECTED")
+_DEAD_LETTERED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
 #: A queue's MaximumMessageSize unless somebody raised it (SQS quota); `json.dumps` writes ASCII.
 LETTER_BYTES_MAX = 256 * 1024
 #: Of a message that is no event, or too large a one: as JSON at most twelve times as many bytes.
 QUOTED_CHARS_MAX = 20_000
 
-_DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
+_DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
 #: In these a lease is ours, or may be.
 _HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
@@ -278,8 +278,8 @@ def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
 def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A result exists: that decides. Failures leave a dead-letter copy first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
-    if result.state in _BURIED:
-        job.phase = Phase.BURYING
+    if result.state in _DEAD_LETTERED:
+        job.phase = Phase.DEAD_LETTERING
         event = job.input.as_s3_event()
         body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
         return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
@@ -287,7 +287,7 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
 
 
 def buried(job: Job) -> Iterable[do.Action]:
-    return _finish(job) if job.phase is Phase.BURYING else ()
+    return _finish(job) if job.phase is Phase.DEAD_LETTERING else ()
 
 
 def _finish(job: Job) -> list[do.Action]:
@@ -320,7 +320,7 @@ def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action
     open is adopted and buried, a closed or forgotten one was buried before.
     """
     job.result, job.committed_at_s = result, at_s
-    if result.state not in _BURIED:
+    if result.state not in _DEAD_LETTERED:
         return _finish(job)
     job.phase = Phase.ADOPTING
     return [do.ReadRecord(job=job.id)]

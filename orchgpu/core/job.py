@@ -37,7 +37,7 @@ class Phase(StrEnum):
     BACKOFF = "backoff"  #: before the next attempt
     RECHECKING = "rechecking"  #: the last look for a result before the next attempt
     CONCLUDING = "concluding"  #: a terminal result of ours is being written
-    BURYING = "burying"  #: the dead-letter copy is being sent
+    DEAD_LETTERING = "dead_lettering"  #: the dead-letter copy is being sent
     FINISHING = "finishing"
     DELETING = "deleting"
 

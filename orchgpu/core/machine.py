@@ -10,7 +10,7 @@ next, so its death loses nothing: any replica adopts the record and goes on at t
        │          ▲                                                                              │
        │          └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀────────────────────────┤ no result
        │                                                         ▲ GRACE ◀───────────────────────┘
-       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (BURYING) ─▶ FINISHING
+       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (DEAD_LETTERING) ─▶ FINISHING
 
 Rules that never bend:
 1. A message is deleted only after `FinishJob` was answered, and that only after a result exists.
@@ -39,7 +39,7 @@ from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
-HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
+NON_RETRYABLE_TRIES_MAX = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
 #: Phases of a lease that ends without a session when nobody renews it.
@@ -443,7 +443,7 @@ class OrchestratorMachine:
         job.looking = job.looking and not isinstance(event.action, do.ReadResult)
         if not event.retryable and isinstance(event.action, do.StageEnvelope):
             return ending.staging_failed(job, event)
-        if not event.retryable and tries >= HOPELESS_TRIES:
+        if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
             refused = ending.refused(job, event)
             if refused:
                 return refused

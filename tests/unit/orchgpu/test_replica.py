@@ -24,10 +24,10 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
 from simulator.checkers import Checker
 from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
+from simulator.tenant_usage import TenantUsage
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 INPUT = InputEvent(
@@ -72,7 +72,7 @@ class Bench:
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
         self.scheduler = scheduler = SimScheduler(
-            budget, self.clock, Checker(TenantBooks()), "replica", parameters or Parameters()
+            budget, self.clock, Checker(TenantUsage()), "replica", parameters or Parameters()
         )
         scheduler.start()
         requester = SimRequester(
