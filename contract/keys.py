@@ -30,11 +30,6 @@ def job_id(bucket: str, key: str, version: str, function: str) -> str:
     return "j" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:25]
 
 
-def attempt_id(job: str, n: int) -> str:
-    """`<job_id>:<n>`, n from 1."""
-    return f"{job}:{n}"
-
-
 def staging_key(function: str, job: str, n: int, fence: int, form: str = "zip") -> str:
     """The key of an envelope packed as `form`: `zip` or `tar.gz`."""
     return f"staging/{function}/{job}/{n}.{fence}.{form}"

@@ -17,7 +17,7 @@ DeviceId = NewType("DeviceId", str)
 LeaseId = NewType("LeaseId", str)
 SessionId = NewType("SessionId", str)
 JobId = NewType("JobId", str)
-AttemptId = NewType("AttemptId", str)
+AttemptId = NewType("AttemptId", str)  #: "<job id>:<number of the attempt, from 1>"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
 #: Two characters for every 10 bits: an id is made of a few look-ups and one draw.
@@ -26,8 +26,21 @@ _PAIRS = tuple(left + right for left in _ALPHABET for right in _ALPHABET)
 _USUAL = 12  #: characters of an id: 60 bits
 
 
+def attempt_id(job: JobId, number: int) -> AttemptId:
+    """The id of one attempt of a job."""
+    return AttemptId(f"{job}:{number}")
+
+
+def split_attempt(attempt: AttemptId) -> tuple[JobId, int]:
+    """The job and the attempt's number. Raises ValueError for an id without a number."""
+    job, _, number = attempt.rpartition(":")
+    if not job:
+        raise ValueError(f"{attempt!r} is not an attempt id: write <job id>:<number>")
+    return JobId(job), int(number)
+
+
 class IdSource:
-    """Seeded ids: the same seed gives the same ids for ever, on every machine."""
+    """Seeded ids: the same seed gives the same ids on every machine."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
@@ -36,9 +49,8 @@ class IdSource:
     def stream(self, kind: str) -> RandomStream:
         """The independent random stream of one kind (also used for jitter)."""
         if kind not in self._streams:
-            self._streams[kind] = random.Random(
-                f"{self._seed}/{kind}"
-            )  # seeded by a string: stable
+            # seeded by a string: stable
+            self._streams[kind] = random.Random(f"{self._seed}/{kind}")
         return self._streams[kind]
 
     def new(self, kind: str, length: int = _USUAL) -> str:

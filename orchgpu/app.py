@@ -16,15 +16,15 @@ from corekit.aio.process import log_as_json, write_ready
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import IdSource
-from orchgpu.adapters.aws.clients import AwsClients, aws_clients
+from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.job_timing import without_aws
-from orchgpu.performer import Performer
+from orchgpu.job_timing import without_cloud
+from orchgpu.ports import CloudPorts
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
-from orchgpu.startup_retry import Patience, Stopped
+from orchgpu.startup_retry import StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -36,11 +36,6 @@ def run(settings: OrchestratorSettings) -> None:
     asyncio.run(serve(settings, budget_from_environment()))
 
 
-def state_bucket(account: str, region: str) -> str:
-    """Where deploy keeps the registry of one account and region."""
-    return f"orchgpu-state-{account}-{region}"
-
-
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     """The whole life of one replica."""
     stop = asyncio.Event()
@@ -49,20 +44,20 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
         loop.add_signal_handler(number, stop.set)
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
-        patience = Patience(stop, budget)
+        startup = StartupRetry(stop, budget)
 
         async def scheduler_session() -> SchedulerAdapter:
             adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)
             return await stack.enter_async_context(adapter)
 
         try:
-            aws = await patience.until_done(
-                "the cloud", lambda: stack.enter_async_context(aws_clients())
+            cloud = await startup.until_done(
+                "the cloud", lambda: stack.enter_async_context(open_cloud(settings.cloud))
             )
-            scheduler = await patience.until_done("the scheduler", scheduler_session)
+            scheduler = await startup.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
-            shell = build(aws, scheduler, settings, budget, nursery)
-            await patience.until_done("the list of deployed functions", shell.start)
+            shell = build(cloud, scheduler, settings, budget, nursery)
+            await startup.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
@@ -73,7 +68,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
 
 
 def build(
-    aws: AwsClients,
+    cloud: CloudPorts,
     scheduler: SchedulerAdapter,
     settings: OrchestratorSettings,
     budget: Budget,
@@ -84,21 +79,13 @@ def build(
     machine = OrchestratorMachine(
         budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
     )
-    performer = Performer(
-        queue=without_aws(aws.queue, clock),
-        store=without_aws(aws.store, clock),
-        scheduler=scheduler,
-        render=render,
-        clock=clock,
-        budget=budget,
-    )
-    bucket = state_bucket(aws.account, aws.region)
     return Replica(
         machine=machine,
-        performer=performer,
-        queue=aws.queue,
+        queue=without_cloud(cloud.queue, clock),
+        store=without_cloud(cloud.store, clock),
         scheduler=scheduler,
-        registry=StoreRegistry(aws.store, bucket, only=settings.functions),
+        registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
+        render=render,
         clock=clock,
         budget=budget,
         nursery=nursery,

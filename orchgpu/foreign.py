@@ -16,6 +16,7 @@ from corekit.errors import AppError, ErrorCode
 from orchgpu.core import actions as do
 from orchgpu.core.target import Target
 from orchgpu.ports import ObjectStore, StoredObject
+from orchgpu.results import put_once
 
 BEFORE_BYTES_MAX = 64 * 1024
 ABSENT = ""  #: the etag of an object that is not there
@@ -27,11 +28,7 @@ async def note(store: ObjectStore, action: do.StageEnvelope) -> None:
     found = await _head(store, action.target)
     body = json.dumps({"etag": ABSENT if found is None else found.etag}).encode()
     key = before_key(action.job, action.attempt)
-    try:
-        await store.put(action.function.intermediate_bucket, key, body, if_absent=True)
-    except AppError as error:
-        if error.code is not ErrorCode.CONFLICT:  # CONFLICT: noted before, and that holds
-            raise
+    await put_once(store, action.function.intermediate_bucket, key, body)
 
 
 async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) -> Result | None:
@@ -59,7 +56,7 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
         times={"committed": wall_s},
         log_tail="",
         ended_at_s=wall_s,
-        detail="its object was written; a foreign function says no more",
+        detail="its object was written; a foreign function reports nothing else",
     )
 
 

@@ -1,4 +1,4 @@
-"""Carries out the machine's actions through the ports: one method per action, one event back."""
+"""Carries out the machine's actions: one method per action, at most one event back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from contract.keys import report_key, result_key, staging_key
-from contract.result import Report, Result
-from contract.states import Reason
+from contract.keys import report_key, staging_key
+from contract.result import Report
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -20,13 +19,14 @@ from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
 from orchgpu.packing import pack
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
+from orchgpu.results import put_once, read_report, read_result, write_result
+from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 
 #: Inputs read early are kept for packing up to this much in total; beyond, they are read again.
 KEPT_BYTES_MAX = 64 * 2**20
 NO_BODY = -1  #: even an empty input is read where it is
-RECORD_BYTES_MAX = 1 << 20  #: of a result or report; ours are a few KiB
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 #: Values that a library cannot take. One job pays for them, not all jobs of the process.
@@ -44,6 +44,7 @@ class Performer:
         queue: JobQueue,
         store: ObjectStore,
         scheduler: Scheduler,
+        timers: Timers,
         render: Render,
         clock: Clock,
         budget: Budget,
@@ -51,42 +52,94 @@ class Performer:
         self._queue = queue
         self._store = store
         self._scheduler = scheduler
+        self._timers = timers
         self._render = render
         self._clock = clock
         self._budget = budget
         self._kept: dict[str, StoredObject] = {}
         self._kept_bytes = 0
-        self._methods: dict[type[do.Action], Callable[[Any], Awaitable[on.Event | None]]] = {
-            do.ReadInput: self._read_input,
-            do.ReadResult: self._read_result,
-            do.ReadReport: self._read_report,
-            do.ReadRecord: self._read_record,
-            do.OpenAttempt: self._open_attempt,
-            do.AdoptRecord: self._adopt,
-            do.ReopenRecord: self._reopen,
-            do.StoreHandle: self._store_handle,
-            do.RenewLease: self._renew,
-            do.StageEnvelope: self._stage,
-            do.RemoveEnvelope: self._remove_envelope,
-            do.RecordStaged: self._record_staged,
-            do.ReleaseLease: self._release,
-            do.RecordFunctionFailure: self._record_function_failure,
-            do.RecordAttemptFailure: self._record_attempt_failure,
-            do.WriteResult: self._write_result,
-            do.SendDeadLetter: self._send_dead_letter,
-            do.FinishJob: self._finish,
-            do.DeleteMessages: self._delete,
-            do.ExtendVisibility: self._extend,
-            do.HandBack: self._hand_back,
-            do.SplitMessage: self._split,
-            do.QuarantineMessage: self._quarantine,
-        }
 
-    async def perform(self, action: do.Action) -> on.Event | None:
-        """Do it; an expected failure is an event like any other outcome."""
+    def perform(self, action: do.Action) -> Awaitable[on.Event | None] | None:
+        """Start the action. None: it was done at once and leads to no event by itself.
+
+        Awaited, an expected failure is an event like any other outcome.
+        """
+        work = self._begin(action)
+        return None if work is None else self._outcome(action, work)
+
+    def _begin(  # noqa: C901 - one flat table
+        self, action: do.Action
+    ) -> Awaitable[on.Event | None] | None:
+        """The one place where an action meets its method."""
+        match action:
+            case do.ArmTimer():
+                self._arm(action)
+            case do.RepeatLater():
+                self._repeat_later(action)
+            case do.ForgetJob():
+                self._forget(action.job)
+            case do.ReadInput():
+                return self._read_input(action)
+            case do.ReadResult():
+                return self._read_result(action)
+            case do.ReadReport():
+                return self._read_report(action)
+            case do.ReadRecord():
+                return self._read_record(action)
+            case do.OpenAttempt():
+                return self._open_attempt(action)
+            case do.AdoptRecord():
+                return self._adopt(action)
+            case do.ReopenRecord():
+                return self._reopen(action)
+            case do.StoreReceiptHandle():
+                return self._store_handle(action)
+            case do.RenewLease():
+                return self._renew(action)
+            case do.StageEnvelope():
+                return self._stage(action)
+            case do.RemoveEnvelope():
+                return self._remove_envelope(action)
+            case do.RecordStaged():
+                return self._record_staged(action)
+            case do.ReleaseLease():
+                return self._release(action)
+            case do.RecordFunctionFailure():
+                return self._record_function_failure(action)
+            case do.RecordAttemptFailure():
+                return self._record_attempt_failure(action)
+            case do.WriteResult():
+                return self._write_result(action)
+            case do.SendDeadLetter():
+                return self._send_dead_letter(action)
+            case do.FinishJob():
+                return self._finish(action)
+            case do.DeleteMessages():
+                return self._delete(action)
+            case do.ExtendVisibility():
+                return self._extend(action)
+            case do.HandBack():
+                return self._hand_back(action)
+            case do.SplitMessage():
+                return self._split(action)
+            case do.QuarantineMessage():
+                return self._quarantine(action)
+            case _:
+                raise AssertionError(f"no case for {type(action).__name__}")
+        return None
+
+    async def _outcome(
+        self, action: do.Action, work: Awaitable[on.Event | None]
+    ) -> on.Event | None:
         try:
-            return await self._methods[type(action)](action)
+            return await work
         except AppError as error:
+            logger.warning(
+                "%s: %s",
+                type(action).__name__,
+                error,
+                extra={"event": "call_failed", "job": action.job},
+            )
             return on.CallFailed(
                 **self._about(action),
                 action=action,
@@ -103,8 +156,26 @@ class Performer:
                 **self._about(action), action=action, retryable=False, message=message
             )
 
-    def forget(self, job: str) -> None:
-        """Drop what was kept for a job."""
+    # ------------------------------------------------------------------ this process alone
+
+    def _arm(self, action: do.ArmTimer) -> None:
+        def due() -> on.JobEvent:
+            return on.TimerFired(**self._about(action), timer=action.timer)
+
+        self._timers.arm(action.job, action.timer, action.in_s, due)
+
+    def _repeat_later(self, action: do.RepeatLater) -> None:
+        def due() -> on.JobEvent:
+            return on.RepeatDue(**self._about(action), action=action.action)
+
+        name = f"repeat {type(action.action).__name__}"
+        self._timers.arm(action.job, name, action.in_s, due)
+
+    def _forget(self, job: str) -> None:
+        self._timers.forget(job)
+        self._drop_input(job)
+
+    def _drop_input(self, job: str) -> None:
         kept = self._kept.pop(job, None)
         if kept is not None and kept.body is not None:
             self._kept_bytes -= len(kept.body)
@@ -137,7 +208,7 @@ class Performer:
             return self._input_lost(action, error)
         size = len(stored.body or b"")
         if self._kept_bytes + size <= KEPT_BYTES_MAX:
-            self.forget(action.job)
+            self._drop_input(action.job)
             self._kept[action.job] = stored
             self._kept_bytes += size
         return on.InputRead(
@@ -156,58 +227,18 @@ class Performer:
         raise error
 
     async def _read_result(self, action: do.ReadResult) -> on.Event:
-        result, etag = await self._result(action.bucket, action.job)
+        store, wall_s = self._store, self._clock.wall_s()
+        result, etag = await read_result(store, action.bucket, action.job, wall_s)
         absent = result is None or (etag and etag == action.replace_etag)
         if absent and action.target is not None and action.attempt:
-            made = await foreign.committed(self._store, action, self._clock.wall_s())
+            made = await foreign.committed(store, action, wall_s)
             if made is not None:
-                write = do.WriteResult(
-                    job=action.job,
-                    bucket=action.bucket,
-                    result=made,
-                    replace_etag=action.replace_etag,
-                )
-                result, etag = (await self._write_result(write)).result, ""
+                result = await write_result(store, action.bucket, made, action.replace_etag, wall_s)
+                etag = ""
         return on.ResultRead(**self._about(action), result=result, etag=etag)
 
-    async def _result(self, bucket: str, job: str) -> tuple[Result | None, str]:
-        try:
-            stored = await self._store.get(bucket, result_key(job), bytes_max=RECORD_BYTES_MAX)
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None, ""
-            raise
-        try:
-            return Result.from_json(stored.body or b""), stored.etag
-        except (ValueError, RecursionError) as error:
-            return self._no_result(job, str(error)), stored.etag
-
-    def _no_result(self, job: str, detail: str) -> Result:
-        """Somebody wrote something else under the key: the job ends, and says so."""
-        return Result(
-            job_id=job,
-            state="FAILED",
-            reason=Reason.BAD_RESULT.value,
-            attempt=0,
-            nonce="",
-            exit_code=None,
-            files=[],
-            times={},
-            log_tail="",
-            ended_at_s=self._clock.wall_s(),
-            detail=f"{result_key(job)} is no result: {detail}",
-        )
-
     async def _read_report(self, action: do.ReadReport) -> on.Event:
-        key, report = report_key(action.job, action.attempt), None
-        try:
-            stored = await self._store.get(action.bucket, key, bytes_max=RECORD_BYTES_MAX)
-            report = Report.from_json(stored.body or b"")
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-        except (ValueError, RecursionError):
-            report = None  # half a report explains nothing: the lease's end has to do
+        report = await read_report(self._store, action.bucket, action.job, action.attempt)
         return on.ReportRead(**self._about(action), attempt=action.attempt, report=report)
 
     # ------------------------------------------------------------------ records and leases
@@ -229,8 +260,8 @@ class Performer:
                 action.job,
                 action.attempt,
                 action.revision,
-                action.handle,
-                action.block,
+                action.receipt_handle,
+                action.payload,
                 action.request,
                 self._since(action.received_at_s),
                 hold=action.hold,
@@ -251,7 +282,7 @@ class Performer:
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         try:
             record, granted = await self._scheduler.adopt(
-                action.job, action.revision, action.handle
+                action.job, action.revision, action.receipt_handle
             )
         except AppError as error:
             return self._conflict(action, error)
@@ -259,13 +290,15 @@ class Performer:
 
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
         try:
-            record = await self._scheduler.reopen(action.job, action.revision, action.handle)
+            record = await self._scheduler.reopen(
+                action.job, action.revision, action.receipt_handle
+            )
         except AppError as error:
             return self._conflict(action, error)
         return on.Reopened(**self._about(action), record=record)
 
-    async def _store_handle(self, action: do.StoreHandle) -> None:
-        await self._scheduler.store_handle(action.job, action.handle)
+    async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
+        await self._scheduler.store_handle(action.job, action.receipt_handle)
 
     async def _renew(self, action: do.RenewLease) -> on.Event:
         try:
@@ -313,7 +346,7 @@ class Performer:
             action.outcome,
             action.reason,
             action.detail,
-            block=action.block,
+            block=action.payload,
             received_ago_s=self._since(action.received_at_s),
             committed_ago_s=self._since(action.committed_at_s),
         )
@@ -334,12 +367,8 @@ class Performer:
         body = await self._pack(action, stored)
         function, fence = action.function, action.granted.lease.fence
         key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
-        try:
-            await self._store.put(function.intermediate_bucket, key, body, if_absent=True)
-        except AppError as error:
-            if error.code is not ErrorCode.CONFLICT:  # CONFLICT: an earlier try of ours arrived
-                raise
-        self.forget(action.job)
+        await put_once(self._store, function.intermediate_bucket, key, body)
+        self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
 
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
@@ -375,13 +404,8 @@ class Performer:
             times={},
         )
         key = report_key(action.job, action.attempt)
-        try:
-            await self._store.put(
-                action.function.intermediate_bucket, key, report.to_json(), if_absent=True
-            )
-        except AppError as error:
-            if error.code is not ErrorCode.CONFLICT:  # CONFLICT: the runner's own report is there
-                raise
+        # the runner's own report stays
+        await put_once(self._store, action.function.intermediate_bucket, key, report.to_json())
         if _never_opened(await self._scheduler.record(action.job), action):
             # Lambda may deliver an event twice: another delivery may just have opened the session,
             # and its host's word of that is on its way. Its lease must not end for this one.
@@ -391,26 +415,11 @@ class Performer:
                 await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
-    async def _write_result(self, action: do.WriteResult) -> on.ResultWritten:
-        key = result_key(action.job)
-        try:
-            await self._store.put(
-                action.bucket,
-                key,
-                action.result.to_json(),
-                if_absent=action.replace_etag is None,
-                if_match=action.replace_etag,
-            )
-        except AppError as error:
-            if error.code is not ErrorCode.CONFLICT:
-                raise
-            standing, _ = await self._result(action.bucket, action.job)
-            if standing is None:  # deleted between the two calls: write again
-                raise AppError(
-                    ErrorCode.UNAVAILABLE, f"{key} vanished while it was read"
-                ) from error
-            return on.ResultWritten(**self._about(action), result=standing, ours=False)
-        return on.ResultWritten(**self._about(action), result=action.result, ours=True)
+    async def _write_result(self, action: do.WriteResult) -> on.Event:
+        result = await write_result(
+            self._store, action.bucket, action.result, action.replace_etag, self._clock.wall_s()
+        )
+        return on.ResultWritten(**self._about(action), result=result)
 
     # ------------------------------------------------------------------ messages
 
@@ -419,15 +428,15 @@ class Performer:
         return on.DeadLetterSent(**self._about(action))
 
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
-        if action.handles:
-            await self._queue.delete(action.queue_url, action.handles)
+        if action.receipt_handles:
+            await self._queue.delete(action.queue_url, action.receipt_handles)
         return on.MessagesDeleted(**self._about(action))
 
     async def _extend(self, action: do.ExtendVisibility) -> None:
-        handles = [h for h in action.handles if h]
-        if handles:
+        receipt_handles = [h for h in action.receipt_handles if h]
+        if receipt_handles:
             visibility_s = self._budget.visibility_s
-            await self._queue.set_visibility(action.queue_url, handles, visibility_s)
+            await self._queue.set_visibility(action.queue_url, receipt_handles, visibility_s)
 
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
         if action.revision > 0:
@@ -437,16 +446,18 @@ class Performer:
             if record.step not in (Step.WAITING, Step.RECEIVED):
                 return None  # a grant came first
             await self._scheduler.hand_back(action.job, record.revision)
-        await self._queue.set_visibility(action.queue_url, [h for h in action.handles if h], 0)
+        await self._queue.set_visibility(
+            action.queue_url, [h for h in action.receipt_handles if h], 0
+        )
         return on.HandedBack(**self._about(action))
 
     async def _split(self, action: do.SplitMessage) -> None:
         await self._queue.send(action.queue_url, action.bodies)
-        await self._queue.delete(action.queue_url, [action.handle])
+        await self._queue.delete(action.queue_url, [action.receipt_handle])
 
     async def _quarantine(self, action: do.QuarantineMessage) -> None:
         await self._queue.send(action.dead_letter_url, [action.body])
-        await self._queue.delete(action.queue_url, [action.handle])
+        await self._queue.delete(action.queue_url, [action.receipt_handle])
 
 
 def _never_opened(record: Record | None, action: do.RecordFunctionFailure) -> bool:

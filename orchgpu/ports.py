@@ -27,7 +27,7 @@ class Message:
     """One received queue message."""
 
     id: str
-    handle: str
+    receipt_handle: str
     body: str
 
 
@@ -51,12 +51,12 @@ class JobQueue(Protocol):
         """Long poll; at most 10 messages, hidden for `visibility_s`. May deliver one twice."""
         ...
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
+    async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         """Idempotent; a stale handle is no error."""
         ...
 
     async def set_visibility(
-        self, queue_url: str, handles: Sequence[str], visibility_s: float
+        self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
         """From now; 0 gives the messages back. Handles of messages that are gone are skipped."""
         ...
@@ -109,6 +109,15 @@ class ObjectStore(Protocol):
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         """All keys below a prefix, and which write is newest; for the small registry only."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudPorts:
+    """One cloud, opened."""
+
+    queue: JobQueue
+    store: ObjectStore
+    state_bucket: str  #: holds the registry of deployed functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

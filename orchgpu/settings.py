@@ -1,4 +1,4 @@
-"""What one orchestrator process is told from outside; the rest it learns from the registry."""
+"""The settings of one orchestrator process; everything else comes from the registry."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from gpu_scheduler.client.access import Access
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorSettings:
-    """Everything `orchgpu.app.run` needs. Endpoints of AWS come from the environment."""
+    """Everything `orchgpu.app.run` needs. Endpoints of the cloud come from the environment."""
 
+    cloud: str = "aws"  #: a package of `orchgpu.adapters`
     scheduler: str  #: "address:port" of ssgmd's socket door
     access: Access = field(default_factory=Access)  #: to it: the key, and the CA of its TLS
     ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}

@@ -1,8 +1,8 @@
 """One replica: loops that bring events in, the driver that decides, timers, and the drain.
 
 receivers (one per function)      ─▶ MessageReceived
-completion receivers              ─▶ ResultNoticed, FunctionFailed
-scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
+completion receivers              ─▶ ResultNoticed, ObjectNoticed, FunctionFailureRecorded
+scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, ReceiptHandleRenewed, …
 look for orphans                  ─▶ Orphaned
 timers                            ─▶ TimerFired
 """
@@ -21,16 +21,16 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.core.attempt import NEXT_ATTEMPT
 from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
 from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
-from orchgpu.job_timing import Story
-from orchgpu.performer import FAULTS, Performer
-from orchgpu.ports import JobQueue, Message, Registry, Scheduler
+from orchgpu.job_timing import JobTimings
+from orchgpu.performer import FAULTS, Performer, Render
+from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
 from orchgpu.pushes import event_of_push
+from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _SOON_OVER = frozenset(
         Phase.EXPLAINING,
         Phase.FAILING,
         Phase.CONCLUDING,
-        Phase.BURYING,
+        Phase.DEAD_LETTERING,
         Phase.FINISHING,
         Phase.DELETING,
     }
@@ -68,30 +68,40 @@ class Replica:
         self,
         *,
         machine: OrchestratorMachine,
-        performer: Performer,
         queue: JobQueue,
+        store: ObjectStore,
         scheduler: Scheduler,
         registry: Registry,
+        render: Render,
         clock: Clock,
         budget: Budget,
         nursery: Nursery,
     ) -> None:
         self._machine = machine
-        self._performer = performer
         self._queue = queue
         self._scheduler = scheduler
         self._registry = registry
         self._clock = clock
         self._budget = budget
         self._nursery = nursery
+        self._timings = JobTimings(clock)
         self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
-        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._performer = Performer(
+            queue=queue,
+            store=store,
+            scheduler=scheduler,
+            timers=Timers(self._driver.submit),
+            render=render,
+            clock=clock,
+            budget=budget,
+        )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[Any]]] = {}
         self._windows: dict[str, Window] = {}
         self._progress = asyncio.Event()  #: set whenever a job may have made room
-        self._stories: dict[str, Story] = {}
-        self._spent: dict[str, list[str]] = {}  #: function → handles of notices that were read
+        self._spent: dict[
+            str, list[str]
+        ] = {}  #: function → receipt handles of notices that were read
 
     # ------------------------------------------------------------------ life
 
@@ -195,8 +205,8 @@ class Replica:
     async def _return(self, function: Function, messages: tuple[Message, ...]) -> None:
         """Whoever serves the function as it is now gets them, at once."""
         try:
-            handles = [message.handle for message in messages]
-            await self._queue.set_visibility(function.queue_url, handles, 0)
+            receipt_handles = [message.receipt_handle for message in messages]
+            await self._queue.set_visibility(function.queue_url, receipt_handles, 0)
         # the queue went with the function, or they come back later
         except (AppError, *FAULTS) as error:
             logger.warning("%s", error, extra={"event": "call_failed"})
@@ -224,7 +234,7 @@ class Replica:
                 **self._now(),
                 function=function.name,
                 message_id=message.id,
-                handle=message.handle,
+                receipt_handle=message.receipt_handle,
                 body=message.body,
             )
         )
@@ -248,23 +258,23 @@ class Replica:
                 )
                 continue
             event = on.ResultNoticed(**self._now(), job=notice.job)
-            self._note_end(event)
+            self._timings.noticed(event)
             self._driver.submit(event)
         if failures:
-            record = self._record_failures(function, failures, message.handle)
+            record = self._record_failures(function, failures, message.receipt_handle)
             self._nursery.start(record, f"failures/{function.name}")
         else:
-            self._forget_soon(function, [message.handle])
+            self._forget_soon(function, [message.receipt_handle])
 
     async def _record_failures(
-        self, function: Function, failures: list[InvocationFailed], handle: str
+        self, function: Function, failures: list[InvocationFailed], receipt_handle: str
     ) -> None:
         """Lambda tells of a failure once: the message goes only when the report is stored.
 
         Any replica does this for any job; the job's owner finds the report.
         """
         for failure in failures:
-            event = await self._performer.perform(
+            work = self._performer.perform(
                 do.RecordFunctionFailure(
                     job=failure.job,
                     function=function,
@@ -273,30 +283,31 @@ class Replica:
                     detail=failure.detail,
                 )
             )
+            event = None if work is None else await work
             if event is None or isinstance(event, on.CallFailed):
                 return  # it comes again when its visibility ends
             self._driver.submit(event)
-        self._forget_soon(function, [handle])
+        self._forget_soon(function, [receipt_handle])
 
-    def _forget_soon(self, function: Function, handles: list[str]) -> None:
+    def _forget_soon(self, function: Function, receipt_handles: list[str]) -> None:
         spent = self._spent.get(function.name)
         if spent is None:
             spent = self._spent[function.name] = []
             self._nursery.start(self._forget_notices(function), f"forget/{function.name}")
-        spent.extend(handles)
+        spent.extend(receipt_handles)
 
     async def _forget_notices(self, function: Function) -> None:
         await asyncio.sleep(FORGET_NOTICES_S)
-        handles = self._spent.pop(function.name)
+        receipt_handles = self._spent.pop(function.name)
         try:
-            await self._queue.delete(function.completion_url, handles)
+            await self._queue.delete(function.completion_url, receipt_handles)
         except (AppError, *FAULTS) as error:  # they come again and say nothing new
             logger.warning("%s", error, extra={"event": "call_failed"})
 
     async def _pushes(self) -> None:
         async for push in self._scheduler.pushes():
             event = event_of_push(push, **self._now())
-            self._note_end(event)
+            self._timings.noticed(event)
             self._driver.submit(event)
 
     async def _adopt(self) -> None:
@@ -309,79 +320,27 @@ class Replica:
 
     # ------------------------------------------------------------------ actions out
 
-    async def _perform(self, action: do.Action) -> on.Event | None:
-        if isinstance(action, do.ArmTimer):
-            self._arm(action)
+    def _perform(self, action: do.Action) -> Awaitable[on.Event | None] | None:
+        job = self._machine.jobs.get(action.job)
+        if job is not None:
+            self._timings.begin(job.id, job.received_at_s)
+        self._timings.starting(action)
+        work = self._performer.perform(action)
+        if work is None:
+            self._progress.set()
             return None
-        if isinstance(action, do.ForgetJob):
-            self._forget(action.job)
-            return None
-        if isinstance(action, do.ReadInput):
-            self._stories.setdefault(action.job, Story(received_s=self._clock.monotonic_s()))
-        story = self._stories.get(action.job)
-        if story is not None:
-            story.tell()
-        event = await self._performer.perform(action)
+        return self._observed(action, work)
+
+    async def _observed(
+        self, action: do.Action, work: Awaitable[on.Event | None]
+    ) -> on.Event | None:
+        self._timings.attach(action.job)
+        event = await work
         self._progress.set()
-        self._note_call(action, event)
-        return event
-
-    def _arm(self, action: do.ArmTimer) -> None:
-        key = (action.job, action.timer)
-        self._cancel(key)
-        if action.timer == NEXT_ATTEMPT and action.job in self._stories:
-            self._stories[action.job].pause(self._clock.monotonic_s(), action.in_s)
-        loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(action.in_s, self._fire, key)
-
-    def _cancel(self, key: tuple[str, str]) -> None:
-        handle = self._timers.pop(key, None)
-        if handle is not None:
-            handle.cancel()
-
-    def _fire(self, key: tuple[str, str]) -> None:
-        self._timers.pop(key, None)
-        self._driver.submit(on.TimerFired(**self._now(), job=key[0], timer=key[1]))
-
-    def _forget(self, job: str) -> None:
-        for key in [k for k in self._timers if k[0] == job]:
-            self._cancel(key)
-        self._performer.forget(job)
-        self._stories.pop(job, None)
-        self._progress.set()
-
-    # ------------------------------------------------------------------ what people read
-
-    def _note_end(self, event: on.Event) -> None:
-        """Whichever comes first, the result's notice or its lease's end, is our turn again."""
-        if not isinstance(event, (on.ResultNoticed, on.LeaseChanged)):
-            return
-        story = self._stories.get(event.job)
-        if story is None:
-            return
-        if isinstance(event, on.ResultNoticed):
-            story.noticed_s = story.noticed_s or event.at_s
-        elif event.state == "ENDED":
-            story.ended_s.setdefault(event.attempt, event.at_s)
-
-    def _note_call(self, action: do.Action, event: on.Event | None) -> None:
-        now_s = self._clock.monotonic_s()
+        self._timings.performed(action, event)
         if isinstance(action, do.OpenAttempt):
             self._note_attempt(action.job, event)
-        if isinstance(event, on.CallFailed):
-            logger.warning(
-                "%s: %s",
-                type(action).__name__,
-                event.message,
-                extra={"event": "call_failed", "job": action.job},
-            )
-        story = self._stories.get(action.job)
-        if story is None:
-            return
-        if isinstance(event, on.StagedRecorded):
-            story.staged_s[event.attempt] = now_s
-        if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
-            self._log_finished(action, story, now_s)
+        return event
 
     def _note_attempt(self, job: str, event: on.Event | None) -> None:
         """Back-pressure: less is received while the scheduler is at a limit."""
@@ -393,22 +352,6 @@ class Replica:
             window.admitted()
         elif event.exhausted:
             window.refused()
-
-    def _log_finished(self, action: do.FinishJob, story: Story, now_s: float) -> None:
-        """The one canonical line of a job."""
-        logger.info(
-            "%s %s",
-            action.job,
-            action.outcome,
-            extra={
-                "event": "job_finished",
-                "job": action.job,
-                "outcome": action.outcome,
-                "reason": action.reason,
-                "own_ms": round(story.own_s(now_s) * 1000, 3),
-                "in_hand_s": round(now_s - story.received_s, 4),
-            },
-        )
 
 
 def _note(function: Function) -> str:

@@ -25,7 +25,7 @@ from local_cloud.model.functions.function import Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from orchgpu.adapters.memory import MemoryStore
 from simulator.checkers import Checker
-from simulator.host import Refused, Seat, SimHost
+from simulator.host import InstalledLease, Refused, SimHost
 
 
 class Fate(StrEnum):
@@ -119,14 +119,14 @@ class SimLambda:
         nonce = f"nonce-{self._runs}"
         try:
             job, lease, host = await self._envelope(bucket, key)
-            seat = await self._hosts[host].open(lease, nonce)
+            installed = await self._hosts[host].open(lease, nonce)
         except Refused as refused:
             if refused.code == "CLAIMED":
                 return None  # a duplicate delivery: quiet
             return {"errorType": "Refused", "errorMessage": refused.code}
         except AppError as error:
             return {"errorType": "AppError", "errorMessage": str(error)}
-        return await self._work(job, self._hosts[host], seat, nonce, fate)
+        return await self._work(job, self._hosts[host], installed, nonce, fate)
 
     async def _envelope(self, bucket: str, key: str) -> tuple[Job, LeaseId, str]:
         stored = await self._store.get(bucket, key, bytes_max=1 << 24)
@@ -136,7 +136,7 @@ class SimLambda:
         return job, LeaseId(connection["lease"]), connection["hosts"][0]["host"]
 
     async def _work(
-        self, job: Job, host: SimHost, seat: Seat, nonce: str, fate: Fate
+        self, job: Job, host: SimHost, installed: InstalledLease, nonce: str, fate: Fate
     ) -> dict[str, str] | None:
         started_s = self._clock.wall_s()
         stream = self._behaviour.stream
@@ -145,29 +145,31 @@ class SimLambda:
             if fate is Fate.HANGS
             else stream.uniform(0.1, self._behaviour.work_s_max)
         )
-        lost = await self._until_lost(seat, work_s)
+        lost = await self._until_lost(installed, work_s)
         if lost or fate in (Fate.CRASHES, Fate.HANGS):
-            host.close(seat, EndReason.SESSION_LOST, "the connection broke")
+            host.close(installed, EndReason.SESSION_LOST, "the connection broke")
             if fate is Fate.HANGS:
                 return {"errorType": "Sandbox.Timedout", "errorMessage": "Task timed out"}
             return {"errorType": "Runtime.ExitError", "errorMessage": "exited"}
-        host.give_back(seat)
+        host.give_back(installed)
         times = {"EStart": started_s, "EEnd": self._clock.wall_s()}
         if fate is Fate.FAILS:
             await self._report(job, nonce, times)
-            host.close(seat, EndReason.DONE, "the code failed")
+            host.close(installed, EndReason.DONE, "the code failed")
             return None
-        if fate is Fate.SLOW_COMMIT and await self._until_lost(seat, stream.uniform(1.0, 60.0)):
+        if fate is Fate.SLOW_COMMIT and await self._until_lost(
+            installed, stream.uniform(1.0, 60.0)
+        ):
             return None  # a runner without a session commits nothing
         await self._commit(job, nonce, times)
-        host.close(seat, EndReason.DONE)
+        host.close(installed, EndReason.DONE)
         return None
 
     @staticmethod
-    async def _until_lost(seat: Seat, pause_s: float) -> bool:
+    async def _until_lost(installed: InstalledLease, pause_s: float) -> bool:
         try:
             async with asyncio.timeout(pause_s):
-                await seat.lost.wait()
+                await installed.lost.wait()
         except TimeoutError:
             return False
         return True

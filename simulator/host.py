@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Seat:
+class InstalledLease:
     """One installed lease."""
 
     install: do.Install
@@ -70,8 +70,8 @@ class SimHost:
         self._incarnation = 1
         self._connected = False
         self._mail: asyncio.Queue[object] = asyncio.Queue()
-        self.seats: dict[LeaseId, Seat] = {}
-        self._cutting: dict[LeaseId, Seat] = {}
+        self.installed_leases: dict[LeaseId, InstalledLease] = {}
+        self._cutting: dict[LeaseId, InstalledLease] = {}
         self.running = asyncio.Event()
         self.running.set()
 
@@ -90,7 +90,7 @@ class SimHost:
                 self._connected = False
             await asyncio.sleep(self._budget.host_report_s)
 
-    async def obey(self) -> None:
+    async def apply_pushes(self) -> None:
         """Take what the scheduler says, in its order."""
         while True:
             item = await self._mail.get()
@@ -115,24 +115,24 @@ class SimHost:
             gateway=f"{self.id}:1",
             devices=self._devices,
             epoch_seen=self._epoch,
-            installed=tuple(self.seats),
+            installed=tuple(self.installed_leases),
         )
         self._connected, self._epoch = True, welcome.epoch
         wanted = {install.lease for install in welcome.installs}
-        for lease in [lease for lease in self.seats if lease not in wanted]:
+        for lease in [lease for lease in self.installed_leases if lease not in wanted]:
             self._end(lease, EndReason.REVOKED)
         for install in welcome.installs:
             self._install(install)
 
-    def sicken(self, number: int, health: Health) -> Device:
+    def degrade(self, number: int, health: Health) -> Device:
         """The next report finds one device SUSPECT or BAD; returns it as it was."""
-        well = self._devices[number % len(self._devices)]
-        self._replace(replace(well, health=health, symptoms=(Symptom.OTHER,)))
-        return well
+        healthy = self._devices[number % len(self._devices)]
+        self._replace(replace(healthy, health=health, symptoms=(Symptom.OTHER,)))
+        return healthy
 
-    def heal(self, well: Device) -> None:
+    def recover(self, healthy: Device) -> None:
         """The next report finds the device clean."""
-        self._replace(replace(well, health=Health.OK, symptoms=()))
+        self._replace(replace(healthy, health=Health.OK, symptoms=()))
 
     def _replace(self, device: Device) -> None:
         self._devices = tuple(device if d.id == device.id else d for d in self._devices)
@@ -140,15 +140,15 @@ class SimHost:
     def stop(self) -> None:
         self.running.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """SIGCONT: own deadlines that passed meanwhile act first."""
         self.running.set()
 
     def restart(self) -> None:
         """The program died and came back: every worker died with it."""
-        for lease in list(self.seats):
-            seat = self.seats.pop(lease)
-            self._clear(seat)
+        for lease in list(self.installed_leases):
+            installed = self.installed_leases.pop(lease)
+            self._clear(installed)
         self._incarnation += 1
         self._connected = False
         self._scheduler.hosts.pop(self.id, None)
@@ -156,40 +156,40 @@ class SimHost:
     # ------------------------------------------------------------------ leases
 
     def _install(self, install: do.Install) -> None:
-        known = self.seats.get(install.lease)
+        known = self.installed_leases.get(install.lease)
         if known is not None or install.lease in self._cutting:
             return
-        seat = Seat(install=install)
-        self.seats[install.lease] = seat
+        installed = InstalledLease(install=install)
+        self.installed_leases[install.lease] = installed
         if install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
 
     def _staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        seat = self.seats.get(lease)
-        if seat is None or seat.nonce or seat.deadline is not None:
+        installed = self.installed_leases.get(lease)
+        if installed is None or installed.nonce or installed.deadline is not None:
             return
         loop = asyncio.get_running_loop()
-        seat.deadline = loop.call_later(connect_by_s, self._not_started, lease)
+        installed.deadline = loop.call_later(connect_by_s, self._not_started, lease)
 
     def _not_started(self, lease: LeaseId) -> None:
-        seat = self.seats.get(lease)
-        if seat is not None and not seat.nonce:
+        installed = self.installed_leases.get(lease)
+        if installed is not None and not installed.nonce:
             self._leave(lease, EndReason.NOT_STARTED, "no session in time")
 
     def _end(self, lease: LeaseId, reason: EndReason) -> None:
-        seat = self.seats.pop(lease, None)
-        if seat is None:
+        installed = self.installed_leases.pop(lease, None)
+        if installed is None:
             return
-        self._clear(seat)
+        self._clear(installed)
         self._checker.note("host", self.id, "cut", lease, reason)
-        self._cutting[lease] = seat
+        self._cutting[lease] = installed
         asyncio.get_running_loop().call_later(CUT_S, self._cut, lease)
 
-    def _clear(self, seat: Seat) -> None:
-        seat.lost.set()
-        if seat.deadline is not None:
-            seat.deadline.cancel()
+    def _clear(self, installed: InstalledLease) -> None:
+        installed.lost.set()
+        if installed.deadline is not None:
+            installed.deadline.cancel()
 
     def _cut(self, lease: LeaseId) -> None:
         self._cutting.pop(lease, None)
@@ -197,17 +197,21 @@ class SimHost:
 
     def _admit(self) -> None:
         """A lease's shares are usable once everything older on them is cut."""
-        for seat in self.seats.values():
-            if not seat.usable.is_set() and self._fits(seat):
-                seat.usable.set()
+        for installed in self.installed_leases.values():
+            if not installed.usable.is_set() and self._fits(installed):
+                installed.usable.set()
         self._check_no_overlap()
 
-    def _using(self) -> list[Seat]:
+    def _using(self) -> list[InstalledLease]:
         """Whoever was admitted and has neither given back nor been cut."""
-        everybody = [*self.seats.values(), *self._cutting.values()]
-        return [seat for seat in everybody if seat.usable.is_set() and not _freed(seat)]
+        everybody = [*self.installed_leases.values(), *self._cutting.values()]
+        return [
+            installed
+            for installed in everybody
+            if installed.usable.is_set() and not _freed(installed)
+        ]
 
-    def _fits(self, candidate: Seat) -> bool:
+    def _fits(self, candidate: InstalledLease) -> bool:
         for share in candidate.install.shares:
             others = [
                 o for s in self._using() for o in s.install.shares if o.device == share.device
@@ -230,49 +234,49 @@ class SimHost:
 
     # ------------------------------------------------------------------ sessions
 
-    async def open(self, lease: LeaseId, nonce: str) -> Seat:
+    async def open(self, lease: LeaseId, nonce: str) -> InstalledLease:
         """The runner's claim. Raises Refused(NOT_INSTALLED | CLAIMED)."""
         await self.running.wait()
         deadline_s = self._clock.monotonic_s() + self._budget.install_wait_s
-        while lease not in self.seats:
+        while lease not in self.installed_leases:
             if self._clock.monotonic_s() >= deadline_s:
                 raise Refused("NOT_INSTALLED")
             await asyncio.sleep(self._budget.install_wait_s / 20)
-        seat = self.seats[lease]
-        if seat.nonce not in ("", nonce):
+        installed = self.installed_leases[lease]
+        if installed.nonce not in ("", nonce):
             raise Refused("CLAIMED")
-        seat.nonce = nonce
-        if seat.deadline is not None:
-            seat.deadline.cancel()
-        waiting = asyncio.ensure_future(seat.usable.wait())
-        lost = asyncio.ensure_future(seat.lost.wait())
+        installed.nonce = nonce
+        if installed.deadline is not None:
+            installed.deadline.cancel()
+        waiting = asyncio.ensure_future(installed.usable.wait())
+        lost = asyncio.ensure_future(installed.lost.wait())
         await asyncio.wait({waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         lost.cancel()
-        if seat.lost.is_set():
+        if installed.lost.is_set():
             raise Refused("ENDED")
         self._checker.note("host", self.id, "open", lease)
-        self._tell(seat, on.SessionChange.OPENED)
-        return seat
+        self._tell(installed, on.SessionChange.OPENED)
+        return installed
 
-    def give_back(self, seat: Seat) -> None:
-        seat.install = _with_state(seat.install, LeaseState.ENDING)
-        self._tell(seat, on.SessionChange.FREED)
+    def give_back(self, installed: InstalledLease) -> None:
+        installed.install = _with_state(installed.install, LeaseState.ENDING)
+        self._tell(installed, on.SessionChange.FREED)
         self._admit()
 
-    def close(self, seat: Seat, reason: EndReason, detail: str = "") -> None:
+    def close(self, installed: InstalledLease, reason: EndReason, detail: str = "") -> None:
         """The session ended; a lease that is already cut has nobody to tell."""
-        if self.seats.get(seat.install.lease) is seat:
-            self._leave(seat.install.lease, reason, detail)
+        if self.installed_leases.get(installed.install.lease) is installed:
+            self._leave(installed.install.lease, reason, detail)
 
     def _leave(self, lease: LeaseId, reason: EndReason, detail: str) -> None:
-        seat = self.seats[lease]
+        installed = self.installed_leases[lease]
         self._end(lease, reason)
-        self._tell(seat, on.SessionChange.CLOSED, reason, detail)
+        self._tell(installed, on.SessionChange.CLOSED, reason, detail)
 
     def _tell(
         self,
-        seat: Seat,
+        installed: InstalledLease,
         change: on.SessionChange,
         reason: EndReason | None = None,
         detail: str = "",
@@ -284,17 +288,17 @@ class SimHost:
                     **self._scheduler.now(),
                     host=self.id,
                     reply_to="",
-                    lease=seat.install.lease,
+                    lease=installed.install.lease,
                     change=change,
-                    nonce=seat.nonce,
+                    nonce=installed.nonce,
                     reason=reason,
                     detail=detail,
                 )
             )
 
 
-def _freed(seat: Seat) -> bool:
-    return seat.install.state is LeaseState.ENDING
+def _freed(installed: InstalledLease) -> bool:
+    return installed.install.state is LeaseState.ENDING
 
 
 def _with_state(install: do.Install, state: LeaseState) -> do.Install:

@@ -19,8 +19,8 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.books import TenantBooks
 from simulator.checkers import Violation
+from simulator.tenant_usage import TenantUsage
 
 DEVICE_MIB = 1000
 PER_HOST = 8
@@ -56,7 +56,7 @@ class Pool:
         self.uses: dict[str, Use] = {}
         self._wake_s: float | None = None
         self._ends: list[tuple[float, LeaseId]] = []
-        self._books = TenantBooks(parameters)
+        self._books = TenantUsage(parameters)
         self.tell(on.EpochBegan)
         for first in range(0, devices, PER_HOST):
             self._host(f"h{first}", range(first, min(devices, first + PER_HOST)))

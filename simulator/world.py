@@ -26,15 +26,14 @@ from local_cloud.model.sqs.settings import QueueSettings
 from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.performer import Performer
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
 from simulator.checkers import Checker, Violation
 from simulator.function import SimLambda, render
 from simulator.host import SimHost
 from simulator.requester import SimRequester
 from simulator.scenario import Scenario, draw
 from simulator.scheduler import SimScheduler
+from simulator.tenant_usage import TenantUsage
 
 NAME = "work"
 QUIET_AFTER_S = 6 * 3600.0  #: once faults stopped, every job must be over within this
@@ -177,20 +176,13 @@ class World:
         machine = OrchestratorMachine(
             budget=self.budget, session=session, ids=IdSource(f"{self.seed}/{session}")
         )
-        performer = Performer(
+        replica = Replica(
+            machine=machine,
             queue=queue,
             store=store,
             scheduler=requester,
-            render=render,
-            clock=self.clock,
-            budget=self.budget,
-        )
-        replica = Replica(
-            machine=machine,
-            performer=performer,
-            queue=queue,
-            scheduler=requester,
             registry=OneFunction(function),
+            render=render,
             clock=self.clock,
             budget=self.budget,
             nursery=nursery,
@@ -217,7 +209,7 @@ class World:
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
-            self.nursery.start_eternal(host.obey(), "obey")
+            self.nursery.start_eternal(host.apply_pushes(), "apply_pushes")
         store = MemoryStore(self.cloud, self.bodies, self.clock)
         behaviour = self.scenario.behaviour(self.stream("fates"))
         functions = SimLambda(
@@ -278,12 +270,14 @@ class World:
                 self._later(lasts_s, self._restart_scheduler())
             case "stop host":
                 host.stop()
-                self._later(lasts_s, _call(host.go_on))
+                self._later(lasts_s, _call(host.resume))
             case "restart host":
                 host.restart()
             case "suspect device" | "bad device":
-                device = host.sicken(target, Health.BAD if kind == "bad device" else Health.SUSPECT)
-                self._later(lasts_s, _call(lambda: host.heal(device)))
+                device = host.degrade(
+                    target, Health.BAD if kind == "bad device" else Health.SUSPECT
+                )
+                self._later(lasts_s, _call(lambda: host.recover(device)))
 
     def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
         async def wait() -> None:
@@ -364,7 +358,7 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
 
 
 async def _simulate(seed: int, scenario: Scenario) -> Verdict:
-    checker = Checker(TenantBooks(scenario.parameters))
+    checker = Checker(TenantUsage(scenario.parameters))
     async with Nursery("world") as nursery:
         world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
         running = asyncio.ensure_future(world.run())

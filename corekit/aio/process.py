@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from corekit.aio.files import replace_json
 from corekit.errors import EXIT_STATUS, AppError, invalid
 
 #: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
@@ -77,21 +78,16 @@ def private_folder(folder: Path) -> None:
         logging.getLogger(__name__).warning(text, extra=extra)
 
 
-def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool = False) -> None:
+def write_ready(path: Path | None, fields: Mapping[str, object], *, private: bool = False) -> None:
     """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID.
 
     A `private` file is readable by its owner alone: it holds a secret.
     """
     if path is None:
         return
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        new.touch(mode=0o600 if private else 0o666)
-        new.write_text(json.dumps({"pid": os.getpid(), **fields}))
-        new.replace(path)
+        replace_json(path, {"pid": os.getpid(), **fields}, private=private)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink()
         raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
 
 

@@ -1,1 +1,1 @@
-"""The ports of `orchgpu.ports`, given by real things: `aws/`, `scheduler.py`, `memory.py`."""
+"""The ports of `orchgpu.ports` over real things: a package for each cloud, and the scheduler."""

@@ -105,26 +105,26 @@ class MemoryQueue:
                     now_s, count_max=min(count_max, 10), visibility_s=visibility_s
                 )
                 if found or now_s >= deadline_s:
-                    return [Message(id=m.id, handle=m.handle, body=m.body) for m in found]
+                    return [Message(id=m.id, receipt_handle=m.handle, body=m.body) for m in found]
                 await self._arrivals.wait(queue, now_s, deadline_s - now_s)
 
         return await self._faults.around(call)
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
+    async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         async def call() -> None:
-            for handle in handles:
-                self._queue(queue_url).delete(handle)
+            for receipt_handle in receipt_handles:
+                self._queue(queue_url).delete(receipt_handle)
 
         await self._faults.around(call)
 
     async def set_visibility(
-        self, queue_url: str, handles: Sequence[str], visibility_s: float
+        self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
         async def call() -> None:
             queue = self._queue(queue_url)
-            for handle in handles:
+            for receipt_handle in receipt_handles:
                 try:
-                    queue.change_visibility(self._clock.wall_s(), handle, visibility_s)
+                    queue.change_visibility(self._clock.wall_s(), receipt_handle, visibility_s)
                 except CloudError:
                     continue  # too old: the message is gone, or somebody else's
             self._arrivals.arrived(queue)

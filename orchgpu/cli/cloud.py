@@ -21,8 +21,8 @@ from corekit.aio.newer import known
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Ledger
+from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.core.function import Function
-from orchgpu.endpoints import resolve
 
 logger = logging.getLogger(__name__)
 
@@ -371,7 +371,7 @@ class JobCloud:
         return resolve(service, endpoint_url=self._endpoint_url, region=self._region)
 
     def _client(self, service: str) -> Any:
-        from orchgpu.endpoints import boto3_client
+        from orchgpu.adapters.aws.endpoints import boto3_client
 
         return boto3_client(
             service, self._settings(service), max_pool_connections=self._connections

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from contract.result import Result
@@ -57,8 +58,8 @@ class OpenAttempt(Action):
 
     attempt: int
     revision: int
-    handle: str
-    block: Mapping[str, Any]
+    receipt_handle: str
+    payload: Mapping[str, Any]
     request: Request
     hold: LeaseLifetime
     received_at_s: float  #: monotonic
@@ -74,7 +75,7 @@ class AdoptRecord(Action):
     """→ Adopted | RecordConflict"""
 
     revision: int
-    handle: str | None
+    receipt_handle: str | None
     suspect: bool = False  #: its owner ended while packing it, or others beside it
 
 
@@ -83,14 +84,14 @@ class ReopenRecord(Action):
     """Give a redriven job a new budget of attempts. → Reopened | RecordConflict"""
 
     revision: int
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreHandle(Action):
+class StoreReceiptHandle(Action):
     """Tell the record's owner of a newer receipt handle. → nothing"""
 
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,7 @@ class FinishJob(Action):
     outcome: str
     reason: str
     detail: str
-    block: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
+    payload: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
 
@@ -198,15 +199,15 @@ class DeleteMessages(Action):
     """→ MessagesDeleted"""
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendVisibility(Action):
-    """A beat for the messages we hold; a handle that is too old is no error. → nothing"""
+    """A beat for the messages we hold; a receipt handle that is too old is no error. → nothing"""
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ class HandBack(Action):
     """
 
     queue_url: str
-    handles: tuple[str, ...]
+    receipt_handles: tuple[str, ...]
     revision: int  #: 0: there is no record yet
 
 
@@ -227,7 +228,7 @@ class SplitMessage(Action):
 
     queue_url: str
     bodies: tuple[str, ...]
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,17 +238,38 @@ class QuarantineMessage(Action):
     queue_url: str
     dead_letter_url: str
     body: str
-    handle: str
+    receipt_handle: str
+
+
+class Timer(StrEnum):
+    """The timers of one job."""
+
+    BEAT = "beat"  #: extends the visibility of the messages in hand
+    HAND_BACK = "hand_back"  #: the job has waited long enough for its message to start a new 12 h
+    RENEW = "renew"  #: of a lease that is not staged yet
+    CHECK = "check"  #: a backup look for the result
+    GRACE = "grace"  #: Lambda's own failure record may still come
+    NEXT_ATTEMPT = "next_attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTimer(Action):
-    """→ TimerFired, unless armed again or cancelled before."""
+    """→ TimerFired, unless armed again or the job is forgotten before."""
 
-    timer: str
+    timer: Timer
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatLater(Action):
+    """Repeat a call that failed. → RepeatDue, unless a later call of its kind replaces it."""
+
+    action: Action
     in_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetJob(Action):
-    """This replica's part is over: cancel its timers, drop cached input. → nothing"""
+    """This replica's part is over: cancel the job's timers, drop its cached input. → nothing"""
+
+    known_as: str | None = None  #: the job's id, when `job` was only a message's token

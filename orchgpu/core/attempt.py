@@ -12,12 +12,6 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Job, Phase
 
-HAND_BACK = "hand_back"
-RENEW = "renew"
-CHECK = "check"
-GRACE = "grace"
-NEXT_ATTEMPT = "next_attempt"
-
 
 def remember(job: Job, record: Record) -> None:
     """Take over what the record knows."""
@@ -40,8 +34,8 @@ def open_next(job: Job) -> Iterable[do.Action]:
             job=job.id,
             attempt=job.attempt + 1,
             revision=job.revision,
-            block=job.block(),
-            handle=job.newest_handle,
+            payload=job.payload(),
+            receipt_handle=job.newest_receipt_handle,
             request=job.request,
             hold=job.function.hold,
             received_at_s=job.received_at_s,
@@ -56,9 +50,9 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     return open_next(job)
 
 
-def handle_renewed(job: Job, event: on.HandleRenewed) -> Iterable[do.Action]:
-    """The message was received again, elsewhere: both handles are kept, the newest wins."""
-    job.add_handle("renewed", event.handle)
+def receipt_handle_renewed(job: Job, event: on.ReceiptHandleRenewed) -> Iterable[do.Action]:
+    """The message was received again, elsewhere: both receipt handles are kept, the newest wins."""
+    job.add_receipt_handle("renewed", event.receipt_handle)
     return ()
 
 
@@ -71,7 +65,7 @@ def waiting(job: Job, event: on.AttemptWaiting, budget: Budget) -> Iterable[do.A
 
 def wait(job: Job, budget: Budget) -> Iterable[do.Action]:
     job.phase, job.state, job.reason = Phase.WAITING, JobState.WAITING, Reason.BUSY
-    return [do.ArmTimer(job=job.id, timer=HAND_BACK, in_s=budget.hand_back_after_s)]
+    return [do.ArmTimer(job=job.id, timer=do.Timer.HAND_BACK, in_s=budget.hand_back_after_s)]
 
 
 def granted(job: Job, event: on.AttemptGranted, budget: Budget) -> Iterable[do.Action]:
@@ -107,7 +101,7 @@ def stage(job: Job, budget: Budget) -> list[do.Action]:
             replace_etag=job.replace_etag,
             target=job.target,
         ),
-        do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
+        do.ArmTimer(job=job.id, timer=do.Timer.RENEW, in_s=budget.reserved_renew_s),
     ]
 
 
@@ -178,26 +172,26 @@ def go_on(job: Job, record: Record, wall_s: float, budget: Budget) -> Iterable[d
 
 def back_off(job: Job, pause_s: float) -> list[do.Action]:
     job.phase, job.state, job.reason = Phase.BACKOFF, JobState.RECEIVED, Reason.RETRY_BACKOFF
-    return [do.ArmTimer(job=job.id, timer=NEXT_ATTEMPT, in_s=pause_s)]
+    return [do.ArmTimer(job=job.id, timer=do.Timer.NEXT_ATTEMPT, in_s=pause_s)]
 
 
 def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]:
     match event.timer, job.phase:
-        case "renew", Phase.STAGING | Phase.RECORDING:
+        case do.Timer.RENEW, Phase.STAGING | Phase.RECORDING:
             return [
                 do.RenewLease(job=job.id, attempt=job.attempt, lease=job.lease),
-                do.ArmTimer(job=job.id, timer=RENEW, in_s=budget.reserved_renew_s),
+                do.ArmTimer(job=job.id, timer=do.Timer.RENEW, in_s=budget.reserved_renew_s),
             ]
-        case "check", Phase.RUNNING:
+        case do.Timer.CHECK, Phase.RUNNING:
             job.checks += 1
             return [*look_for_result(job), _check_timer(job, budget)]
-        case "next_attempt", Phase.BACKOFF:
+        case do.Timer.NEXT_ATTEMPT, Phase.BACKOFF:
             return _hand_back(job) if _too_old(job, event.at_s, budget) else recheck(job)
-        case "grace", Phase.GRACE:
+        case do.Timer.GRACE, Phase.GRACE:
             job.phase = Phase.EXPLAINING
             bucket = job.function.intermediate_bucket
             return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
-        case "hand_back", Phase.WAITING:
+        case do.Timer.HAND_BACK, Phase.WAITING:
             return _hand_back(job)
     return ()
 
@@ -217,7 +211,7 @@ def _hand_back(job: Job) -> Iterable[do.Action]:
         do.HandBack(
             job=job.id,
             queue_url=job.function.queue_url,
-            handles=tuple(job.handles.values()),
+            receipt_handles=tuple(job.receipt_handles.values()),
             revision=job.revision,
         )
     ]
@@ -225,4 +219,4 @@ def _hand_back(job: Job) -> Iterable[do.Action]:
 
 def _check_timer(job: Job, budget: Budget) -> do.ArmTimer:
     pause_s = min(budget.result_check_s * 2 ** min(job.checks, 16), budget.result_check_s_max)
-    return do.ArmTimer(job=job.id, timer=CHECK, in_s=pause_s)
+    return do.ArmTimer(job=job.id, timer=do.Timer.CHECK, in_s=pause_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contract.result import Report, Result
@@ -30,14 +30,14 @@ _REASON_OF_END = {
 #: Ends after which Lambda's own failure record may still explain more than we know.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
-_BURIED = ("FAILED", "REJECTED")
+_DEAD_LETTERED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
 #: A queue's MaximumMessageSize unless somebody raised it (SQS quota); `json.dumps` writes ASCII.
 LETTER_BYTES_MAX = 256 * 1024
 #: Of a message that is no event, or too large a one: as JSON at most twelve times as many bytes.
 QUOTED_CHARS_MAX = 20_000
 
-_DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
+_DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
 #: In these a lease is ours, or may be.
 _HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
@@ -84,7 +84,7 @@ def report_read(
         return ()
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
-        return [do.ArmTimer(job=job.id, timer=attempt.GRACE, in_s=budget.failure_grace_s)]
+        return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
     return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
 
 
@@ -278,21 +278,16 @@ def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
 def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A result exists: that decides. Failures leave a dead-letter copy first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
-    if result.state in _BURIED:
-        job.phase = Phase.BURYING
-        body = dead_letter_body(
-            json.dumps(job.input.as_s3_event()),
-            job.id,
-            result.reason,
-            result.detail,
-            result.ended_at_s,
-        )
+    if result.state in _DEAD_LETTERED:
+        job.phase = Phase.DEAD_LETTERING
+        event = job.input.as_s3_event()
+        body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
         return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
     return _finish(job)
 
 
 def buried(job: Job) -> Iterable[do.Action]:
-    return _finish(job) if job.phase is Phase.BURYING else ()
+    return _finish(job) if job.phase is Phase.DEAD_LETTERING else ()
 
 
 def _finish(job: Job) -> list[do.Action]:
@@ -304,7 +299,7 @@ def _finish(job: Job) -> list[do.Action]:
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            block=None if job.result.attempt else job.block(),  # it may never have had a record
+            payload=None if job.result.attempt else job.payload(),  # it may never have had a record
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
         )
@@ -325,7 +320,7 @@ def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action
     open is adopted and buried, a closed or forgotten one was buried before.
     """
     job.result, job.committed_at_s = result, at_s
-    if result.state not in _BURIED:
+    if result.state not in _DEAD_LETTERED:
         return _finish(job)
     job.phase = Phase.ADOPTING
     return [do.ReadRecord(job=job.id)]
@@ -333,23 +328,35 @@ def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action
 
 def delete(job: Job) -> list[do.Action]:
     job.phase = Phase.DELETING
-    handles = tuple(h for h in job.handles.values() if h)
-    return [do.DeleteMessages(job=job.id, queue_url=job.function.queue_url, handles=handles)]
+    receipt_handles = tuple(h for h in job.receipt_handles.values() if h)
+    return [
+        do.DeleteMessages(
+            job=job.id, queue_url=job.function.queue_url, receipt_handles=receipt_handles
+        )
+    ]
 
 
-def dead_letter_body(body: str, job: str | None, reason: str, detail: str, dead_at_s: float) -> str:
-    """The original event plus why and when it was buried; a redrive sends it back verbatim."""
+def dead_letter_body(
+    event: Mapping[str, object] | str, job: str | None, reason: str, detail: str, dead_at_s: float
+) -> str:
+    """An event, or the text of a message, with the reason of its end; a redrive sends it back."""
     note = {
         "job_id": job,
         "reason": str(reason),
         "detail": detail[:DETAIL_CHARS_MAX],
         "dead_at": dead_at_s,
     }
+    value = _read(event) if isinstance(event, str) else event
+    if isinstance(value, Mapping):
+        whole = json.dumps({**value, "orchgpu": note})
+        if len(whole) <= LETTER_BYTES_MAX:
+            return whole
+    quoted = event if isinstance(event, str) else json.dumps(event)
+    return json.dumps({"orchgpu": note, "body": quoted[:QUOTED_CHARS_MAX]})
+
+
+def _read(text: str) -> object:
     try:
-        value = json.loads(body)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        value = None
-    whole = json.dumps({**value, "orchgpu": note}) if isinstance(value, dict) else ""
-    if not whole or len(whole) > LETTER_BYTES_MAX:
-        return json.dumps({"orchgpu": note, "body": body[:QUOTED_CHARS_MAX]})
-    return whole
+        return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from contract.result import Report, Result
 from gpu_scheduler.model import EndReason, Explanation, GrantedLease, LeaseState, Record
-from orchgpu.core.actions import Action
+from orchgpu.core.actions import Action, Timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class MessageReceived(Event):
 
     function: str
     message_id: str
-    handle: str
+    receipt_handle: str
     body: str
 
 
@@ -177,10 +177,9 @@ class AttemptFailureRecorded(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultWritten(JobEvent):
-    """What stands now: ours, or the one that was there first."""
+    """The result that stands now: the written one, or the one that was there first."""
 
     result: Result
-    ours: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +208,10 @@ class HandedBack(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandleRenewed(JobEvent):
+class ReceiptHandleRenewed(JobEvent):
     """Another replica received the job's message again; this is the newest receipt handle."""
 
-    handle: str
+    receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +226,14 @@ class CallFailed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired(JobEvent):
-    timer: str
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatDue(JobEvent):
+    """The pause before a failed call is repeated is over."""
+
+    action: Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

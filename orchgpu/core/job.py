@@ -16,7 +16,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target, target_key
 
 #: Handles of one job are at most the duplicates of its event plus redeliveries; the newest count.
-HANDLES_MAX = 8
+RECEIPT_HANDLES_MAX = 8
 
 
 class Phase(StrEnum):
@@ -37,7 +37,7 @@ class Phase(StrEnum):
     BACKOFF = "backoff"  #: before the next attempt
     RECHECKING = "rechecking"  #: the last look for a result before the next attempt
     CONCLUDING = "concluding"  #: a terminal result of ours is being written
-    BURYING = "burying"  #: the dead-letter copy is being sent
+    DEAD_LETTERING = "dead_lettering"  #: the dead-letter copy is being sent
     FINISHING = "finishing"
     DELETING = "deleting"
 
@@ -73,7 +73,7 @@ class Job:
     id: str
     function: Function
     input: InputEvent
-    handles: dict[str, str]  #: message id → newest receipt handle, oldest first
+    receipt_handles: dict[str, str]  #: message id → newest receipt handle, oldest first
     received_at_s: float  #: monotonic, of the receipt whose 12 h run
     phase: Phase = Phase.READING
     state: JobState = JobState.RECEIVED
@@ -134,16 +134,16 @@ class Job:
         )
 
     @property
-    def newest_handle(self) -> str:
-        return next(reversed(self.handles.values()), "")
+    def newest_receipt_handle(self) -> str:
+        return next(reversed(self.receipt_handles.values()), "")
 
-    def add_handle(self, message_id: str, handle: str) -> None:
-        self.handles.pop(message_id, None)
-        self.handles[message_id] = handle
-        while len(self.handles) > HANDLES_MAX:
-            del self.handles[next(iter(self.handles))]
+    def add_receipt_handle(self, message_id: str, receipt_handle: str) -> None:
+        self.receipt_handles.pop(message_id, None)
+        self.receipt_handles[message_id] = receipt_handle
+        while len(self.receipt_handles) > RECEIPT_HANDLES_MAX:
+            del self.receipt_handles[next(iter(self.receipt_handles))]
 
-    def block(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """What any other replica needs to go on with this job; ≤ 4 KiB by S3's key limit."""
         return {
             "function": self.function.name,
@@ -154,9 +154,9 @@ class Job:
         }
 
 
-def input_from_block(block: Mapping[str, Any]) -> InputEvent | None:
-    """The inverse of `Job.block`'s input; None when an older or foreign version wrote it."""
-    value = block.get("input")
+def input_from_payload(payload: Mapping[str, Any]) -> InputEvent | None:
+    """The inverse of `Job.payload`'s input; None when an older or foreign version wrote it."""
+    value = payload.get("input")
     if not isinstance(value, Mapping):
         return None
     known = {f.name for f in dataclasses.fields(InputEvent)}

@@ -10,7 +10,7 @@ next, so its death loses nothing: any replica adopts the record and goes on at t
        │          ▲                                                                              │
        │          └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀────────────────────────┤ no result
        │                                                         ▲ GRACE ◀───────────────────────┘
-       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (BURYING) ─▶ FINISHING
+       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (DEAD_LETTERING) ─▶ FINISHING
 
 Rules that never bend:
 1. A message is deleted only after `FinishJob` was answered, and that only after a result exists.
@@ -21,9 +21,9 @@ Rules that never bend:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from contract.keys import job_id
 from corekit.budget import Budget
@@ -35,13 +35,11 @@ from orchgpu.core import attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.isolation import Isolation
-from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
+from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
-BEAT = "beat"  #: extends the visibility of the messages in our hands
-RETRY = "retry:"  #: + action name: repeats a failed call
-HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
+NON_RETRYABLE_TRIES_MAX = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
 #: Phases of a lease that ends without a session when nobody renews it.
@@ -49,8 +47,6 @@ _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
 #: No attempt is open: the next one is of what is deployed by then.
 _BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
-
-Handler = Callable[[Job, Any], Iterable[do.Action]]
 
 
 class OrchestratorMachine:
@@ -61,10 +57,8 @@ class OrchestratorMachine:
         self._session = session  #: our name as owner of records
         self._jitter: RandomStream = ids.stream("jitter")
         self._functions: dict[str, Function] = {}
-        self._retrying: dict[tuple[str, str], do.Action] = {}
         self._draining = False
         self._isolation = Isolation()
-        self._handlers = self._handler_table()
         self.jobs: dict[str, Job] = {}
 
     def set_functions(self, functions: Mapping[str, Function]) -> None:
@@ -108,46 +102,70 @@ class OrchestratorMachine:
         return ()
 
     def _job_event(self, job: Job, event: on.JobEvent) -> Iterable[do.Action]:
-        if not isinstance(event, on.CallFailed | on.TimerFired):
+        if not isinstance(event, on.CallFailed | on.TimerFired | on.RepeatDue):
             job.failures.clear()
         if job.phase in _BETWEEN_ATTEMPTS:
             now = self._functions.get(job.function.name)
             if now is not None and now.places == job.function.places:
                 job.function = now  # its code is deployed already: variables and limits go with it
-        return self._handlers[type(event)](job, event)
+        return self._lead_on(job, event)
 
-    def _handler_table(self) -> dict[type[on.JobEvent], Handler]:
+    def _lead_on(  # noqa: C901 - one flat table
+        self, job: Job, event: on.JobEvent
+    ) -> Iterable[do.Action]:
         budget, jitter = self._budget, self._jitter
-        return {
-            on.CallFailed: self._call_failed,
-            on.TimerFired: self._timer,
-            on.InputRead: self._input,
-            on.InputMissing: self._input,
-            on.InputChanged: self._input,
-            on.ResultRead: self._result,
-            on.RecordConflict: self._conflict,
-            on.Adopted: self._adopted,
-            on.Disowned: lambda job, _: self._forget(job),
-            on.HandedBack: lambda job, _: self._forget(job),
-            on.MessagesDeleted: lambda job, _: self._forget(job),
-            on.HandleRenewed: attempt.handle_renewed,
-            on.Reopened: attempt.reopened,
-            on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
-            on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
-            on.AttemptImpossible: lambda job, event: ending.impossible(job, event, budget, jitter),
-            on.LeaseRenewed: lambda job, event: attempt.renewed(job, event, budget),
-            on.EnvelopeStaged: lambda job, event: attempt.staged(job, event, budget),
-            on.StagedRecorded: lambda job, event: attempt.recorded(job, event, budget),
-            on.LeaseChanged: self._lease,
-            on.LeaseGone: self._lease_gone,
-            on.ResultNoticed: lambda job, _: attempt.look_for_result(job),
-            on.ReportRead: lambda job, event: ending.report_read(job, event, budget, jitter),
-            on.FunctionFailureRecorded: ending.function_failure_recorded,
-            on.AttemptFailureRecorded: ending.failure_recorded,
-            on.ResultWritten: ending.result_written,
-            on.DeadLetterSent: lambda job, _: ending.buried(job),
-            on.Finished: lambda job, _: ending.finished(job),
-        }
+        match event:
+            case on.CallFailed():
+                return self._call_failed(job, event)
+            case on.RepeatDue():
+                return [event.action]
+            case on.TimerFired():
+                return self._timer(job, event)
+            case on.InputRead() | on.InputMissing() | on.InputChanged():
+                return self._input(job, event)
+            case on.ResultRead():
+                return self._result(job, event)
+            case on.RecordConflict():
+                return self._conflict(job, event)
+            case on.Adopted():
+                return self._adopted(job, event)
+            case on.Reopened():
+                return attempt.reopened(job, event)
+            case on.AttemptGranted():
+                return attempt.granted(job, event, budget)
+            case on.AttemptWaiting():
+                return attempt.waiting(job, event, budget)
+            case on.AttemptImpossible():
+                return ending.impossible(job, event, budget, jitter)
+            case on.LeaseRenewed():
+                return attempt.renewed(job, event, budget)
+            case on.EnvelopeStaged():
+                return attempt.staged(job, event, budget)
+            case on.StagedRecorded():
+                return attempt.recorded(job, event, budget)
+            case on.LeaseChanged():
+                return self._lease(job, event)
+            case on.LeaseGone():
+                return self._lease_gone(job, event)
+            case on.ResultNoticed():
+                return attempt.look_for_result(job)
+            case on.ReportRead():
+                return ending.report_read(job, event, budget, jitter)
+            case on.FunctionFailureRecorded():
+                return ending.function_failure_recorded(job, event)
+            case on.AttemptFailureRecorded():
+                return ending.failure_recorded(job, event)
+            case on.ResultWritten():
+                return ending.result_written(job, event)
+            case on.DeadLetterSent():
+                return ending.buried(job)
+            case on.Finished():
+                return ending.finished(job)
+            case on.ReceiptHandleRenewed():
+                return attempt.receipt_handle_renewed(job, event)
+            case on.Disowned() | on.HandedBack() | on.MessagesDeleted():
+                return self._forget(job)
+        raise AssertionError(f"no case for {type(event).__name__}")
 
     # ------------------------------------------------------------------ intake
 
@@ -161,7 +179,9 @@ class OrchestratorMachine:
             case Ignored():
                 return [
                     do.DeleteMessages(
-                        job=token, queue_url=function.queue_url, handles=(event.handle,)
+                        job=token,
+                        queue_url=function.queue_url,
+                        receipt_handles=(event.receipt_handle,),
                     )
                 ]
             case Rejected():
@@ -173,7 +193,7 @@ class OrchestratorMachine:
                         job=token,
                         queue_url=function.queue_url,
                         body=body,
-                        handle=event.handle,
+                        receipt_handle=event.receipt_handle,
                         dead_letter_url=function.dead_letter_url,
                     )
                 ]
@@ -183,7 +203,7 @@ class OrchestratorMachine:
                         job=token,
                         queue_url=function.queue_url,
                         bodies=verdict.bodies,
-                        handle=event.handle,
+                        receipt_handle=event.receipt_handle,
                     )
                 ]
             case InputEvent():
@@ -194,34 +214,44 @@ class OrchestratorMachine:
         self, event: on.MessageReceived, source: InputEvent, function: Function
     ) -> list[do.Action]:
         if self._draining:
-            handles = (event.handle,)
-            return [do.HandBack(job="", queue_url=function.queue_url, handles=handles, revision=0)]
+            receipt_handles = (event.receipt_handle,)
+            return [
+                do.HandBack(
+                    job="",
+                    queue_url=function.queue_url,
+                    receipt_handles=receipt_handles,
+                    revision=0,
+                )
+            ]
         name = event.message_id  # until the version, and so the job, is known
         if source.version_id is not None:
             name = job_id(source.bucket, source.key, source.version_id, function.name)
         known = self.jobs.get(name)
         if known is not None:
-            known.add_handle(event.message_id, event.handle)
+            known.add_receipt_handle(event.message_id, event.receipt_handle)
             return []
         job = Job(
             id=name,
             function=function,
             input=source,
             received_at_s=event.at_s,
-            handles={event.message_id: event.handle},
+            receipt_handles={event.message_id: event.receipt_handle},
         )
         self.jobs[name] = job
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]
         if source.version_id is not None:
             reads.append(do.ReadResult(job=name, bucket=function.intermediate_bucket))
-        return [*reads, do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s)]
+        return [
+            *reads,
+            do.ArmTimer(job=name, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
+        ]
 
     def _input(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
     ) -> Iterable[do.Action]:
         if job.phase is not Phase.READING:
             return ending.input_lost(job, event)
-        if job.input.version_id is None and job.id in job.handles:
+        if job.input.version_id is None and job.id in job.receipt_handles:
             return self._identify(job, event)
         if not isinstance(event, on.InputRead):
             return ending.input_lost(job, event)
@@ -240,14 +270,14 @@ class OrchestratorMachine:
         del self.jobs[token]
         known = self.jobs.get(name)
         if known is not None:
-            for message, handle in job.handles.items():
-                known.add_handle(message, handle)
+            for message, receipt_handle in job.receipt_handles.items():
+                known.add_receipt_handle(message, receipt_handle)
             return [do.ForgetJob(job=token)]
         job.id = name
         self.jobs[name] = job
         opening: list[do.Action] = [
-            do.ForgetJob(job=token),
-            do.ArmTimer(job=name, timer=BEAT, in_s=self._budget.visibility_beat_s),
+            do.ForgetJob(job=token, known_as=name),
+            do.ArmTimer(job=name, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
         ]
         if not isinstance(event, on.InputRead):
             return [*opening, *ending.input_lost(job, event)]
@@ -278,7 +308,7 @@ class OrchestratorMachine:
         if record.outcome is not None:
             return self._terminal_conflict(job, record)
         if record.owner is not None and record.owner != self._session:
-            passing = do.StoreHandle(job=job.id, handle=job.newest_handle)
+            passing = do.StoreReceiptHandle(job=job.id, receipt_handle=job.newest_receipt_handle)
             return [passing, *self._forget(job)]
         if record.owner == self._session and job.phase is Phase.OPENING and job.revision > 0:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
@@ -288,7 +318,7 @@ class OrchestratorMachine:
             do.AdoptRecord(
                 job=job.id,
                 revision=record.revision,
-                handle=job.newest_handle,
+                receipt_handle=job.newest_receipt_handle,
                 suspect=_is_suspect(record),
             )
         ]
@@ -305,7 +335,11 @@ class OrchestratorMachine:
 
     def _terminal_conflict(self, job: Job, record: Record) -> Iterable[do.Action]:
         if job.replace_etag is not None and job.phase is Phase.OPENING:
-            return [do.ReopenRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+            return [
+                do.ReopenRecord(
+                    job=job.id, revision=record.revision, receipt_handle=job.newest_receipt_handle
+                )
+            ]
         job.phase = Phase.DELETING
         return ending.delete(job)
 
@@ -317,7 +351,7 @@ class OrchestratorMachine:
 
     def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
-        source = input_from_block(event.record.block)
+        source = input_from_payload(event.record.block)
         if self._draining or event.job in self.jobs or function is None or source is None:
             return ()
         job = Job(
@@ -325,7 +359,7 @@ class OrchestratorMachine:
             function=function,
             input=source,
             received_at_s=event.at_s,
-            handles={"record": event.record.handle},
+            receipt_handles={"record": event.record.handle},
             phase=Phase.ADOPTING,
         )
         self.jobs[job.id] = job
@@ -333,14 +367,16 @@ class OrchestratorMachine:
             do.AdoptRecord(
                 job=job.id,
                 revision=event.record.revision,
-                handle=None,
+                receipt_handle=None,
                 suspect=_is_suspect(event.record),
             ),
             # at once: the last owner may have died just before its beat
             do.ExtendVisibility(
-                job=job.id, queue_url=function.queue_url, handles=tuple(job.handles.values())
+                job=job.id,
+                queue_url=function.queue_url,
+                receipt_handles=tuple(job.receipt_handles.values()),
             ),
-            do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+            do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
         ]
 
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
@@ -389,18 +425,15 @@ class OrchestratorMachine:
     # ------------------------------------------------------------------ time, failure, drain
 
     def _timer(self, job: Job, event: on.TimerFired) -> Iterable[do.Action]:
-        if event.timer == BEAT:
+        if event.timer is do.Timer.BEAT:
             return [
                 do.ExtendVisibility(
                     job=job.id,
                     queue_url=job.function.queue_url,
-                    handles=tuple(job.handles.values()),
+                    receipt_handles=tuple(job.receipt_handles.values()),
                 ),
-                do.ArmTimer(job=job.id, timer=BEAT, in_s=self._budget.visibility_beat_s),
+                do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
             ]
-        if event.timer.startswith(RETRY):
-            action = self._retrying.pop((job.id, event.timer), None)
-            return () if action is None else [action]
         return attempt.timer(job, event, self._budget)
 
     def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
@@ -410,15 +443,14 @@ class OrchestratorMachine:
         job.looking = job.looking and not isinstance(event.action, do.ReadResult)
         if not event.retryable and isinstance(event.action, do.StageEnvelope):
             return ending.staging_failed(job, event)
-        if not event.retryable and tries >= HOPELESS_TRIES:
+        if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
             refused = ending.refused(job, event)
             if refused:
                 return refused
         pause_s = min(self._budget.reconnect_base_s * 2 ** min(tries, 16), self._budget.retry_s_max)
         pause_s = min(pause_s, RETRY_S_MAX * self._budget.reconnect_s_max / 5.0)
-        timer = RETRY + name
-        self._retrying[job.id, timer] = event.action
-        return [do.ArmTimer(job=job.id, timer=timer, in_s=pause_s * self._jitter.uniform(0.5, 1.0))]
+        pause_s *= self._jitter.uniform(0.5, 1.0)
+        return [do.RepeatLater(job=job.id, action=event.action, in_s=pause_s)]
 
     def _drain(self) -> Iterable[do.Action]:
         self._draining = True
@@ -429,7 +461,7 @@ class OrchestratorMachine:
                     job=job.id,
                     queue_url=job.function.queue_url,
                     revision=job.revision,
-                    handles=tuple(job.handles.values()),
+                    receipt_handles=tuple(job.receipt_handles.values()),
                 )
             )
             actions.extend(self._forget(job))
@@ -437,8 +469,6 @@ class OrchestratorMachine:
 
     def _forget(self, job: Job) -> Iterable[do.Action]:
         self.jobs.pop(job.id, None)
-        for key in [k for k in self._retrying if k[0] == job.id]:
-            del self._retrying[key]
         return [do.ForgetJob(job=job.id)]
 
 

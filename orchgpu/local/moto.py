@@ -1,8 +1,8 @@
 """`python -m orchgpu.local.moto`: moto in server mode as a program with a ready file.
 
 moto is an optional part (`pip install orchgpu[moto]`); its own command can neither take an
-ephemeral port nor tell which one it got, and answers every web page that asks (CORS `*`). Functions
-are not run by it: the bridge does that.
+ephemeral port nor report which one it got, and answers every web page (CORS `*`). It runs no
+functions: the bridge does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.process import write_ready
-from corekit.browsers import foreign_part
+from corekit.browsers import HEADERS, foreign_part
 
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+#: As PEP 3333 has them: the environment, `start_response`.
+Environment = dict[str, object]
+Start = Callable[[str, list[tuple[str, str]]], object]
+Wsgi = Callable[[Environment, Start], Iterable[bytes]]
 
 
 def main() -> None:
@@ -66,12 +68,11 @@ def guarded(application: Wsgi, allowed: Iterable[str]) -> Wsgi:
     """The application behind a refusal of what web pages of other sites send."""
     names = tuple(name.lower() for name in allowed)
 
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        found = foreign_part(environ["REQUEST_METHOD"], _headers(environ), "", names)
+    def answer(environ: Environment, start: Start) -> Iterable[bytes]:
+        found = foreign_part(str(environ["REQUEST_METHOD"]), _headers(environ), "", names)
         if found is None:
             return application(environ, start)
-        message = f"{found.header} {found.value!r} names another site than this machine"
-        body = json.dumps({"__type": "AccessDenied", "message": message}).encode()
+        body = json.dumps({"__type": "AccessDenied", "message": found.refusal()}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start("403 Forbidden", headers)
         return [body]
@@ -79,11 +80,10 @@ def guarded(application: Wsgi, allowed: Iterable[str]) -> Wsgi:
     return answer
 
 
-def _headers(environ: Mapping[str, Any]) -> Mapping[str, str]:
-    """The headers of a WSGI request that tell where it comes from."""
-    names = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
-    found = {name: environ.get("HTTP_" + name.upper().replace("-", "_")) for name in names}
-    return {name: text for name, text in found.items() if text is not None}
+def _headers(environ: Mapping[str, object]) -> Mapping[str, str]:
+    """The headers of a WSGI request that show which site it comes from."""
+    found = {name: environ.get("HTTP_" + name.upper().replace("-", "_")) for name in HEADERS}
+    return {name: str(text) for name, text in found.items() if text is not None}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from corekit.aio.clock import SystemClock
 from corekit.errors import AppError, ErrorCode
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
-from orchgpu.adapters.aws.clients import aws_clients
+from orchgpu.adapters.aws.clients import open_cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.ports import JobQueue, ObjectStore
 
@@ -85,7 +85,7 @@ async def world(endpoint: str, name: str) -> AsyncIterator[World]:
     s3.create_bucket(Bucket=name)
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
-    async with aws_clients() as aws:
+    async with open_cloud() as aws:
         yield World(aws.queue, aws.store, url, name)
 
 
@@ -170,7 +170,7 @@ async def messages_travel_and_are_deleted(w: World) -> None:
     seen: dict[str, str] = {}
     while len(seen) < 12:
         for message in await w.queue.receive(w.url, count_max=10, wait_s=1, visibility_s=30):
-            seen[message.body] = message.handle
+            seen[message.body] = message.receipt_handle
     await w.queue.delete(w.url, list(seen.values()))
     await w.queue.delete(w.url, [seen["m0"]])  # again: no error
     assert not await w.queue.receive(w.url, count_max=10, wait_s=0, visibility_s=1)
@@ -180,11 +180,11 @@ async def visibility_zero_gives_back(w: World) -> None:
     await w.queue.send(w.url, ["again"])
     (first,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
     assert not await w.queue.receive(w.url, count_max=1, wait_s=0, visibility_s=30)
-    await w.queue.set_visibility(w.url, [first.handle], 0)
+    await w.queue.set_visibility(w.url, [first.receipt_handle], 0)
     (second,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
     assert second.body == "again"
-    await w.queue.delete(w.url, [second.handle])
-    await w.queue.set_visibility(w.url, [second.handle], 10)  # gone: skipped
+    await w.queue.delete(w.url, [second.receipt_handle])
+    await w.queue.set_visibility(w.url, [second.receipt_handle], 10)  # gone: skipped
 
 
 async def a_long_poll_wakes_at_once(w: World) -> None:
@@ -193,7 +193,7 @@ async def a_long_poll_wakes_at_once(w: World) -> None:
     await w.queue.send(w.url, ["wake"])
     async with asyncio.timeout(5):
         (message,) = await waiting
-    await w.queue.delete(w.url, [message.handle])
+    await w.queue.delete(w.url, [message.receipt_handle])
 
 
 async def what_is_deleted_is_not_there(w: World) -> None:

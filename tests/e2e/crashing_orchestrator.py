@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from orchgpu import app, shell
+from orchgpu import shell
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.performer import Performer
@@ -34,10 +35,12 @@ def crash_at(point: str) -> None:
 
 
 class CrashingPerformer(Performer):
-    async def perform(self, action: do.Action) -> on.Event | None:
+    async def _outcome(
+        self, action: do.Action, work: Awaitable[on.Event | None]
+    ) -> on.Event | None:
         name = type(action).__name__
         crash_at(f"before:{name}")
-        event = await super().perform(action)
+        event = await super()._outcome(action, work)
         crash_at(f"after:{name}")
         crash_at(f"after:{name}:{type(event).__name__}")
         if isinstance(event, on.ResultRead) and event.result is not None:
@@ -61,7 +64,7 @@ def crashing_events(push: Any, **now: float) -> on.Event:
 _event_of_push = shell.event_of_push
 
 if __name__ == "__main__":
-    app.Performer = CrashingPerformer  # type: ignore[misc]
+    shell.Performer = CrashingPerformer  # type: ignore[misc]
     shell.event_of_push = crashing_events
     sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
     from orchgpu.cli import main

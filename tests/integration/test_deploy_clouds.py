@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.endpoints import boto3_client, resolve
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.definition.revisions import COMMANDS
 from orchgpu.cli.jobs import logs
@@ -27,7 +28,6 @@ from orchgpu.cli.objects import direct, objects
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare, warm_up
-from orchgpu.endpoints import boto3_client, resolve
 
 FDL = """\
 functions:

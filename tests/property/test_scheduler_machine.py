@@ -32,7 +32,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.books import TenantBooks
+from simulator.tenant_usage import TenantUsage
 
 from .inputs import devices_of, requests, settings_, some_health
 
@@ -54,7 +54,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self.asked = 0
         self.fence = 0
         self.wake_s: float | None = None
-        self.books = TenantBooks(CONFIGURED)
+        self.books = TenantUsage(CONFIGURED)
         #: what each host would hold: host → lease → shares, as its ordered channel told it
         self.installed: dict[str, dict[str, tuple[Any, ...]]] = {}
         self.restart()

@@ -11,9 +11,9 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.books import TenantBooks
 from simulator.policies import judge, main, workload
 from simulator.pool import Pool
+from simulator.tenant_usage import TenantUsage
 
 REQUESTS, DEVICES = 150, 8
 
@@ -39,7 +39,7 @@ def test_a_quota_keeps_room_for_the_others() -> None:
 
 def test_a_grant_beyond_a_quota_is_told() -> None:
     pool = Pool(1, Parameters())
-    books = TenantBooks(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
+    books = TenantUsage(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
     entries = []
     for number in range(2):
         event = on.ReserveAsked(

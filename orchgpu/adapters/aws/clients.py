@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import aioboto3
 from aiobotocore.session import AioSession
 
+from fdl.plan.resources import Place
+from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
-from orchgpu.endpoints import ClientSettings, resolve
+from orchgpu.ports import CloudPorts
 
 #: One long poll per queue and up to this many other calls share the connection pool.
 CONNECTIONS_MAX = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwsClients:
-    """What one orchestrator process needs of AWS."""
-
-    queue: SqsQueue
-    store: S3Store
-    account: str
-    region: str
-
-
 @asynccontextmanager
-async def aws_clients() -> AsyncIterator[AwsClients]:
-    """S3 and SQS where `orchgpu.endpoints` says they are. Raises AppError when AWS refuses us."""
+async def open_cloud() -> AsyncIterator[CloudPorts]:
+    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses us."""
     async with AsyncExitStack() as stack:
 
         async def client(service: str) -> Any:
@@ -40,12 +31,8 @@ async def aws_clients() -> AsyncIterator[AwsClients]:
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
-        yield AwsClients(
-            queue=SqsQueue(sqs),
-            store=S3Store(s3),
-            account=identity["Account"],
-            region=sqs.meta.region_name,
-        )
+        place = Place(account=identity["Account"], region=sqs.meta.region_name)
+        yield CloudPorts(queue=SqsQueue(sqs), store=S3Store(s3), state_bucket=place.state_bucket)
 
 
 def _client(settings: ClientSettings) -> Any:
@@ -55,7 +42,10 @@ def _client(settings: ClientSettings) -> Any:
         max_pool_connections=CONNECTIONS_MAX,
         connect_timeout=5,
         read_timeout=30,  # longer than SQS's longest poll
-        retries={"mode": "standard", "max_attempts": 2},  # the machine repeats for ever, visibly
-        user_agent="orchgpu",  # botocore's own is put together anew for every call, 10 % of it
+        retries={
+            "mode": "standard",
+            "max_attempts": 2,
+        },  # more by the job machine
+        user_agent="orchgpu",  # botocore builds its own again for every call, 10 % of it
     )
     return session.client(settings.service, **arguments)

@@ -31,16 +31,18 @@ class SqsQueue:
                 VisibilityTimeout=max(1, math.ceil(visibility_s)),
             )
         return [
-            Message(id=m["MessageId"], handle=m["ReceiptHandle"], body=m["Body"])
+            Message(id=m["MessageId"], receipt_handle=m["ReceiptHandle"], body=m["Body"])
             for m in answer.get("Messages", ())
         ]
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> None:
-        if len(handles) == 1:
+    async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
+        if len(receipt_handles) == 1:
             with _stale_is_gone(), translated("sqs:DeleteMessage"):
-                await self._client.delete_message(QueueUrl=queue_url, ReceiptHandle=handles[0])
+                await self._client.delete_message(
+                    QueueUrl=queue_url, ReceiptHandle=receipt_handles[0]
+                )
             return
-        for some in _batches(handles):
+        for some in _batches(receipt_handles):
             entries = [{"Id": str(i), "ReceiptHandle": h} for i, h in enumerate(some)]
             with translated("sqs:DeleteMessageBatch"):
                 answer = await self._client.delete_message_batch(
@@ -49,9 +51,9 @@ class SqsQueue:
             _raise_server_faults("sqs:DeleteMessageBatch", answer)
 
     async def set_visibility(
-        self, queue_url: str, handles: Sequence[str], visibility_s: float
+        self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
-        for some in _batches(handles):
+        for some in _batches(receipt_handles):
             entries = [
                 {"Id": str(i), "ReceiptHandle": h, "VisibilityTimeout": math.ceil(visibility_s)}
                 for i, h in enumerate(some)
@@ -77,14 +79,14 @@ def _batches(items: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _raise_server_faults(call: str, answer: Any) -> None:
-    """A handle that is too old is no error (the message is gone or somebody else's)."""
+    """A receipt handle that is too old is no error (the message is gone or somebody else's)."""
     for failure in answer.get("Failed", ()):
         if not failure.get("SenderFault", True):
             raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {failure.get('Message')}")
 
 
 class _stale_is_gone:  # noqa: N801 - reads as a phrase in a with statement
-    """A single delete by a stale handle: AWS answers success, some emulators an error."""
+    """A single delete by a stale receipt handle: AWS answers success, some emulators an error."""
 
     def __enter__(self) -> None: ...
 

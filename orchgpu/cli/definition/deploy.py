@@ -20,6 +20,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.lint.notes import Severity
 from fdl.model import Document
 from fdl.plan.plan import Plan, Step
+from orchgpu.adapters.aws.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve
 from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cli.definition.findings import fail, note_json, reported, show_notes
 from orchgpu.cli.scheduler import scheduler_option
@@ -36,7 +37,6 @@ from orchgpu.deploy.deployment import (
     warm_up,
 )
 from orchgpu.deploy.files import name_of, read_document
-from orchgpu.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve
 
 if TYPE_CHECKING:
     from orchgpu.deploy.aws.cloud import AwsCloud

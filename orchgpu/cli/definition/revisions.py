@@ -12,6 +12,7 @@ import click
 from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
 from fdl.plan.groups import deployed
+from orchgpu.adapters.aws.endpoints import guard_real_aws
 from orchgpu.cli.definition.deploy import cloud_options, deploy, execute_shown, open_cloud, plan, rm
 from orchgpu.cli.definition.findings import reported
 from orchgpu.cli.terminal.completing import definition
@@ -23,7 +24,6 @@ from orchgpu.deploy.deployment import prepare_rollback
 from orchgpu.deploy.files import read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.revisions import Revision
-from orchgpu.endpoints import guard_real_aws
 
 REVISIONS = (
     Column(name="REVISION"),

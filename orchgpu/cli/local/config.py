@@ -109,7 +109,7 @@ def _local_system() -> tuple[str | None, str]:
 
 
 def _endpoint(service: str, endpoint_url: str | None, region: str | None) -> Setting:
-    from orchgpu.endpoints import resolve
+    from orchgpu.adapters.aws.endpoints import resolve
 
     def look() -> tuple[str, str]:
         found = resolve(service, endpoint_url=endpoint_url, region=region)
@@ -120,7 +120,7 @@ def _endpoint(service: str, endpoint_url: str | None, region: str | None) -> Set
 
 
 def _region(endpoint_url: str | None, region: str | None) -> tuple[str | None, str]:
-    from orchgpu.endpoints import boto3_session, resolve
+    from orchgpu.adapters.aws.endpoints import boto3_session, resolve
 
     if region:
         return region, "--region"
@@ -136,7 +136,7 @@ def _region(endpoint_url: str | None, region: str | None) -> tuple[str | None, s
 def _credentials(endpoint_url: str | None) -> tuple[str | None, str]:
     from botocore.exceptions import BotoCoreError
 
-    from orchgpu.endpoints import boto3_session, resolve
+    from orchgpu.adapters.aws.endpoints import boto3_session, resolve
 
     found = resolve("s3", endpoint_url=endpoint_url)
     if found.access_key_id is not None:
@@ -156,7 +156,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[Setting]:
     """Those of ours that are no address; of a key only that it is there."""
     from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
     from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
-    from orchgpu.endpoints import REAL_AWS_VARIABLE
+    from orchgpu.adapters.aws.endpoints import REAL_AWS_VARIABLE
 
     file = environ.get(KEY_FILE_VARIABLE)
     key, source = file, KEY_FILE_VARIABLE

@@ -103,9 +103,9 @@ class _Demo:
     def _deploy(self, examples: list[Example]) -> None:
         from contextlib import closing
 
+        from orchgpu.adapters.aws.endpoints import resolve
         from orchgpu.deploy.aws.cloud import AwsCloud
         from orchgpu.deploy.deployment import execute, prepare
-        from orchgpu.endpoints import resolve
 
         with closing(AwsCloud(resolve)) as aws:
             for each in examples:

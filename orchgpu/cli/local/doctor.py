@@ -18,7 +18,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
 from orchgpu.cli.terminal.completing import function as function_name
 from orchgpu.cli.terminal.screen import Word, counted, folded, json_option, say, say_json
-from orchgpu.local.home import GIVEN_UP, SystemRecord, default_home
+from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.system import ailing
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def told_processes(system: SystemRecord) -> str:
             f"{process.name} ({process.state}, {process.restarts} restarts; log: {process.log})"
             for process in dead
         )
-        lost = any(process.state == GIVEN_UP for process in dead)
+        lost = any(process.state == ProgramState.GIVEN_UP for process in dead)
         message = f"not running: {told}" + (f"; {START_ANEW}" if lost else "")
         raise AppError(ErrorCode.UNAVAILABLE, message)
     again = [f"{p.name} {p.restarts}" for p in system.processes if p.restarts]

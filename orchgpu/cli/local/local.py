@@ -15,7 +15,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from orchgpu.cli.terminal.screen import Word, json_option, say, say_json, say_table
 from orchgpu.cli.terminal.table import Column
 from orchgpu.local.examples import resident_data
-from orchgpu.local.home import GIVEN_UP, RUNNING, SystemRecord, default_home
+from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.installed import check_installed
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, ailing, healthy, running_system, stop_system
@@ -130,7 +130,7 @@ def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
     dead = ailing(system)
     for process in dead:
         say(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
-    if any(process.state == GIVEN_UP for process in dead):
+    if any(process.state == ProgramState.GIVEN_UP for process in dead):
         say(f"orchgpu: {START_ANEW}", err=True)
     return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
 
@@ -203,7 +203,8 @@ def status(as_json: bool) -> int:
 def _health(process: Mapping[str, Any]) -> str:
     if process["healthy"]:
         return "healthy"
-    return "unhealthy" if process["state"] == RUNNING else str(process["state"])
+    state = str(process["state"])
+    return "unhealthy" if state == ProgramState.RUNNING else state.replace("_", " ")
 
 
 def endpoints_of(system: SystemRecord) -> dict[str, str]:

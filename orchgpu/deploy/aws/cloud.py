@@ -26,6 +26,7 @@ from fdl.plan.resources import (
     Role,
     key_of,
 )
+from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.expiry import Expiries
 from orchgpu.deploy.aws.functions import Functions, InvokeConfigs, Permissions
@@ -35,7 +36,6 @@ from orchgpu.deploy.aws.revisions import Locks, Revisions
 from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.aws.storage import Buckets, Notifications, StateObjects
 from orchgpu.deploy.revisions import Revision
-from orchgpu.endpoints import ClientSettings, boto3_client, boto3_session
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
 LOCAL_ACCOUNT = "000000000000"

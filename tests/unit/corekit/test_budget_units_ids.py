@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import IdSource
+from corekit.ids import AttemptId, IdSource, JobId, attempt_id, split_attempt
 from corekit.units import format_bytes, format_duration, parse_duration_s, parse_memory_mib
 
 
@@ -102,3 +102,14 @@ def test_one_kind_of_id_never_changes_another() -> None:
         got.append(mixed.new("lease"))
     assert got == expected
     assert len(set(got)) == 3
+
+
+@pytest.mark.parametrize("job", ["j1", "tenant:of:somewhere"])
+def test_an_attempt_id_names_its_job_and_number(job: str) -> None:
+    assert split_attempt(attempt_id(JobId(job), 12)) == (job, 12)
+
+
+@pytest.mark.parametrize("text", ["", "j1", ":1", "j1:", "j1:x"])
+def test_an_id_without_job_or_number_is_not_an_attempt(text: str) -> None:
+    with pytest.raises(ValueError):
+        split_attempt(AttemptId(text))

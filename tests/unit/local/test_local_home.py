@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,23 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
         home.read_system()
     assert refused.value.code is ErrorCode.INVALID
     assert "system.json" in refused.value.message
+
+
+def test_a_secret_is_private_whatever_a_killed_supervisor_left(tmp_path: Path) -> None:
+    home = created(tmp_path)
+    left = home.system_file.with_name(f"{home.system_file.name}.{os.getpid()}.new")
+    left.touch(mode=0o644)
+    home.write_system(replace(SYSTEM, secret_key="s"))
+    assert stat.S_IMODE(home.system_file.stat().st_mode) == 0o600
+    assert not left.exists()
+
+
+def test_a_state_of_a_newer_version_is_kept(tmp_path: Path) -> None:
+    home = created(tmp_path)
+    newer = replace(SYSTEM, processes=(replace(SYSTEM.processes[0], state="hibernating"),))
+    home.write_system(newer)
+    with home.lock():
+        assert home.read_system() == newer
 
 
 def test_without_a_system_people_are_told_what_to_do(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function, Output
 from orchgpu.core.machine import OrchestratorMachine
+from orchgpu.performer import Performer
 
 ME = "session-me"
 NOW: dict[str, float] = {"at_s": 100.0, "wall_s": 1_000_000.0}
@@ -69,9 +70,15 @@ def body(*records: Any, **extra: Any) -> str:
     return json.dumps({"Records": list(records or (s3_record(),)), **extra})
 
 
-def message(text: str | None = None, message_id: str = "m1", handle: str = "h1") -> on.Event:
+def message(
+    text: str | None = None, message_id: str = "m1", receipt_handle: str = "h1"
+) -> on.Event:
     return on.MessageReceived(
-        **NOW, function="search", message_id=message_id, handle=handle, body=text or body()
+        **NOW,
+        function="search",
+        message_id=message_id,
+        receipt_handle=receipt_handle,
+        body=text or body(),
     )
 
 
@@ -163,8 +170,12 @@ class Bench:
         return found[0]
 
     def kinds(self) -> list[str]:
-        """Names of the actions, timers left out: what the world is asked to do."""
-        return [type(a).__name__ for a in self.actions if not isinstance(a, do.ArmTimer)]
+        """Names of the actions, pauses left out: what the world is asked to do."""
+        return [
+            type(a).__name__
+            for a in self.actions
+            if not isinstance(a, (do.ArmTimer, do.RepeatLater))
+        ]
 
     # the usual way, step by step
 
@@ -196,6 +207,12 @@ class Bench:
             )
         )
         return self
+
+
+async def outcome(performer: Performer, action: do.Action) -> on.Event | None:
+    """What one action leads to, in the end."""
+    work = performer.perform(action)
+    return None if work is None else await work
 
 
 def input_read(etag: str = "e1", modified: str = "t1") -> on.InputRead:

@@ -51,9 +51,9 @@ def test_a_job_that_is_refused_for_a_limit_asks_for_ever_and_never_fails() -> No
             **NOW, job=JOB, action=action, retryable=True, message="full", exhausted=True
         )
         bench.tell(failed)
-        timer = bench.one(do.ArmTimer)
-        assert bench.actions == (timer,), "it is not ended, and nothing is buried"
-        bench.tell(on.TimerFired(**NOW, job=JOB, timer=timer.timer))
+        later = bench.one(do.RepeatLater)
+        assert bench.actions == (later,), "it is not ended, and nothing is buried"
+        bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
         assert bench.actions == (action,)
 
 

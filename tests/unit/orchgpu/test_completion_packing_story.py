@@ -27,7 +27,7 @@ from corekit.aio.vloop import run_virtual
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
 from orchgpu.core.routing import InputEvent
-from orchgpu.job_timing import Story, without_aws
+from orchgpu.job_timing import JobTiming, without_cloud
 from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
@@ -174,9 +174,9 @@ def test_a_packed_tar_is_the_same_for_whoever_packs_it_and_opens() -> None:
 
 
 def test_own_time_leaves_out_aws_and_the_function() -> None:
-    story = Story(received_s=0.0, staged_s={1: 1.0}, ended_s={1: 10.0})
-    story.away = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
-    assert story.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))
+    timing = JobTiming(received_s=0.0, staged_s={1: 1.0}, ended_s={1: 10.0})
+    timing.away = [(0.1, 0.5), (0.3, 0.6), (0.9, 1.2), (10.0, 10.5)]
+    assert timing.own_s(11.0) == pytest.approx((1.0 - 0.5 - 0.1) + (1.0 - 0.5))
 
 
 TIMES = st.floats(0, 100)
@@ -196,14 +196,14 @@ def test_own_time_is_a_part_of_the_time_in_hand(
     noticed_s: float | None,
     calls: list[tuple[float, float]],
 ) -> None:
-    story = Story(received_s=0.0, staged_s=staged_s, ended_s=ended_s, noticed_s=noticed_s)
-    story.away = calls
-    assert -1e-9 <= story.own_s(101.0) <= 101.0 + 1e-9
+    timing = JobTiming(received_s=0.0, staged_s=staged_s, ended_s=ended_s, noticed_s=noticed_s)
+    timing.away = calls
+    assert -1e-9 <= timing.own_s(101.0) <= 101.0 + 1e-9
 
 
 def test_the_time_of_every_attempt_is_its_functions() -> None:
-    story = Story(received_s=0.0, staged_s={1: 1.0, 2: 50.0}, ended_s={1: 40.0, 2: 60.0})
-    assert story.own_s(61.0) == pytest.approx(1 + 10 + 1)
+    timing = JobTiming(received_s=0.0, staged_s={1: 1.0, 2: 50.0}, ended_s={1: 40.0, 2: 60.0})
+    assert timing.own_s(61.0) == pytest.approx(1 + 10 + 1)
 
 
 def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_them() -> None:
@@ -212,20 +212,20 @@ def test_only_the_calls_of_a_port_are_taken_out_and_only_of_the_job_that_makes_t
             await asyncio.sleep(2)
             return key
 
-    async def act(store: Store, story: Story) -> None:
-        story.tell()
+    async def act(store: Store, timing: JobTiming) -> None:
+        timing.attach()
         await asyncio.sleep(1)
         assert await store.get("a") == "a"
         await asyncio.sleep(1)
 
-    async def main() -> list[Story]:
+    async def main() -> list[JobTiming]:
         clock = LoopClock(wall_at_zero_s=0.0)
-        store = without_aws(Store(), clock)
+        store = without_cloud(Store(), clock)
         await store.get("b")  # of no job
-        stories = [Story(received_s=clock.monotonic_s()) for _ in range(2)]
-        await asyncio.gather(*(act(store, story) for story in stories))
-        return stories
+        timings = [JobTiming(received_s=clock.monotonic_s()) for _ in range(2)]
+        await asyncio.gather(*(act(store, timing) for timing in timings))
+        return timings
 
-    for story in run_virtual(main()):
-        assert story.away == [(3.0, 5.0)]
-        assert story.own_s(6.0) == 2.0
+    for timing in run_virtual(main()):
+        assert timing.away == [(3.0, 5.0)]
+        assert timing.own_s(6.0) == 2.0

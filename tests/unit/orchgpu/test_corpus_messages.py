@@ -51,7 +51,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "a text": ('"Records"', "BAD_EVENT: the message is not a JSON object"),
     "not JSON": ("<Error/>", "BAD_EVENT: the message is not JSON of Unicode text"),
     "cut JSON": (one()[:-9], "BAD_EVENT: the message is not JSON of Unicode text"),
-    "NaN": ("NaN", "BAD_EVENT: the message is not a JSON object"),
+    "NaN": ("NaN", "BAD_EVENT: the message is not JSON of Unicode text"),
     "nested too deep": (deep(100_000), "BAD_EVENT: the message is not JSON of Unicode text"),
     "nested deep": (deep(50), "BAD_EVENT: the record is not an S3 event record"),
     "over 1 MiB": (one(x="x" * 2**20), "BAD_EVENT: the message is larger than 1 MiB"),

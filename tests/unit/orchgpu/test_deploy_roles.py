@@ -17,10 +17,10 @@ from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Action, Step
 from fdl.plan.resources import FunctionResource, Place, Role
 from fdl.plan.roles import role_name, role_of
+from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
-from orchgpu.endpoints import resolve
 
 AWS = Place(account="123456789012", region="eu-west-1")
 BLAST = """\

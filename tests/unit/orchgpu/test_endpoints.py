@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.endpoints import ClientSettings, boto3_client, guard_real_aws, resolve
+from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, guard_real_aws, resolve
 from orchgpu.local.home import Home, SystemRecord
 
 

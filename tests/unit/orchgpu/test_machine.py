@@ -38,14 +38,14 @@ def bench() -> Bench:
 def test_a_received_message_reads_input_and_result_together(bench: Bench) -> None:
     bench.received()
     assert bench.kinds() == ["ReadInput", "ReadResult"]
-    assert bench.one(do.ArmTimer).timer == "beat"
+    assert bench.one(do.ArmTimer).timer is do.Timer.BEAT
     assert bench.one(do.ReadInput).input.key == "seqs/a b.fasta"
 
 
 def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
     bench.read()
     opening = bench.one(do.OpenAttempt)
-    assert (opening.attempt, opening.revision, opening.handle) == (1, 0, "h1")
+    assert (opening.attempt, opening.revision, opening.receipt_handle) == (1, 0, "h1")
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
     assert bench.kinds() == ["StageEnvelope"]
     bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=1))
@@ -61,7 +61,7 @@ def test_the_whole_way_of_a_job_that_succeeds(bench: Bench) -> None:
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result(), etag="r1"))
     assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.one(do.DeleteMessages).handles == ("h1",)
+    assert bench.one(do.DeleteMessages).receipt_handles == ("h1",)
     bench.tell(on.MessagesDeleted(**NOW, job=JOB))
     assert bench.kinds() == ["ForgetJob"]
     assert not bench.machine.jobs
@@ -81,7 +81,7 @@ def test_an_input_that_is_not_there_any_more_ends_the_job_without_a_reservation(
     bench.tell(event)
     written = bench.one(do.WriteResult).result
     assert (written.state, written.reason) == (state, reason)
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
     assert bench.kinds() == ["FinishJob"]  # no dead letter: nothing to run again
 
 
@@ -91,7 +91,7 @@ def test_an_impossible_request_is_rejected_at_once_with_its_reason(bench: Bench)
     written = bench.one(do.WriteResult).result
     assert (written.state, written.reason) == ("REJECTED", "IMPOSSIBLE")
     assert written.detail == "waits for memory"
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
     letter = json.loads(bench.one(do.SendDeadLetter).body)
     assert letter["orchgpu"]["reason"] == "IMPOSSIBLE"
     assert letter["Records"][0]["s3"]["object"]["key"] == "seqs/a%20b.fasta"
@@ -142,7 +142,7 @@ def test_an_adopter_waits_out_the_pause_before_the_next_attempt(
     bench: Bench, ahead_s: float, first: str
 ) -> None:
     times = {"RETRY_AT": NOW["wall_s"] + ahead_s}
-    block = Bench().read().one(do.OpenAttempt).block
+    block = Bench().read().one(do.OpenAttempt).payload
     failed = record(Step.RECEIVED, owner=None, times=times, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=failed))
     bench.tell(on.Adopted(**NOW, job=JOB, record=failed, granted=None))
@@ -178,7 +178,7 @@ def test_a_lost_session_waits_a_moment_for_lambdas_own_record(bench: Bench) -> N
     bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
-    assert bench.one(do.ArmTimer).timer == "grace"
+    assert bench.one(do.ArmTimer).timer is do.Timer.GRACE
     bench.tell(on.FunctionFailureRecorded(**NOW, job=JOB, attempt=1))
     assert bench.kinds() == ["ReadReport"]
     bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=report("FUNCTION_CRASHED")))
@@ -189,7 +189,7 @@ def test_without_any_explanation_the_lost_session_is_the_reason(bench: Bench) ->
     bench.running().ended(EndReason.SESSION_LOST, "reset by peer")
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="grace"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.GRACE))
     bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
     failure = bench.one(do.RecordAttemptFailure)
     assert (failure.reason, failure.detail) == (Reason.SESSION_LOST, "reset by peer")
@@ -210,7 +210,7 @@ def _next(bench: Bench, n: int) -> None:
     failed = record(Step.RECEIVED, attempt=n - 1, revision=10 * n)
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
     assert bench.one(do.ArmTimer).in_s == pause_s
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     assert bench.kinds() == ["ReadResult"]  # the last look before another attempt
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     opening = bench.one(do.OpenAttempt)
@@ -233,7 +233,7 @@ def test_the_next_attempt_is_of_what_is_deployed_by_then(bench: Bench) -> None:
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     failed = record(Step.RECEIVED, revision=20)
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     opened = record(attempt=2, revision=21)
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=2, granted=granted(2), record=opened))
@@ -266,7 +266,7 @@ def test_three_attempts_then_a_failed_result_a_dead_letter_and_the_end(bench: Be
     assert (written.state, written.reason, written.attempt) == ("FAILED", "EXIT_NONZERO", 3)
     assert (written.exit_code, written.log_tail) == (3, "last words")
     assert written.device == {"host": "gpu-a", "kind": "cpu", "model": "EPYC"}
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written, ours=True))
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=written))
     assert json.loads(bench.one(do.SendDeadLetter).body)["orchgpu"]["dead_at"] == NOW["wall_s"]
     bench.tell(on.DeadLetterSent(**NOW, job=JOB))
     bench.tell(on.Finished(**NOW, job=JOB))
@@ -280,7 +280,7 @@ def test_an_envelope_goes_when_its_attempt_is_over(bench: Bench) -> None:
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
     gone = bench.one(do.RemoveEnvelope)
     assert (gone.attempt, gone.fence) == (1, 7)
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
     bench.tell(on.Finished(**NOW, job=JOB))
     assert bench.kinds() == ["RemoveEnvelope", "DeleteMessages"]
@@ -303,7 +303,7 @@ def test_a_commit_that_came_first_wins_over_our_failure(bench: Bench) -> None:
     for n in (2, 3):
         _next(bench, n)
         _fail(bench, n)
-    bench.tell(on.ResultWritten(**NOW, job=JOB, result=result(), ours=False))
+    bench.tell(on.ResultWritten(**NOW, job=JOB, result=result()))
     assert bench.kinds() == ["FinishJob"]
     assert bench.one(do.FinishJob).outcome == "SUCCEEDED"
 
@@ -313,7 +313,7 @@ def test_a_late_commit_is_seen_before_the_next_attempt_opens(bench: Bench) -> No
     _fail(bench, 1)
     failed = record(Step.RECEIVED, revision=9)
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=1.0))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
     assert bench.kinds() == ["FinishJob"]
 
@@ -348,11 +348,11 @@ def test_a_read_that_began_before_the_lease_ended_is_not_the_last_word(bench: Be
 
 def test_a_duplicate_event_adds_its_message_and_no_second_run(bench: Bench) -> None:
     bench.running()
-    assert bench.tell(message(message_id="m2", handle="h2")) == ()
+    assert bench.tell(message(message_id="m2", receipt_handle="h2")) == ()
     bench.ended(EndReason.DONE)
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
     bench.tell(on.Finished(**NOW, job=JOB))
-    assert bench.one(do.DeleteMessages).handles == ("h1", "h2")
+    assert bench.one(do.DeleteMessages).receipt_handles == ("h1", "h2")
 
 
 def test_a_duplicate_after_success_is_finished_and_deleted(bench: Bench) -> None:
@@ -383,8 +383,8 @@ def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench:
     bench.read()
     theirs = record(Step.RUNNING, owner="session-other")
     bench.tell(on.RecordConflict(**NOW, job=JOB, record=theirs))
-    assert bench.kinds() == ["StoreHandle", "ForgetJob"]
-    assert bench.one(do.StoreHandle).handle == "h1"
+    assert bench.kinds() == ["StoreReceiptHandle", "ForgetJob"]
+    assert bench.one(do.StoreReceiptHandle).receipt_handle == "h1"
     assert not bench.machine.jobs
 
 
@@ -406,7 +406,7 @@ def test_an_orphan_is_adopted_and_goes_on_at_its_step(
 ) -> None:
     other = Bench()
     other.read()
-    block = other.one(do.OpenAttempt).block
+    block = other.one(do.OpenAttempt).payload
     orphan = record(step, owner=None, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
     assert bench.kinds() == ["AdoptRecord", "ExtendVisibility"]
@@ -416,7 +416,7 @@ def test_an_orphan_is_adopted_and_goes_on_at_its_step(
 
 
 def test_three_strikes_are_poison(bench: Bench) -> None:
-    block = Bench().read().one(do.OpenAttempt).block
+    block = Bench().read().one(do.OpenAttempt).payload
     orphan = record(owner=None, block=block)
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
     bench.tell(on.Adopted(**NOW, job=JOB, record=record(strikes=3), granted=granted()))
@@ -434,14 +434,14 @@ def test_a_redriven_copy_replaces_the_failed_result_with_a_new_budget(bench: Ben
     reopened = record(Step.RECEIVED, attempt=3, revision=21)
     bench.tell(on.Reopened(**NOW, job=JOB, record=reopened))
     opening = bench.one(do.OpenAttempt)
-    assert (opening.attempt, opening.block["first_attempt"]) == (4, 4)
+    assert (opening.attempt, opening.payload["first_attempt"]) == (4, 4)
     opened = record(attempt=4, revision=22)
     bench.tell(on.AttemptGranted(**NOW, job=JOB, attempt=4, granted=granted(4), record=opened))
     assert bench.one(do.StageEnvelope).replace_etag == "r1"
     bench.tell(on.EnvelopeStaged(**NOW, job=JOB, attempt=4))
     bench.tell(on.StagedRecorded(**NOW, job=JOB, attempt=4))
     # the old failed result is still there while attempt 4 runs: it decides nothing
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="check"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.CHECK))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r1"))
     assert bench.kinds() == []
     assert bench.machine.jobs[JOB].phase is Phase.RUNNING

@@ -33,9 +33,9 @@ def test_a_failed_call_is_repeated_with_growing_pauses(bench: Bench) -> None:
     pauses = []
     for _ in range(6):
         bench.tell(on.CallFailed(**NOW, job=JOB, action=action, retryable=True, message="away"))
-        timer = bench.one(do.ArmTimer)
-        pauses.append(timer.in_s)
-        bench.tell(on.TimerFired(**NOW, job=JOB, timer=timer.timer))
+        later = bench.one(do.RepeatLater)
+        pauses.append(later.in_s)
+        bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
         assert bench.actions == (action,)
     assert pauses[-1] > pauses[0]
     assert max(pauses) <= 10.0
@@ -57,12 +57,12 @@ def test_an_envelope_that_cannot_be_stored_gives_the_device_back(bench: Bench) -
 
 def test_a_drain_hands_back_what_has_not_started_and_leaves_the_rest(bench: Bench) -> None:
     bench.running()
-    bench.tell(message(body(s3_record("other")), message_id="m2", handle="h2"))
+    bench.tell(message(body(s3_record("other")), message_id="m2", receipt_handle="h2"))
     bench.tell(on.DrainRequested(**NOW))
     assert bench.kinds() == ["HandBack", "ForgetJob"]
-    assert bench.one(do.HandBack).handles == ("h2",)
+    assert bench.one(do.HandBack).receipt_handles == ("h2",)
     assert list(bench.machine.jobs) == [JOB]
-    bench.tell(message(body(s3_record("third")), message_id="m3", handle="h3"))
+    bench.tell(message(body(s3_record("third")), message_id="m3", receipt_handle="h3"))
     assert bench.kinds() == ["HandBack"]
 
 
@@ -73,20 +73,20 @@ def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
     waiting = record(Step.WAITING, revision=2)
     bench.tell(on.AttemptWaiting(**NOW, job=JOB, record=waiting, explanation=EXPLANATION))
     assert bench.one(do.ArmTimer).in_s == 3600.0
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="hand_back"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.HAND_BACK))
     back = bench.one(do.HandBack)
-    assert (back.revision, back.handles) == (2, ("h1",))
+    assert (back.revision, back.receipt_handles) == (2, ("h1",))
     bench.tell(on.HandedBack(**NOW, job=JOB))
     assert not bench.machine.jobs
 
 
 def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
     bench.received()
-    bench.tell(message(message_id="m1", handle="h1-again"))
-    bench.tell(on.HandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="beat"))
-    assert bench.one(do.ExtendVisibility).handles == ("h1-again", "h-elsewhere")
-    assert bench.one(do.ArmTimer).timer == "beat"
+    bench.tell(message(message_id="m1", receipt_handle="h1-again"))
+    bench.tell(on.ReceiptHandleRenewed(**NOW, job=JOB, receipt_handle="h-elsewhere"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.BEAT))
+    assert bench.one(do.ExtendVisibility).receipt_handles == ("h1-again", "h-elsewhere")
+    assert bench.one(do.ArmTimer).timer is do.Timer.BEAT
 
 
 def test_an_unversioned_object_is_known_by_what_one_read_says(bench: Bench) -> None:
@@ -97,12 +97,12 @@ def test_an_unversioned_object_is_known_by_what_one_read_says(bench: Bench) -> N
     bench.tell(event)
     assert bench.kinds() == ["ForgetJob", "ReadResult"]
     (name,) = bench.machine.jobs
-    bench.tell(message(text, message_id="m2", handle="h2"))
+    bench.tell(message(text, message_id="m2", receipt_handle="h2"))
     bench.tell(
         on.InputRead(**NOW, job="m2", etag="e1", version_id=None, last_modified="t1", size=1)
     )
     assert list(bench.machine.jobs) == [name]
-    assert list(bench.machine.jobs[name].handles.values()) == ["h1", "h2"]
+    assert list(bench.machine.jobs[name].receipt_handles.values()) == ["h1", "h2"]
 
 
 def test_after_the_scheduler_was_away_everything_that_waits_on_it_is_asked_for(
@@ -154,7 +154,7 @@ def test_a_request_the_scheduler_refuses_ends_the_job(bench: Bench) -> None:
 
 
 def test_an_adopter_learns_from_the_record_why_the_lease_ended(bench: Bench) -> None:
-    block = Bench().read().one(do.OpenAttempt).block
+    block = Bench().read().one(do.OpenAttempt).payload
     orphan = record(Step.RUNNING, owner=None, block=block, reason="HOST_LOST")
     bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
     mine = record(Step.RUNNING, block=block, reason="HOST_LOST")

@@ -17,7 +17,7 @@ from orchgpu.core.completion import ObjectWasWritten, read_completion
 from orchgpu.core.target import Target, target_key
 from orchgpu.performer import Performer
 from orchgpu.ports import StoredObject
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, record, s3_record
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, granted, outcome, record, s3_record
 
 FOREIGN = replace(
     FUNCTION,
@@ -70,7 +70,7 @@ def test_the_event_of_its_object_makes_its_owner_look() -> None:
 def test_without_any_event_the_check_looks_and_looks_again_later_each_time() -> None:
     found, pauses = bench().running(), []
     for _ in range(4):
-        found.tell(on.TimerFired(**NOW, job=JOB, timer="check"))
+        found.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.CHECK))
         assert found.one(do.ReadResult).target == TARGET
         (timer,) = [a for a in found.actions if isinstance(a, do.ArmTimer)]
         pauses.append(timer.in_s)
@@ -93,7 +93,7 @@ def test_a_lease_that_ends_without_the_object_is_a_failed_attempt_that_says_so()
 
 def test_whoever_adopts_it_watches_the_same_object() -> None:
     first = bench().read()
-    block = first.one(do.OpenAttempt).block
+    block = first.one(do.OpenAttempt).payload
     heir = bench()
     orphan = record(Step.STAGED, owner=None, block=block)
     heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
@@ -147,6 +147,7 @@ def performer(objects: Objects) -> Performer:
         queue=None,
         store=objects,
         scheduler=None,
+        timers=None,
         clock=SystemClock(),
         budget=Budget(),  # type: ignore[arg-type]
         render=lambda _name, _granted: {"connection": {}},
@@ -154,7 +155,7 @@ def performer(objects: Objects) -> Performer:
 
 
 def perform(objects: Objects, action: do.Action) -> on.Event:
-    event = asyncio.run(performer(objects).perform(action))
+    event = asyncio.run(outcome(performer(objects), action))
     assert event is not None
     return event
 

@@ -34,7 +34,7 @@ def bench() -> Bench:
 def orphan(bench: Bench, job: str, key: str, step: Step = Step.RESERVED) -> list[str]:
     other = Bench()
     other.tell(message(body(s3_record(key))))
-    block = other.machine.jobs[job].block()
+    block = other.machine.jobs[job].payload()
     left = record(step, owner=None, block=block, holder=JobId(job), strikes=0)
     bench.tell(on.Orphaned(**NOW, job=job, function="search", record=left))
     return adopted_now(bench)
@@ -96,7 +96,7 @@ def test_nothing_is_begun_beside_a_suspect(bench: Bench) -> None:
 def test_a_suspect_waits_for_what_is_being_packed(bench: Bench) -> None:
     bench.reserved()
     assert orphan(bench, A, "a") == []
-    bench.tell(message(body(s3_record("b")), message_id="m2", handle="h2"))
+    bench.tell(message(body(s3_record("b")), message_id="m2", receipt_handle="h2"))
     assert orphan(bench, C, "c") == []
     packed(bench, JOB)
     assert adopted_now(bench) == [A]

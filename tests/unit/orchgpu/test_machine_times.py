@@ -24,7 +24,7 @@ def test_a_finish_says_when_the_result_was_seen() -> None:
     bench.tell(on.ResultRead(**LATER, job=JOB, result=result()))
     finish = bench.one(do.FinishJob)
     assert (finish.received_at_s, finish.committed_at_s) == (100.0, 130.0)
-    assert finish.block is None
+    assert finish.payload is None
 
 
 @pytest.mark.parametrize("lost", [on.InputMissing, on.InputChanged])
@@ -32,11 +32,11 @@ def test_a_job_without_a_record_gets_one_with_its_end(lost: type[on.JobEvent]) -
     bench = Bench().received()
     bench.tell(lost(**LATER, job=JOB))
     written = bench.one(do.WriteResult).result
-    bench.tell(on.ResultWritten(**LATER, job=JOB, result=written, ours=True))
+    bench.tell(on.ResultWritten(**LATER, job=JOB, result=written))
     finish = bench.one(do.FinishJob)
-    assert finish.block is not None
-    assert finish.block["function"] == "search"
-    assert finish.block["input"]["key"] == "seqs/a b.fasta"
+    assert finish.payload is not None
+    assert finish.payload["function"] == "search"
+    assert finish.payload["input"]["key"] == "seqs/a b.fasta"
 
 
 def test_a_failure_without_record_is_buried_by_whoever_finds_its_result() -> None:
@@ -48,7 +48,7 @@ def test_a_failure_without_record_is_buried_by_whoever_finds_its_result() -> Non
     bench.tell(on.RecordConflict(**LATER, job=JOB, record=None))
     bench.one(do.SendDeadLetter)
     bench.tell(on.DeadLetterSent(**LATER, job=JOB))
-    assert bench.one(do.FinishJob).block is not None
+    assert bench.one(do.FinishJob).payload is not None
 
 
 def test_a_failure_after_an_attempt_was_buried_before_it_was_forgotten() -> None:

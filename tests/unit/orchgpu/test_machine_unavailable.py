@@ -42,7 +42,7 @@ def again(bench: Bench, n: int) -> do.OpenAttempt:
     failed = record(Step.RECEIVED, revision=10 + n, attempt=n)
     pause_s = bench.one(do.RecordAttemptFailure).pause_s
     bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=failed, pause_s=pause_s))
-    bench.tell(on.TimerFired(**NOW, job=JOB, timer="next_attempt"))
+    bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     return bench.one(do.OpenAttempt)
 
@@ -54,7 +54,7 @@ def test_any_cpu_will_do_once_no_device_came(busy: bool) -> None:
     assert refuse(bench, busy=busy).attempt == 1
     opening = again(bench, 1)
     assert (opening.attempt, opening.revision) == (2, 11)
-    assert opening.block["fell_back"] is True
+    assert opening.payload["fell_back"] is True
     assert opening.request == Request(kinds=(DeviceKind.CPU,), memory_mib=512, priority=7)
 
 
@@ -69,7 +69,7 @@ def test_no_cpu_either_is_the_end() -> None:
 def test_whoever_adopts_a_job_that_fell_back_asks_for_a_cpu_too() -> None:
     bench = bench_for(on_unavailable="cpu").read()
     refuse(bench, busy=True)
-    block = again(bench, 1).block
+    block = again(bench, 1).payload
     heir = bench_for(on_unavailable="cpu")
     orphan = record(Step.RECEIVED, owner=None, block=block, attempt=2)
     heir.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))

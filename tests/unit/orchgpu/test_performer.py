@@ -19,7 +19,7 @@ from orchgpu.adapters.memory import MemoryStore
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.performer import Performer
-from tests.unit.orchgpu.jobs import FUNCTION, JOB, record
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, outcome, record
 
 
 class Choking:
@@ -39,6 +39,7 @@ def performer(error: BaseException) -> Performer:
         queue=nothing,
         store=store,
         scheduler=nothing,
+        timers=nothing,
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
@@ -59,7 +60,7 @@ READ = do.ReadResult(job="j1", bucket="mid")
     ],
 )
 def test_a_value_that_a_library_cannot_take_fails_its_call(error: Exception) -> None:
-    event = asyncio.run(performer(error).perform(READ))
+    event = asyncio.run(outcome(performer(error), READ))
     assert isinstance(event, on.CallFailed)
     assert not event.retryable
     assert event.action is READ
@@ -106,6 +107,7 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
         queue=nothing,
         store=store,
         scheduler=scheduler,
+        timers=nothing,
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
@@ -113,14 +115,14 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     failure = do.RecordFunctionFailure(
         job=JOB, function=FUNCTION, attempt=1, reason=Reason.FUNCTION_ERROR, detail="LeaseNotOpen"
     )
-    event = run_virtual(made.perform(failure))
+    event = run_virtual(outcome(made, failure))
     assert isinstance(event, on.FunctionFailureRecorded)
     assert scheduler.released == released
 
 
 def test_what_nobody_foresaw_is_not_hidden() -> None:
     with pytest.raises(AssertionError):
-        asyncio.run(performer(AssertionError("a broken invariant")).perform(READ))
+        asyncio.run(outcome(performer(AssertionError("a broken invariant")), READ))
 
 
 @pytest.mark.parametrize(("fence", "left"), [(7, ["2.8.zip"]), (None, [])])
@@ -136,6 +138,7 @@ def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
         queue=nothing,
         store=store,
         scheduler=nothing,
+        timers=nothing,
         render=nothing,
         clock=SystemClock(),
         budget=Budget(),
@@ -146,7 +149,8 @@ def test_envelopes_are_removed_one_by_one_or_all_of_a_job(
     async def story() -> list[str]:
         for key in (first, second, others):
             await store.put(bucket, key, b"secret")
-        await ours.perform(do.RemoveEnvelope(job=JOB, attempt=1, function=FUNCTION, fence=fence))
+        remove = do.RemoveEnvelope(job=JOB, attempt=1, function=FUNCTION, fence=fence)
+        await outcome(ours, remove)
         found = [*await store.etags(bucket, "staging/")]
         assert others in found
         return found

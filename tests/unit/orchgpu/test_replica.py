@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -22,13 +22,12 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
-from orchgpu.performer import Performer
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
 from simulator.checkers import Checker
 from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
+from simulator.tenant_usage import TenantUsage
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 INPUT = InputEvent(
@@ -73,33 +72,27 @@ class Bench:
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
         self.scheduler = scheduler = SimScheduler(
-            budget, self.clock, Checker(TenantBooks()), "replica", parameters or Parameters()
+            budget, self.clock, Checker(TenantUsage()), "replica", parameters or Parameters()
         )
         scheduler.start()
         requester = SimRequester(
             scheduler, "me", budget, random.Random(1), delay_s_max=0.001, loss_rate=0.0
         )
         nursery.start_eternal(requester.beat(), "beat")
+        self.requester = requester
         self.arrivals = Arrivals(self.cloud)
         queue = SlowQueue(self.cloud, self.arrivals, self.clock)
         self.store = store = MemoryStore(self.cloud, self.bodies, self.clock)
         self.machine = machine = OrchestratorMachine(
             budget=budget, session="me", ids=IdSource("me")
         )
-        performer = Performer(
+        self.replica = Replica(
+            machine=machine,
             queue=queue,
             store=store,
             scheduler=requester,
-            render=lambda *_: {},
-            clock=self.clock,
-            budget=budget,
-        )
-        self.replica = Replica(
-            machine=machine,
-            performer=performer,
-            queue=queue,
-            scheduler=requester,
             registry=self.registry,
+            render=lambda *_: {},
             clock=self.clock,
             budget=budget,
             nursery=nursery,
@@ -174,7 +167,7 @@ def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
                 id="running",
                 function=FUNCTION,
                 input=INPUT,
-                handles={},
+                receipt_handles={},
                 received_at_s=0.0,
                 phase=Phase.RUNNING,
             )
@@ -187,3 +180,41 @@ def test_no_job_is_received_beyond_what_may_be_in_hand_at_once() -> None:
             assert (bench.count("jobs"), bench.count("dlq")) == ((0, 0), (1, 0))
 
     run_virtual(main())
+
+
+def finished(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The jobs with a line of the log for their end."""
+    lines = [line.__dict__ for line in caplog.records]
+    return [line["job"] for line in lines if line.get("event") == "job_finished"]
+
+
+def test_every_job_that_ends_here_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            await bench.replica.start()
+            await bench.upload(2)  # into a bucket without versions: their ids are known later
+            await asyncio.sleep(30.0)
+            assert bench.count("dlq") == (2, 0)
+
+    with caplog.at_level("INFO"):
+        run_virtual(main())
+    assert len(set(finished(caplog))) == len(finished(caplog)) == 2
+
+
+def test_an_adopted_job_is_a_line_of_the_log_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery)
+            await bench.upload(0)
+            payload = {"function": "search", "input": asdict(INPUT)}
+            dead = SimRequester(
+                bench.scheduler, "dead", Budget(), random.Random(2), delay_s_max=0.0, loss_rate=0.0
+            )
+            await dead.attempt("j-left", 1, 0, "h", payload, FUNCTION.request, 0.0)
+            await bench.replica.start()
+            await asyncio.sleep(60.0)
+
+    with caplog.at_level("INFO"):
+        run_virtual(main())
+    assert finished(caplog) == ["j-left"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from corekit.ids import attempt_id
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import RETRY_AT, Record, Step
 
@@ -15,7 +16,7 @@ _ORDER = (Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, Step.COMMITTE
 _ROUNDING_S = 1e-6
 
 
-class JobBooks:
+class RecordChecker:
     """Whether records tell the truth about time, and attempts wait out their pause."""
 
     def __init__(self) -> None:
@@ -30,7 +31,8 @@ class JobBooks:
         holder = record.holder
         failed, until_s = self._paused.get(holder, (record.attempt, 0.0))
         if record.attempt > failed and wall_s < until_s - _ROUNDING_S:
-            yield f"{holder}:{record.attempt} was opened {until_s - wall_s:.3f} s too early"
+            opened = attempt_id(holder, record.attempt)
+            yield f"{opened} was opened {until_s - wall_s:.3f} s too early"
         if RETRY_AT in record.times:
             self._paused[holder] = (record.attempt, record.times[RETRY_AT])
         else:

@@ -1,0 +1,30 @@
+"""The clouds that an orchestrator can serve: one package of this folder each, found by its name.
+
+A cloud is a package with a module `clients`, which has `open_cloud`: an asynchronous context
+manager of `orchgpu.ports.CloudPorts`. Nothing else names a provider.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from contextlib import AbstractAsyncContextManager
+from typing import cast
+
+import orchgpu.adapters
+from corekit.errors import invalid
+from orchgpu.ports import CloudPorts
+
+
+def names() -> list[str]:
+    """Every cloud of this installation."""
+    return sorted(m.name for m in pkgutil.iter_modules(orchgpu.adapters.__path__) if m.ispkg)
+
+
+def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
+    """The clients of that cloud, for as long as the context lasts. Raises INVALID for a name that
+    is not a cloud; entering it raises AppError when the cloud refuses us."""
+    if name not in names():
+        raise invalid(f"unknown cloud {name!r}; known are {', '.join(names())}")
+    module = importlib.import_module(f"{orchgpu.adapters.__name__}.{name}.clients")
+    return cast("AbstractAsyncContextManager[CloudPorts]", module.open_cloud())

@@ -1,0 +1,35 @@
+"""The timers of the jobs in hand: each comes back as an event, unless armed again or forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from orchgpu.core import events as on
+
+#: Makes the event of a timer when it fires.
+Due = Callable[[], on.JobEvent]
+
+
+class Timers:
+    """At most one timer of each name per job."""
+
+    def __init__(self, submit: Callable[[on.JobEvent], None]) -> None:
+        self._submit = submit
+        self._jobs: dict[str, dict[str, asyncio.TimerHandle]] = {}
+
+    def arm(self, job: str, name: str, in_s: float, due: Due) -> None:
+        """Submit the event that `due` makes, `in_s` from now; a timer of that name is replaced."""
+        timers = self._jobs.setdefault(job, {})
+        if name in timers:
+            timers[name].cancel()
+        timers[name] = asyncio.get_running_loop().call_later(in_s, self._fire, job, name, due)
+
+    def forget(self, job: str) -> None:
+        """Cancel every timer of a job."""
+        for handle in self._jobs.pop(job, {}).values():
+            handle.cancel()
+
+    def _fire(self, job: str, name: str, due: Due) -> None:
+        del self._jobs[job][name]
+        self._submit(due())
