@@ -28,7 +28,6 @@ from remote_gpu.host.workers.cells import Cells
 from remote_gpu.middleware import VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
-from remote_gpu.wire.variables import PORTS
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +149,7 @@ class Doors:
             raise Refused(Refusal.DENIED, f"this host does not offer {name!r}")
         if install.middleware not in (None, name):
             raise Refused(Refusal.DENIED, f"lease {install.lease} is one for {install.middleware}")
-        if port >= PORTS[name]:
+        if port >= find(name).client.ports:
             raise Refused(Refusal.DENIED, f"{name} has no port number {port}")
         served = self._served.setdefault(install.lease, _Served(install=install, middleware=name))
         if served.middleware != name:
@@ -189,7 +188,9 @@ class Doors:
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
             cell = None if self._cells is None else self._cells.make_of_server(program)
-            server = served.server = Server(program, command, folder, cell)
+            server = served.server = Server(
+                program, command, folder, inherited=middleware.inherited, cell=cell
+            )
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         self._nursery.start(server.watch(), "watch")

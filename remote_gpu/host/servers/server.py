@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from remote_gpu.host.servers.variables import INHERITED
@@ -23,8 +24,6 @@ from remote_gpu.host.workers.cells import HostCell
 from remote_gpu.middleware import ServerCommand
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: What it inherits of gpud's own environment.
-_PASSED = (*INHERITED, "GVIRTUS_HOME", "VACCEL_PLUGINS")
 _LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
 #: Below those that Linux gives to outgoing connections (ip_local_port_range): what is free stays
 #: so until the server takes it, but for another server.
@@ -38,11 +37,17 @@ class Server:
     """One process group, from start to its certain end."""
 
     def __init__(
-        self, program: Path, command: ServerCommand, folder: Path, cell: HostCell | None = None
+        self,
+        program: Path,
+        command: ServerCommand,
+        folder: Path,
+        *,
+        inherited: Sequence[str] = (),
+        cell: HostCell | None = None,
     ) -> None:
         """Start it in `folder`, which is made now and removed at its end, as its cell does.
 
-        Raises OSError.
+        `inherited`: variables of gpud's own environment, beside `INHERITED`. Raises OSError.
         """
         folder.mkdir(parents=True)
         user = -1 if cell is None else cell.cell.user
@@ -56,7 +61,7 @@ class Server:
             for name, value in command.variables.items()
         }
         arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
-        passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        passed = {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
         self._output, inner = os.pipe()
         try:
             self._process = subprocess.Popen(

@@ -16,7 +16,7 @@ from lambda_functions.gpu_runner.environment import middleware_variables, user_v
 from lambda_functions.gpu_runner.errors import EnvelopeError, RunnerError
 from lambda_functions.gpu_runner.settings import Time, read_settings
 from lambda_functions.gpu_runner.workspace import Workspace
-from remote_gpu.wire.variables import ALLOWED
+from remote_gpu.wire.variables import RULES
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "s",
@@ -110,7 +110,7 @@ def test_what_a_middleware_may_set(middleware: str) -> None:
     assert middleware_variables(middleware, GOOD[middleware]) == GOOD[middleware]
 
 
-@pytest.mark.parametrize("middleware", ALLOWED)
+@pytest.mark.parametrize("middleware", RULES)
 @given(
     name=st.sampled_from([*SECRETS, "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "RCUDA_DEVICE_", ""])
 )
