@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 
 from remote_gpu.client.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
-from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import HANDSHAKE, text_field
-from remote_gpu.wire.proof import client_bound, gateway_bound, matches
+from remote_gpu.wire.errors import Refused, WireError
+from remote_gpu.wire.frames import HANDSHAKE
+from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.contents import Contents
 from remote_gpu.worker.isolation.apply import Cell, enclose_worker
@@ -166,7 +166,7 @@ def _start_lane(
 
     def serve() -> None:
         try:
-            with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
+            with lane, contextlib.suppress(OSError, WireError, Refused):  # without a proof
                 carrier, runner = carried(), Runner(registry, context)
                 LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
         finally:  # whatever ends it: gpud counts lanes
@@ -192,10 +192,9 @@ def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stre
         carrier = TlsStream(lane, machine)
         channel = Channel(carrier, HANDSHAKE)
         received = channel.receive()
-        presented = text_field(received[1], "bound", 64) if received is not None else ""
-        if not matches(client_bound(key, machine.binding), presented) or channel.buffered:
-            raise WireError("somebody stands between this lane and its client")
-        channel.send({"welcome": {"bound": gateway_bound(key, machine.binding)}})
+        if received is None or channel.buffered:
+            raise WireError("the client did not wait for the second proof")
+        channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
         lane.settimeout(None)
         return carrier
 

@@ -14,7 +14,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -31,7 +30,7 @@ from remote_gpu.wire.proof import Hello
 
 logger = logging.getLogger(__name__)
 
-DOORS_MAX = 64  #: open at once on one lease; each is two threads and half a MiB of gpud
+RELAYS_MAX = 64  #: open at once on one lease; each is two threads and half a MiB of gpud
 #: A server that dies or does not serve is started anew this often within one lease.
 STARTS_MAX = 5
 
@@ -54,8 +53,8 @@ class _Served:
     @contextlib.contextmanager
     def door(self) -> Iterator[None]:
         """One place. Raises Refused(BUSY)."""
-        if self.doors >= DOORS_MAX:
-            raise Refused(Refusal.BUSY, f"a lease has at most {DOORS_MAX} doors open")
+        if self.doors >= RELAYS_MAX:
+            raise Refused(Refusal.BUSY, f"a lease has at most {RELAYS_MAX} doors open")
         self.doors += 1
         try:
             yield
@@ -68,7 +67,7 @@ class _Served:
             raise Refused(Refusal.ENDED, f"lease {self.install.lease} is over")
 
 
-class Doors:
+class Relays:
     """The servers of this host."""
 
     def __init__(
@@ -93,7 +92,7 @@ class Doors:
         shutil.rmtree(folder, ignore_errors=True)
 
     async def serve(
-        self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, Any]
+        self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
         """Relay a proven door to the lease's server until either side, or the lease, ends.
 
