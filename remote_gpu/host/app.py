@@ -28,9 +28,9 @@ from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.cells import Cells
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -102,10 +102,10 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
             data=settings.data,
             programs=settings.programs,
         )
-        cells = _cells(policy, settings.state / KEPT_NAME)
-        stack.callback(cells.close)
+        sandboxes = _sandboxes(policy, settings.state / KEPT_NAME)
+        stack.callback(sandboxes.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
-        pool = _pool(settings, nursery, cells, policy)
+        pool = _pool(settings, nursery, sandboxes, policy)
         stack.push_async_callback(pool.close)
         await pool.open()
         turns = Turns({CPU_INDEX: len(settings.cpu.cpus)})
@@ -120,7 +120,7 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
             pool,
             turns,
             log,
-            _relays(settings, nursery, cells),
+            _relays(settings, nursery, sandboxes),
             probe,
             _endpoints(settings, listeners),
             budget,
@@ -144,7 +144,9 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
         yield RunningHost(link=daemon.link, gateway=listeners.address, nursery=nursery)
 
 
-def _pool(settings: HostSettings, nursery: Nursery, cells: Cells, policy: Policy) -> WorkerPool:
+def _pool(
+    settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
+) -> WorkerPool:
     return WorkerPool(
         settings.data,
         (settings.state / KEPT_NAME).resolve(),
@@ -155,14 +157,16 @@ def _pool(settings: HostSettings, nursery: Nursery, cells: Cells, policy: Policy
         settings.tls,
         settings.programs,
         settings.batch_wait_s,
-        cells,
+        sandboxes,
         policy,
     )
 
 
-def _relays(settings: HostSettings, nursery: Nursery, cells: Cells) -> Relays:
+def _relays(settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes) -> Relays:
     servers = settings.state.resolve() / SERVERS_NAME
-    return Relays(settings.middlewares, servers, settings.budget, nursery, settings.visible, cells)
+    return Relays(
+        settings.middlewares, servers, settings.budget, nursery, settings.visible, sandboxes
+    )
 
 
 def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
@@ -199,10 +203,10 @@ def advertised(told: tuple[str, int], gateway: str) -> str:
     return f"{shown}:{port or gateway.rpartition(':')[2]}"
 
 
-def _cells(policy: Policy, kept: Path) -> Cells:
+def _sandboxes(policy: Policy, kept: Path) -> Sandboxes:
     """Raises INVALID when the state folder cannot be used."""
     try:
-        return Cells(policy, kept.resolve())
+        return Sandboxes(policy, kept.resolve())
     except OSError as error:
         raise invalid(f"cannot use {kept}: {error.strerror or error}") from None
 

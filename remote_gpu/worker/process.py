@@ -26,7 +26,7 @@ from remote_gpu.wire.frames import HANDSHAKE
 from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.contents import Contents
-from remote_gpu.worker.isolation.apply import Cell, enclose_worker
+from remote_gpu.worker.isolation.apply import Sandbox, enclose_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
@@ -93,14 +93,14 @@ def _serve(
     _limit_memory(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
     contents = Contents.of_tenant(walls.kept, start.tenant)
-    cell = Cell(**start.cell)
-    enclose_worker(walls.policy, walls.host, cell, contents.folder)
+    sandbox = Sandbox(**start.sandbox)
+    enclose_worker(walls.policy, walls.host, sandbox, contents.folder)
     context = dataclasses.replace(
         context,
         tenant=start.tenant,
         quota=Quota(start.memory_bytes),
         contents=contents,
-        compiled=Path(cell.compiled) if cell.compiled else contents.compiled,
+        compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
     )
     gates: dict[int, Gate] = {}

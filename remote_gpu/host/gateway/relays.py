@@ -23,7 +23,7 @@ from remote_gpu.client.relay import End, Relay
 from remote_gpu.client.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
@@ -77,12 +77,12 @@ class Relays:
         budget: Budget,
         nursery: Nursery,
         visible: VisibleDevices,
-        cells: Cells | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
-        `visible`: what their servers could see of this host; `cells`: where they run, as far as
+        `visible`: what their servers could see of this host; `sandboxes`: where they run, as far as
         they bear it."""
-        self._cells = cells
+        self._sandboxes = sandboxes
         self._programs = programs
         self._folder = folder
         self._budget = budget
@@ -186,9 +186,9 @@ class Relays:
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            cell = None if self._cells is None else self._cells.make_of_server(program)
+            sandbox = None if self._sandboxes is None else self._sandboxes.make_of_server(program)
             server = served.server = Server(
-                program, command, folder, inherited=middleware.inherited, cell=cell
+                program, command, folder, inherited=middleware.inherited, sandbox=sandbox
             )
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
