@@ -27,10 +27,6 @@ RETENTION_S = 14 * 86400.0
 #: Storage paths and filters of one file: S3 takes 100 rules for a bucket, one for each, and lint
 #: compares every pair of them.
 FILTERS_MAX = 500
-#: What `gpu.middleware` may name: the ones that remote_gpu/middleware has a file for.
-MIDDLEWARES = ("builtin", "rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
-#: Those of them whose client knows one server only: all devices of a job must be on one host.
-ONE_HOST_MIDDLEWARES = ("cricket", "gvirtus", "pocl", "vaccel")
 #: Fields of a request → the words of a file for them.
 _KEYS = {
     "memory_mib": "memory",

@@ -7,6 +7,7 @@ the table of all keys; the readers never see them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fdl.keys.lending import GPU, JOB
@@ -111,10 +112,14 @@ DOCUMENT = Block(
 )
 
 
-def json_schema() -> Schema:
-    """The JSON Schema of a whole file, for the user's editor."""
+def json_schema(middlewares: Sequence[str] = ()) -> Schema:
+    """The JSON Schema of a whole file, for the user's editor.
+
+    `middlewares`: names that the editor proposes.
+    """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SCAR function definition with gpu: and job:",
         **DOCUMENT.schema(),
+        "$defs": {"middlewares": {"examples": list(middlewares)}},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
+from fdl.model import Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
 from fdl.schema.schema import Block, Key, ListOf, Reader
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
@@ -99,9 +99,14 @@ GPU = Block(
             " at its old place.",
         ),
         "middleware": Key(
-            reader=Choice(MIDDLEWARES),
+            reader=Text(
+                pattern=r"[a-z][a-z0-9_-]{0,31}",
+                what="the name of a middleware",
+                short="`builtin`, or a name from docs/middlewares.md",
+                listed="middlewares",
+            ),
             about="What carries the device's work: our own plane, or a server of this software"
-            " that the host offers (`gpud --middleware`), behind a door of its gateway.",
+            " that the host offers (`gpud --middleware`), behind its gateway.",
         ),
         "advisory": _word(
             "advisory",

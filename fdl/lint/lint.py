@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from contract.timing import RESERVE_S, kept_back
 from fdl.lint.flow import apart, between
 from fdl.lint.foreign import foreign
-from fdl.lint.notes import FileFacts, FileKind, Finding, Note, Severity
-from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function, Storage
+from fdl.lint.notes import FileFacts, FileKind, Finding, MiddlewareFacts, Note, Severity
+from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION, variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.resources import Place
+from fdl.text.nodes import did_you_mean
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096
@@ -43,8 +44,6 @@ _LOADERS = (
     "GCONV_PATH",
     "OCL_ICD_VENDORS",
 )
-#: Of them those by which a middleware's client is found (docs/middlewares.md).
-_OF_CLIENTS = {"cricket": ("LD_PRELOAD",), "pocl": ("OCL_ICD_VENDORS",)}
 #: Variables that say where programs and modules are.
 _SEARCHED = (
     "PATH",
@@ -79,8 +78,12 @@ def lint(
     *,
     files: Mapping[str, FileFacts] | None = None,
     place: Place | None = None,
+    middlewares: Mapping[str, MiddlewareFacts] | None = None,
 ) -> tuple[Note, ...]:
-    """All findings, in the order of the file. Without `files` no file is judged."""
+    """All findings, in the order of the file.
+
+    Without `files` no file is checked, without `middlewares` (those known here) none of them.
+    """
     of_groups = list(check(document))
     findings = [*_document(document), *between(document.functions.aws), *of_groups]
     findings += apart(deployed(document)) if not of_groups else ()
@@ -88,10 +91,10 @@ def lint(
         findings += _one_place(function)
         findings += _script_time(function, document)
         findings += _times(function)
-        findings += _middleware(function)
+        findings += _middleware(function, middlewares)
         findings += foreign(function, document.functions.aws)
         findings += _storages(function)
-        findings += _variables(function)
+        findings += _variables(function, middlewares or {})
         findings += _code(function, place)
         findings += _outside(function)
         if place is not None:
@@ -200,12 +203,20 @@ def _script_time(function: Function, document: Document) -> Iterator[Finding]:
         yield _W, f"{path}.timeout", message
 
 
-def _middleware(function: Function) -> Iterator[Finding]:
-    gpu = function.gpu
-    several = gpu is not None and gpu.count > 1 and gpu.placement != "same_host"
-    if gpu is not None and several and gpu.middleware in ONE_HOST_MIDDLEWARES:
+def _middleware(
+    function: Function, known: Mapping[str, MiddlewareFacts] | None
+) -> Iterator[Finding]:
+    gpu, path = function.gpu, f"{function.path}.gpu.middleware"
+    if gpu is None or known is None:
+        return
+    if (facts := known.get(gpu.middleware)) is None:
+        names = ", ".join(known)
+        hint = did_you_mean(gpu.middleware, known)
+        message = f"{gpu.middleware!r} is not a middleware known here ({names}){hint}"
+        yield _W, path, message
+    elif facts.one_host and gpu.count > 1 and gpu.placement != "same_host":
         message = f"its client reaches one host: {gpu.count} devices need placement: same_host"
-        yield _E, f"{function.path}.gpu.middleware", message
+        yield _E, path, message
 
 
 def _storages(function: Function) -> Iterator[Finding]:
@@ -249,13 +260,14 @@ def _patterns(path: str, storage: Storage) -> Iterator[Finding]:
                 yield _W, f"{path}.{key}", message
 
 
-def _variables(function: Function) -> Iterator[Finding]:
+def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iterator[Finding]:
     declared = function.function
     both = (
         ("lambda.environment", declared.variables, _RESERVED_NAME),
         ("lambda.container.environment", declared.container.variables, _OUR_NAME),
     )
-    wanted = _OF_CLIENTS.get(function.gpu.middleware if function.gpu else "", ())
+    facts = known.get(function.gpu.middleware) if function.gpu else None
+    wanted = facts.loaders if facts is not None else ()
     for block, variables, reserved in both:
         path = f"{function.path}.{block}.Variables"
         for name, value in variables.items():
@@ -264,7 +276,7 @@ def _variables(function: Function) -> Iterator[Finding]:
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
                 yield _E, f"{path}.{name}", "this name is reserved"
-            elif name in wanted:  # as the page on middlewares has it
+            elif name in wanted:
                 continue
             elif block == "lambda.environment" and name in _LOADERS:
                 yield _W, f"{path}.{name}", "loads code into the function's runner and the script"

@@ -41,6 +41,14 @@ class FileKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MiddlewareFacts:
+    """A middleware, as far as a definition depends on it."""
+
+    one_host: bool = False  #: its client knows one server: all devices of a job on one host
+    loaders: tuple[str, ...] = ()  #: loader variables by which its client is found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
     """What the caller found where a path of the document points."""
 

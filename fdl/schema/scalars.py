@@ -66,6 +66,7 @@ class Text:
     empty: bool = False  #: whether "" (and nothing at all) is allowed
     lines: bool = False  #: whether it may have several lines
     free: bool = False  #: any character: the value of somebody else's variable
+    listed: str = ""  #: definition of the JSON Schema that lists known values; others are valid too
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         if self.empty and isinstance(node, Scalar) and node.is_null:
@@ -99,7 +100,8 @@ class Text:
         types = ["string", "number", "boolean", *(["null"] if self.empty else [])]
         if self.pattern.startswith("(?s)"):
             return {"type": types}
-        return {"type": types, "pattern": f"^(?:{self.pattern})$"}  # of strings only
+        known = {"$ref": f"#/$defs/{self.listed}"} if self.listed else {}
+        return {"type": types, "pattern": f"^(?:{self.pattern})$", **known}  # of strings only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from fdl.plan.desired import DesiredFunction, desired
 from fdl.plan.groups import deployed
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import FunctionResource, Ledger
-from orchgpu.deploy.files import facts_of, name_of, read_document
+from orchgpu.deploy.files import facts_of, known_middlewares, name_of, read_document
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
@@ -53,7 +53,9 @@ class Prepared:
 def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
     """Parse and lint without any cloud. Raises INVALID or NOT_FOUND."""
     document = read_document(path)
-    return document, lint(document, files=facts_of(document, path.parent))
+    return document, lint(
+        document, files=facts_of(document, path.parent), middlewares=known_middlewares()
+    )
 
 
 def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None = None) -> Prepared:
@@ -62,7 +64,12 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
     `document` is what the file says, where it was read before: standard input can be read once.
     """
     document = document or read_document(path)
-    notes = lint(document, files=facts_of(document, path.parent), place=cloud.place)
+    notes = lint(
+        document,
+        files=facts_of(document, path.parent),
+        place=cloud.place,
+        middlewares=known_middlewares(),
+    )
     errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
         raise invalid("\n".join(note.text(name_of(path)) for note in errors))

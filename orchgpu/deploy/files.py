@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.lint.notes import FileFacts, FileKind
+from fdl.lint.notes import FileFacts, FileKind, MiddlewareFacts
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
+from remote_gpu.middleware.registry import known
 
 #: A script is looked at for line ends this far; larger ones are programs.
 _LOOK_BYTES_MAX = 1 << 20
@@ -55,6 +56,14 @@ def _read(path: Path) -> bytes:
         raise AppError(ErrorCode.NOT_FOUND, f"{path}: no such file") from None
     except OSError as error:
         raise invalid(f"{path}: {error.strerror}") from error
+
+
+def known_middlewares() -> Mapping[str, MiddlewareFacts]:
+    """The middlewares of this installation, as far as a definition depends on them."""
+    return {
+        name: MiddlewareFacts(one_host=middleware.one_host, loaders=middleware.loaders)
+        for name, middleware in known().items()
+    }
 
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:

@@ -20,6 +20,8 @@ from corekit.units import format_bytes
 from fdl.model import Function
 from fdl.plan.desired import Code
 from fdl.plan.groups import STEPS_FILE, steps_json
+from remote_gpu.middleware.registry import rules_table
+from remote_gpu.wire.variables import TABLE
 
 #: Folders of ours that travel, below the folder of their top-level package. All of them import the
 #: standard library only (and boto3, which the runtime brings).
@@ -98,6 +100,8 @@ def _ours() -> Iterator[_Member]:
             yield _Member(traveller, home / inner, _FILE)
         for path in sorted((home / inner).rglob("*.py")):
             yield _Member(f"{top}/{path.relative_to(home).as_posix()}", path, _FILE)
+    # those of other packages that are installed here too
+    yield _Member(f"remote_gpu/wire/{TABLE.name}", TABLE, _FILE, rules_table().encode())
 
 
 def _home(package: str) -> Path:

@@ -20,14 +20,9 @@ from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
 from remote_gpu.client.transport.relay import Relay
 from remote_gpu.client.transport.timing import DOOR_S
 from remote_gpu.wire.connection import Access, HostAccess
-from remote_gpu.wire.errors import Refusal, Refused, WireError
+from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Role
-from remote_gpu.wire.variables import (
-    PORTS,
-    client_address,
-    filled_variables,
-    gvirtus_properties,
-)
+from remote_gpu.wire.variables import client_file, filled_variables, rules_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +44,7 @@ class Forwarder:
 
     def __init__(self, access: Access, middleware: str) -> None:
         """`access` is a session's view. Raises WireError for an unknown middleware."""
-        if middleware not in PORTS:
-            raise WireError(f"unknown middleware {middleware!r}; known are {', '.join(PORTS)}")
+        self._rules = rules_of(middleware)
         self._access = access
         self._middleware = middleware
         self._lock = threading.Lock()
@@ -98,9 +92,9 @@ class Forwarder:
         for _ in range(_RANGE_TRIES):
             streams: list[socket.socket] = []
             try:
-                for number in range(PORTS[self._middleware]):
+                for number in range(self._rules.ports):
                     port = streams[0].getsockname()[1] + number if streams else 0
-                    address = (client_address(self._middleware), port)
+                    address = (self._rules.address, port)
                     stream = socket.create_server(address, backlog=_BACKLOG)
                     stream.setblocking(False)
                     streams.append(stream)
@@ -110,7 +104,7 @@ class Forwarder:
                 continue
             self._listeners |= {one: (host, number) for number, one in enumerate(streams)}
             return int(streams[0].getsockname()[1])
-        raise OSError(f"no {PORTS[self._middleware]} consecutive ports are free")
+        raise OSError(f"no {self._rules.ports} consecutive ports are free")
 
     def _accept(self) -> None:
         while True:
@@ -211,6 +205,6 @@ def client_variables(
         return
     with Forwarder(access, middleware) as forwarder:
         file = folder / f"{middleware}.json"
-        if middleware == "gvirtus":
-            file.write_text(gvirtus_properties(forwarder.ports[0]))
+        if contents := client_file(middleware, forwarder.ports[0]):
+            file.write_text(contents)
         yield filled_variables(middleware, variables, forwarder.ports, str(file))

@@ -1,11 +1,11 @@
-"""Wiring of gpud: pool, table, gateway, daemon, probe; all but the link to the scheduler."""
+"""Wiring of gpud, in order: pool, probe, listeners, daemon with its gateway, link."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,19 +14,23 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
-from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.gateway.gateway import Gateway
-from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
-from remote_gpu.host.gateway.relays import Doors
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.probes import probe_of
+from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.gateway.lease_ports import PortSettings
+from remote_gpu.host.gateway.listeners import Listeners
+from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
+from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.cells import Cells
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -42,7 +46,7 @@ SERVERS_NAME = "servers"  #: in the state folder: one folder for each server tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """What `gpud` was told."""
+    """The options of `gpud`."""
 
     host: HostId
     state: Path  #: folder for the lease log; made when absent
@@ -64,21 +68,29 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningHost:
-    """A host that serves; give `daemon.link` the scheduler's link to complete it."""
+class Upstream:
+    """The scheduler of this host, and what this host reports to it."""
 
-    daemon: HostDaemon
-    cpu: CpuProbe
-    policy: Policy  #: what isolates its leases
-    offer: Offer  #: what it adds to its devices
+    scheduler: str  #: "address:port"
+    access: Access
+    advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
+    drivers: Sequence[str]  #: whose devices are listed beside the CPU; of `monitor.probes.PROBES`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningHost:
+    """A host that serves, with its link to the scheduler."""
+
+    link: HostLink
     gateway: str  #: "address:port"
     nursery: Nursery
 
 
 @contextlib.asynccontextmanager
-async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
-    """Everything a host is, open for the length of the block. Raises AppError."""
+async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncIterator[RunningHost]:
+    """All parts of a host, open for the length of the block. Raises AppError."""
     os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
+    budget = settings.budget
     async with contextlib.AsyncExitStack() as stack:
         log = _log(settings.state)
         stack.callback(log.close)
@@ -90,64 +102,111 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             data=settings.data,
             programs=settings.programs,
         )
-        cells = _cells(policy, settings.state / KEPT_NAME)
-        stack.callback(cells.close)
+        sandboxes = _sandboxes(policy, settings.state / KEPT_NAME)
+        stack.callback(sandboxes.close)
         nursery = await stack.enter_async_context(Nursery(f"gpud {settings.host}"))
-        pool = WorkerPool(
-            settings.data,
-            (settings.state / KEPT_NAME).resolve(),
-            settings.cpu.cpus,
-            settings.operations,
-            settings.budget,
-            nursery,
-            settings.tls,
-            settings.programs,
-            settings.batch_wait_s,
-            cells,
-            policy,
-        )
+        pool = _pool(settings, nursery, sandboxes, policy)
         stack.push_async_callback(pool.close)
         await pool.open()
-        probe = CpuProbe(settings.cpu, lambda: pool.pids)
-        offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
-        table = LeaseTable(
-            {probe.device_id: settings.cpu.memory_mib}, settings.budget.session_silence_s
-        )
         turns = Turns({CPU_INDEX: len(settings.cpu.cpus)})
         stack.callback(turns.close)
-        daemon = HostDaemon(table, pool, turns, log, settings.budget, nursery)
-        daemon.gateway = gateway = Gateway(
-            settings.host, daemon, settings.budget, nursery, settings.tls
-        )
-        servers = settings.state.resolve() / SERVERS_NAME
-        daemon.doors = Doors(
-            settings.middlewares, servers, settings.budget, nursery, settings.visible, cells
-        )
-        address = _listen(gateway, settings)
-        daemon.ports = LeasePorts(
-            PortSettings(
-                listen=settings.listen_address,
-                advertise=settings.advertise_address or settings.listen_address,
-                ports=settings.door_ports,
-            ),
-            daemon.serve_port,
+        cpu = CpuProbe(settings.cpu, lambda: pool.pids)
+        probe = await _probe(cpu, pool, settings, upstream)
+        stack.push_async_callback(probe.close)
+        listeners = _listeners(settings)
+        stack.callback(listeners.close)
+        daemon = HostDaemon(
+            LeaseTable({cpu.device_id: settings.cpu.memory_mib}, budget.session_silence_s),
+            pool,
+            turns,
+            log,
+            _relays(settings, nursery, sandboxes),
+            probe,
+            _endpoints(settings, listeners),
+            budget,
             nursery,
+            lambda control: HostLink(
+                upstream.scheduler,
+                host=settings.host,
+                control=control,
+                probe=probe,
+                gateway=advertised(upstream.advertise, listeners.address),
+                budget=budget,
+                access=upstream.access,
+                middlewares=("builtin", *settings.middlewares),
+            ),
         )
-        stack.callback(daemon.ports.close_all)
-        stack.callback(gateway.close)
-        nursery.start_eternal(gateway.serve(), "gateway")
+        nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
         nursery.start_eternal(pool.watch(), "spawner")
-        stack.push_async_callback(daemon.close)
-        yield RunningHost(
-            daemon=daemon, cpu=probe, policy=policy, offer=offer, gateway=address, nursery=nursery
-        )
+        await stack.enter_async_context(daemon.link)
+        stack.push_async_callback(daemon.close)  # first, while the link can report it
+        yield RunningHost(link=daemon.link, gateway=listeners.address, nursery=nursery)
 
 
-def _cells(policy: Policy, kept: Path) -> Cells:
+def _pool(
+    settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes, policy: Policy
+) -> WorkerPool:
+    return WorkerPool(
+        settings.data,
+        (settings.state / KEPT_NAME).resolve(),
+        settings.cpu.cpus,
+        settings.operations,
+        settings.budget,
+        nursery,
+        settings.tls,
+        settings.programs,
+        settings.batch_wait_s,
+        sandboxes,
+        policy,
+    )
+
+
+def _relays(settings: HostSettings, nursery: Nursery, sandboxes: Sandboxes) -> Relays:
+    servers = settings.state.resolve() / SERVERS_NAME
+    return Relays(
+        settings.middlewares, servers, settings.budget, nursery, settings.visible, sandboxes
+    )
+
+
+def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
+    ports = PortSettings(
+        listen=settings.listen_address,
+        advertise=settings.advertise_address or settings.listen_address,
+        ports=settings.door_ports,
+    )
+    return Endpoints(host=settings.host, listeners=listeners, ports=ports, tls=settings.tls)
+
+
+async def _probe(
+    cpu: CpuProbe, pool: WorkerPool, settings: HostSettings, upstream: Upstream
+) -> HostProbe:
+    """The CPU, and the devices of each driver that answers here."""
+    probes: list[Probe] = [cpu]
+    for driver in upstream.drivers:
+        probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
+        try:
+            await probe.devices()
+        except AppError as error:
+            await probe.close()
+            logger.info("no devices", extra={"driver": driver, "why": error.message})
+        else:
+            probes.append(probe)
+    offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
+    return HostProbe(probes, settings.budget.host_lost_s, offer)
+
+
+def advertised(told: tuple[str, int], gateway: str) -> str:
+    """The gateway's "address:port" for clients; port 0 = that of `gateway`."""
+    address, port = told
+    shown = f"[{address}]" if ":" in address else address
+    return f"{shown}:{port or gateway.rpartition(':')[2]}"
+
+
+def _sandboxes(policy: Policy, kept: Path) -> Sandboxes:
     """Raises INVALID when the state folder cannot be used."""
     try:
-        return Cells(policy, kept.resolve())
+        return Sandboxes(policy, kept.resolve())
     except OSError as error:
         raise invalid(f"cannot use {kept}: {error.strerror or error}") from None
 
@@ -162,14 +221,14 @@ def _log(folder: Path) -> LeaseLog:
         raise invalid(text) from None
 
 
-def _listen(gateway: Gateway, settings: HostSettings) -> str:
+def _listeners(settings: HostSettings) -> Listeners:
     try:
-        address = gateway.listen(settings.listen_address, settings.listen_port)
+        listeners = Listeners(settings.listen_address, settings.listen_port)
     except OSError as error:
         where = f"{settings.listen_address}:{settings.listen_port}"
         raise AppError(ErrorCode.UNAVAILABLE, f"cannot listen on {where}: {error}") from None
     try:
-        gateway.listen_local(settings.state.resolve() / SOCKET_NAME)
+        listeners.add_local(settings.state.resolve() / SOCKET_NAME)
     except OSError as error:  # TCP serves programs of this machine as well
         logger.info("no socket for this machine's programs", extra={"why": str(error)})
-    return address
+    return listeners

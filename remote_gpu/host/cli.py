@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -31,16 +31,14 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
-from gpu_scheduler.monitor.ports import Probe
-from gpu_scheduler.monitor.probes import probe_of
-from remote_gpu.host.app import HostSettings, RunningHost, running_host
+from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.gateway.tls import HostTls
-from remote_gpu.host.probe import CpuSettings, HostProbe, default_memory_mib, parse_cpus
+from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.variables import MPS_DIRECTORY
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
+from remote_gpu.worker.isolation.hardening import make_undumpable, take
 from remote_gpu.worker.isolation.policy import Setting
-from remote_gpu.worker.isolation.privacy import hide_memory, take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
@@ -187,16 +185,6 @@ def main(
         sys.exit(EXIT_STATUS[error.code])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """How this host stands with the scheduler."""
-
-    scheduler: str  #: "address:port"
-    access: Access
-    advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
-    drivers: Sequence[str]  #: whose devices are told beside the CPU; of `monitor.probes.PROBES`
-
-
 async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -205,29 +193,8 @@ async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | 
         visible = await visible_devices(settings.host)
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
-    async with running_host(settings) as host:
-        probe = HostProbe(
-            [host.cpu, *await _answering(upstream.drivers, settings)],
-            settings.budget.host_lost_s,
-            host.offer,
-        )
-        try:
-            async with HostLink(
-                upstream.scheduler,
-                host=settings.host,
-                control=host.daemon,
-                probe=probe,
-                gateway=_advertised(upstream.advertise, host.gateway),
-                budget=settings.budget,
-                access=upstream.access,
-                middlewares=("builtin", *settings.middlewares),
-            ) as link:
-                host.daemon.link, host.daemon.memory = link, probe
-                await _until_stopped(stop, host, link, ready_file)
-                await host.daemon.close()  # while the link can still tell of it
-                host.daemon.link = None
-        finally:
-            await probe.close()
+    async with running_host(settings, upstream) as host:
+        await _until_stopped(stop, host, host.link, ready_file)
 
 
 async def _until_stopped(
@@ -256,25 +223,10 @@ async def _until_stopped(
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _answering(drivers: Sequence[str], settings: HostSettings) -> list[Probe]:
-    """A probe for each driver that answers here."""
-    found: list[Probe] = []
-    for driver in drivers:
-        probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
-        try:
-            await probe.devices()
-        except AppError as error:
-            await probe.close()
-            logger.info("no devices", extra={"driver": driver, "why": error.message})
-        else:
-            found.append(probe)
-    return found
-
-
 def _hide() -> None:
     """Other processes of this user read neither our memory nor our first environment."""
     try:
-        hide_memory()
+        make_undumpable()
     except OSError as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
 
@@ -341,12 +293,6 @@ def _is_any(address: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_unspecified
     return False
-
-
-def _advertised(told: tuple[str, int], gateway: str) -> str:
-    address, port = told
-    shown = f"[{address}]" if ":" in address else address
-    return f"{shown}:{port or gateway.rpartition(':')[2]}"
 
 
 def _operations(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,19 +8,23 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import DeviceId, LeaseId
+from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
+from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.gateway.gateway import Gateway
-from remote_gpu.host.gateway.lease_ports import LeasePorts
-from remote_gpu.host.gateway.relays import Doors
+from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
+from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
+from remote_gpu.host.gateway.listeners import Listeners
+from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.servers.variables import worker_variables
@@ -42,7 +46,7 @@ _TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
 
 
 class Link(Protocol):
-    """What the daemon tells the scheduler; repeated by the link until acknowledged."""
+    """Reports to the scheduler; the link repeats each until it is acknowledged."""
 
     def session(
         self,
@@ -58,14 +62,37 @@ class Link(Protocol):
     def cut(self, lease: LeaseId) -> None: ...
 
 
-class Doomed(Protocol):
-    """A process that was killed, and whose end must be certain."""
+class _NoLink:
+    """The link of a program that stops: reports are dropped."""
+
+    def session(self, *_: object, **__: object) -> None:
+        """Drop it."""
+
+    door = cut = session
+
+
+class KilledProcess(Protocol):
+    """A process that was killed; the daemon waits until its end is certain."""
 
     pid: int
     gone: asyncio.Future[None]
 
 
-class HostDaemon:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The addresses at which clients reach this host."""
+
+    host: HostId
+    listeners: Listeners  #: of the gateway
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+    ports: PortSettings  #: of leases with a port of their own
+    tls: HostTls | None = None
+
+
+L = TypeVar("L", bound=Link)
+
+
+class HostDaemon(Generic[L]):
     """Everything between the link, the gateway and the workers; lives in the event loop."""
 
     def __init__(
@@ -74,13 +101,20 @@ class HostDaemon:
         pool: WorkerPool,
         turns: Turns,
         log: LeaseLog,
+        relays: Relays,
+        memory: MemoryProbe,
+        endpoints: Endpoints,
         budget: Budget,
         nursery: Nursery,
+        link_of: Callable[[HostControl], L],
     ) -> None:
+        """`memory`: figures by which a card is clean; `link_of`: makes the link to this daemon."""
         self.table = table
         self._pool = pool
         self._turns = turns
         self._log = log
+        self._relays = relays
+        self._memory = memory
         self._budget = budget
         self._nursery = nursery
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
@@ -88,11 +122,18 @@ class HostDaemon:
         self._crashes: dict[LeaseId, int] = {}
         self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
         self._waiting: list[asyncio.Future[None]] = []
-        self.gateway: Gateway | None = None
-        self.doors: Doors | None = None
-        self.ports: LeasePorts | None = None
-        self.link: Link | None = None
-        self.memory: MemoryProbe | None = None  #: what tells whether a card is clean
+        self.gateway = Gateway(
+            endpoints.host,
+            self,
+            endpoints.listeners,
+            budget,
+            nursery,
+            endpoints.tls,
+            endpoints.limits,
+        )
+        self._ports = LeasePorts(endpoints.ports, self._serve_port, nursery)
+        self.link = link_of(self)
+        self._reports: Link = self.link
 
     def now_s(self) -> float:
         """The machine's monotonic clock, shared with the lease log."""
@@ -137,8 +178,8 @@ class HostDaemon:
         steps = self.table.end(lease, reason, "ended by the scheduler", reported=False)
         if steps:
             self.apply(steps)
-        elif self.link is not None and lease not in self.installed():
-            self.link.cut(lease)
+        elif lease not in self.installed():
+            self._reports.cut(lease)
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         """The first session must open in time."""
@@ -174,58 +215,50 @@ class HostDaemon:
         elif step.kind is StepKind.RETURNED:
             self._tell(step, SessionState.FREED)
         elif step.kind is StepKind.UNBOUND:
-            if self.gateway is not None:
-                self.gateway.session_ended(step)
+            self.gateway.session_ended(step)
             self._unbind(step.lease)
-        elif step.kind is StepKind.CUT and self.link is not None:
-            self.link.cut(step.lease)
+        elif step.kind is StepKind.CUT:
+            self._reports.cut(step.lease)
         elif step.kind is StepKind.CLOSED:
             self._crashes.pop(step.lease, None)
-            if self.ports is not None:
-                self.ports.close(step.lease)
-            if self.gateway is not None:
-                self.gateway.session_ended(step)
+            self._ports.close(step.lease)
+            self.gateway.session_ended(step)
             if step.reported:
                 self._tell(step, SessionState.CLOSED)
 
     def _open_port(self, lease: LeaseId) -> None:
         """Of a lease that is reached so: listen, and tell the scheduler where."""
         entry = self.table.find(lease)
-        if entry is None or entry.install.door is not Door.PORT or self.ports is None:
+        if entry is None or entry.install.door is not Door.PORT:
             return
         try:
-            address = self.ports.open(entry.install)
+            address = self._ports.open(entry.install)
         except OSError as error:
             detail = f"no port can be opened for it: {error.strerror or error}"
             logger.error("no port", extra={"event": "no_port", "lease": lease, "why": detail})
             self.apply(self.table.end(lease, EndReason.REVOKED, detail))
             return
-        if self.link is not None:
-            self.link.door(lease, address)
+        self._reports.door(lease, address)
 
-    async def serve_port(self, install: Install, stream: socket.socket, source: str) -> None:
+    async def _serve_port(self, install: Install, stream: socket.socket, source: str) -> None:
         """Serve a connection to a lease's own port, by the middleware that was asked for."""
-        assert self.gateway is not None
-        assert self.doors is not None
         name = install.middleware or "builtin"
         if name == "builtin":
             await self.gateway.serve_port(install.lease, stream, source)
             return
         try:
-            await self.doors.serve_port(install, name, stream)
+            await self._relays.serve_port(install, name, stream)
         except Refused as refused:
             about = {"event": "refused", "lease": install.lease, "why": refused.message}
             logger.warning("a connection to a lease's port is refused", extra=about)
 
     def _tell(self, step: Step, state: SessionState) -> None:
-        if self.link is not None:
-            self.link.session(step.lease, state, step.nonce, step.reason, step.detail)
+        self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
 
     def _unbind(self, lease: LeaseId) -> None:
         """What its session opened ends with the session: lanes, doors, memory. The lease goes on,
         and so does a worker that serves nobody yet."""
-        if self.doors is not None:
-            self.doors.unbind(lease)
+        self._relays.unbind(lease)
         task = self._workers.get(lease)
         if task is None or not task.done() or task.cancelled() or task.result() is None:
             return
@@ -245,7 +278,7 @@ class HostDaemon:
 
     async def _kill(self, lease: LeaseId) -> None:
         """End the lease's worker and server for certain; only then are its shares free."""
-        server = self.doors.leave(lease) if self.doors is not None else None
+        server = self._relays.leave(lease)
         task = self._workers.pop(lease, None)
         worker = await task if task is not None else None
         if worker is not None:
@@ -258,12 +291,12 @@ class HostDaemon:
         await self._clean(lease)
         self.apply(self.table.gone(lease))
 
-    async def _end(self, lease: LeaseId, process: Doomed) -> None:
+    async def _end(self, lease: LeaseId, process: KilledProcess) -> None:
         done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
         if not done:
             await self._stuck(lease, process)
 
-    async def _stuck(self, lease: LeaseId, process: Doomed) -> None:
+    async def _stuck(self, lease: LeaseId, process: KilledProcess) -> None:
         """It sleeps inside a driver or a file system and holds its shares until that lets it go.
 
         The devices get nothing new until then; who waits for these shares is told at once.
@@ -277,10 +310,8 @@ class HostDaemon:
 
     async def _clean(self, lease: LeaseId) -> None:
         """Wait until the lease's cards are free of its memory; SUSPECT when that takes long."""
-        if self.memory is None:
-            return
         deadline_s = self.now_s() + self._budget.worker_cut_s
-        while held := await held_memory(self.memory, self.table, lease):
+        while held := await held_memory(self._memory, self.table, lease):
             if self.now_s() >= deadline_s and lease not in self._faults:
                 logger.error("memory held", extra={"event": "memory_held", "lease": lease})
                 self._suspect(lease, held, Symptom.MEMORY_HELD)
@@ -347,19 +378,16 @@ class HostDaemon:
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
-                told: dict[str, Any] = {"tls": {}} if key else {"welcome": {}}
-                Peer(stream).send_now(told)
+                Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
 
-    async def serve_door(
-        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, Any]
+    async def relay(
+        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
         """Relay a proven door to the lease's server, starting it for the first one."""
-        if self.doors is None:
-            raise Refused(Refusal.DENIED, "this host offers no other middleware")
-        await self.doors.serve(entry.install, hello, peer, welcome)
+        await self._relays.serve(entry.install, hello, peer, welcome)
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)
@@ -434,3 +462,5 @@ class HostDaemon:
         cut_s = self._budget.worker_cut_s  # whatever lives on dies with the spawner
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
+        self._ports.close_all()
+        self._reports = _NoLink()

@@ -1,16 +1,11 @@
-"""From a granted lease to what the function gets for it: one file per remote-GPU software.
+"""Remote-GPU software between function and device: one file per middleware declares all of it.
 
-Owns the environment rendered for the function and the server command for the host. Pure: a
-middleware here starts nothing.
+Owns the environment rendered for the function and the server command for the host. A middleware
+starts nothing itself.
 """
 
-from remote_gpu.middleware.base import (
-    Middleware,
-    ServerCommand,
-    VisibleDevices,
-    find,
-    names,
-    render,
-)
+from remote_gpu.middleware.base import Middleware, ServerCommand, VisibleDevices
+from remote_gpu.middleware.registry import find, names
+from remote_gpu.middleware.rendering import render
 
 __all__ = ["Middleware", "ServerCommand", "VisibleDevices", "find", "names", "render"]

@@ -14,7 +14,8 @@ must be built for it. One thread serves all connections. Several hosts: no.
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
+from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 _RPC_VERSION_MAX = 2**31 - 1  #: ONC RPC's versions are 32 bits wide
 
@@ -23,10 +24,21 @@ class Cricket(Middleware):
     """One cricket-rpc-server per lease."""
 
     name = "cricket"
+    one_host = True
+    loaders = ("LD_PRELOAD",)
+    #: The client takes a server at its own address for a local one, and then uses shared memory.
+    client = ClientRules(
+        variables={"REMOTE_GPU_ADDRESS": ADDRESS, "CRICKET_RPCID": r"\d{1,10}"},
+        address="127.0.0.2",
+    )
+    summary = Summary(
+        programs="CUDA runtime, `-cudart shared`",
+        image="`LD_PRELOAD=…/cricket-client.so`, libtirpc",
+        server="`cricket-rpc-server`, beside rpcbind",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """Raises INVALID for a lease over several hosts."""
-        check_one_host(self.name, granted)
+        """The address, and the program's version."""
         return {
             "REMOTE_GPU_ADDRESS": "127.0.0.1:{0}",
             "CRICKET_RPCID": _rpc_id(granted.lease.fence),
@@ -35,7 +47,7 @@ class Cricket(Middleware):
     def server_command(
         self, fence: int, shares: tuple[Share, ...], port: int
     ) -> ServerCommand | None:
-        """It cannot be told a port: the host looks up which one it took."""
+        """It takes no port as an argument: the host looks up the one it chose."""
         del port
         return ServerCommand(
             arguments=(_rpc_id(fence),), variables=device_variables(shares), port=0

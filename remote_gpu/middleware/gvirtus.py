@@ -13,32 +13,56 @@ thread per client in one process. Several hosts: no.
 
 from __future__ import annotations
 
+import json
+
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
-from remote_gpu.wire.variables import gvirtus_properties
+from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from remote_gpu.wire.variables import ClientRules
 
 _PROPERTIES = "properties.json"
+#: Plugins that both sides load.
+_PLUGINS = ("cudart", "cublas", "cufft", "curand", "cudnn")
+
+
+def _properties(port: str) -> str:
+    """The JSON from which both sides read their endpoint."""
+    endpoint = {
+        "suite": "tcp/ip",
+        "protocol": "tcp",
+        "server_address": "127.0.0.1",
+        "port": port,
+    }
+    communicator = {"endpoint": endpoint, "plugins": list(_PLUGINS)}
+    return json.dumps({"communicator": [communicator], "secure_application": False})
 
 
 class Gvirtus(Middleware):
     """One gvirtus-backend per lease."""
 
     name = "gvirtus"
+    one_host = True
+    inherited = ("GVIRTUS_HOME",)
+    client = ClientRules(variables={"GVIRTUS_CONFIG": r"\{file\}"}, file=_properties("{0}"))
+    summary = Summary(
+        programs="CUDA runtime and libraries, `-cudart shared`",
+        image="`GVIRTUS_HOME`, `LD_LIBRARY_PATH`",
+        server="`gvirtus-backend`",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """Raises INVALID for a lease over several hosts."""
-        check_one_host(self.name, granted)
+        """The forwarder's file."""
+        del granted
         return {"GVIRTUS_CONFIG": "{file}"}
 
     def server_command(
         self, fence: int, shares: tuple[Share, ...], port: int
     ) -> ServerCommand | None:
-        """Its one argument is its file."""
+        """The server reads its file, its only argument."""
         del fence
         return ServerCommand(
             arguments=(_PROPERTIES,),
             variables=device_variables(shares),
-            files={_PROPERTIES: gvirtus_properties(port)},
+            files={_PROPERTIES: _properties(str(port))},
             port=port,
         )
 

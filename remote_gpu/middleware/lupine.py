@@ -18,7 +18,14 @@ from __future__ import annotations
 
 from corekit.errors import invalid
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, device_variables, places
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    Summary,
+    addresses,
+    device_variables,
+)
+from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 _SERVERS_MAX = 16  #: Lupine's client connects to the first sixteen of its list
 
@@ -27,10 +34,22 @@ class Lupine(Middleware):
     """One lupine_driver_server per lease and host."""
 
     name = "lupine"
+    client = ClientRules(
+        variables={
+            "LUPINE_SERVER": rf"{ADDRESS}(?:,{ADDRESS}){{0,{_SERVERS_MAX - 1}}}",
+            "LUPINE_DISABLE_LOCAL": "1",
+            "LUPINE_AUTO": "0",  # of orchestrators up to 0.1
+        }
+    )
+    summary = Summary(
+        programs="CUDA driver and NVML, 11.8 to 13, stock PyTorch",
+        image="its server's client: Lupine's Lambda layer (`/opt/lib`), or `pip install lupine`",
+        server="`lupine_driver_server`, with the `libcuda.so.1` of its own build",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """One server per host, in the order of the lease's hosts. Raises INVALID for too many."""
-        hosts = dict.fromkeys(place.host for place in places(granted))
+        hosts = dict.fromkeys(found.host for found in addresses(granted))
         if len(hosts) > _SERVERS_MAX:
             raise invalid(
                 f"a client of lupine uses {_SERVERS_MAX} servers, and lease {granted.lease.id} has"
@@ -42,7 +61,7 @@ class Lupine(Middleware):
     def server_command(
         self, fence: int, shares: tuple[Share, ...], port: int
     ) -> ServerCommand | None:
-        """It takes its port from a variable, and has no arguments."""
+        """The server takes its port from a variable, and has no arguments."""
         del fence
         return ServerCommand(
             variables={"LUPINE_PORT": str(port), **device_variables(shares)}, port=port

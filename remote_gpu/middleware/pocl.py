@@ -4,8 +4,8 @@
 
 The number after `/` is the device as the server numbers it: pocld serves every device of every
 OpenCL platform that it finds, and a tenant may name any of them. So a host offers it only where
-there is one OpenCL device in all. The client is told the port for commands and takes the next one
-for bulk data; a third, for other pocld's, is not forwarded. The function's image holds a PoCL (5.0
+there is one OpenCL device in all. The client gets the port for commands and takes the next one for
+bulk data; a third, for other pocld's, is not forwarded. The function's image holds a PoCL (5.0
 or later) with the remote driver; its own variables name it (`OCL_ICD_VENDORS`).
 
 Carries unmodified OpenCL programs of 1.2 to 3.0; each command of a queue waits for the one before
@@ -22,11 +22,12 @@ from gpu_scheduler.monitor.names import opencl_name
 from remote_gpu.middleware.base import (
     Middleware,
     ServerCommand,
+    Summary,
     VisibleDevices,
-    check_one_host,
+    addresses,
     device_variables,
-    places,
 )
+from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 _PLATFORM = opencl_name("Portable Computing Language", 0)[:-1]
 
@@ -35,16 +36,29 @@ class Pocl(Middleware):
     """One pocld per lease."""
 
     name = "pocl"
+    one_host = True
     server_ports = 3  #: commands, bulk data, other servers
+    loaders = ("OCL_ICD_VENDORS",)
+    client = ClientRules(
+        variables={
+            "POCL_DEVICES": r"remote(?: remote){0,63}",
+            r"POCL_REMOTE\d{1,2}_PARAMETERS": rf"{ADDRESS}/\d{{1,2}}",
+        },
+        ports=2,  # who reaches the third one is taken for a server
+    )
+    summary = Summary(
+        programs="OpenCL 1.2 to 3.0",
+        image="`OCL_ICD_VENDORS` with PoCL's remote driver (5.0 or later)",
+        server="`pocld` (three ports, of which the client reaches two)",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """One remote device per share. Raises INVALID for a lease over several hosts."""
-        check_one_host(self.name, granted)
-        found = places(granted)
+        """One remote device per share."""
+        found = addresses(granted)
         variables = {"POCL_DEVICES": " ".join(["remote"] * len(found))}
-        for number, place in enumerate(found):
-            at = f"127.0.0.1:{{{place.host}}}/{place.device}"
-            variables[f"POCL_REMOTE{number}_PARAMETERS"] = at
+        for number, address in enumerate(found):
+            parameters = f"127.0.0.1:{{{address.host}}}/{address.device}"
+            variables[f"POCL_REMOTE{number}_PARAMETERS"] = parameters
         return variables
 
     def server_command(
@@ -52,8 +66,8 @@ class Pocl(Middleware):
     ) -> ServerCommand | None:
         """pocld on 127.0.0.1, with its compiled kernels in the lease's folder.
 
-        It takes a client's next program without a wait (`…_RECONNECT`), and keeps what one left
-        until the lease ends. Beside a card it brings a CPU of its own, which is switched off.
+        It accepts a client's next program without a wait (`…_RECONNECT`), and keeps the state of
+        the last one until the lease ends. Its own CPU device is switched off beside a card.
         """
         del fence
         variables = {
@@ -68,9 +82,11 @@ class Pocl(Middleware):
         )
 
     def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:
-        """More than one device, or a lease of the CPU where the one device is a card."""
+        """Refuses more than one device, and a lease of the CPU where the one device is a card."""
         if not devices.opencl_known:
-            return "without the extra `orchgpu[opencl]` nobody knows which devices pocld would show"
+            return (
+                "the devices that pocld would show are unknown without the extra `orchgpu[opencl]`"
+            )
         seen = devices.cuda + devices.opencl_cards + devices.opencl_cpus
         if seen > 1:
             return (
@@ -85,7 +101,7 @@ class Pocl(Middleware):
 
 
 def _is_of_pocl(share: Share) -> bool:
-    """The device is one that PoCL drives itself: the CPU, or what its platform lists."""
+    """True for a device that PoCL drives itself: the CPU, or one of its platform."""
     platform = share.device.rpartition("/")[2]
     return share.kind is DeviceKind.CPU or platform.startswith(_PLATFORM)
 

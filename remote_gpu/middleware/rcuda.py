@@ -1,4 +1,4 @@
-"""`rcuda`: the environment that rCUDA's client libraries read, and the server they speak to.
+"""`rcuda`: the environment that rCUDA's client libraries read, and their server.
 
     RCUDA_DEVICE_COUNT=2   RCUDA_DEVICE_0=127.0.0.1@40001:0   RCUDA_DEVICE_1=127.0.0.1@40001:1
 
@@ -12,20 +12,39 @@ Carries the CUDA runtime, the driver and most libraries of CUDA 9 and 10. Severa
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, device_variables, places
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    Summary,
+    addresses,
+    device_variables,
+)
+from remote_gpu.wire.variables import PORT, ClientRules
 
 
 class Rcuda(Middleware):
     """One rCUDAd per lease and host."""
 
     name = "rcuda"
+    client = ClientRules(
+        variables={
+            "RCUDA_DEVICE_COUNT": r"[1-9]\d?",
+            r"RCUDA_DEVICE_\d{1,2}": rf"127\.0\.0\.1@{PORT}:\d{{1,2}}",
+            "RCUDAPROTO": "TCP",
+        }
+    )
+    summary = Summary(
+        programs="CUDA runtime, 9 and 10, `--cudart=shared`",
+        image="rCUDA's libraries on `LD_LIBRARY_PATH`",
+        server="`rCUDAd`",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """One variable per share, in the order of the lease."""
-        found = places(granted)
+        found = addresses(granted)
         variables = {"RCUDA_DEVICE_COUNT": str(len(found)), "RCUDAPROTO": "TCP"}
-        for number, place in enumerate(found):
-            variables[f"RCUDA_DEVICE_{number}"] = f"127.0.0.1@{{{place.host}}}:{place.device}"
+        for number, address in enumerate(found):
+            variables[f"RCUDA_DEVICE_{number}"] = f"127.0.0.1@{{{address.host}}}:{address.device}"
         return variables
 
     def server_command(

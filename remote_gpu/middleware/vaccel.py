@@ -2,27 +2,41 @@
 
     VACCEL_PLUGINS=libvaccel-rpc.so   VACCEL_RPC_ADDRESS=tcp://127.0.0.1:40001
 
-The function's image holds libvaccel and the plugin (`LD_LIBRARY_PATH`). Which plugins compute is
-the host's affair: VACCEL_PLUGINS in gpud's own environment, or a program that wraps the agent.
+The function's image holds libvaccel and the plugin (`LD_LIBRARY_PATH`). The host chooses the
+plugins that compute: VACCEL_PLUGINS in gpud's own environment, or a program that wraps the agent.
 
-Carries programs written to vAccel's interface. `exec` is one of its operations: whoever has the
+Carries programs written to vAccel's interface. `exec` is one of its operations: the holder of the
 lease runs code on the host as the agent's user. Several hosts: no.
 """
 
 from __future__ import annotations
 
 from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, check_one_host, device_variables
+from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 
 class Vaccel(Middleware):
     """One vaccel-rpc-agent per lease."""
 
     name = "vaccel"
+    one_host = True
+    inherited = ("VACCEL_PLUGINS",)
+    client = ClientRules(
+        variables={
+            "VACCEL_PLUGINS": r"libvaccel-rpc\.so",
+            "VACCEL_RPC_ADDRESS": f"tcp://{ADDRESS}",
+        }
+    )
+    summary = Summary(
+        programs="vAccel",
+        image="libvaccel and the plugin on `LD_LIBRARY_PATH`",
+        server="`vaccel-rpc-agent`",
+    )
 
     def variables(self, granted: GrantedLease) -> dict[str, str]:
-        """Raises INVALID for a lease over several hosts."""
-        check_one_host(self.name, granted)
+        """The rpc plugin and the address of its agent."""
+        del granted
         return {
             "VACCEL_PLUGINS": "libvaccel-rpc.so",
             "VACCEL_RPC_ADDRESS": "tcp://127.0.0.1:{0}",

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
-from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import Meta, int_field, text_field
 
 NONCE_BYTES = 16
@@ -109,6 +109,17 @@ def gateway_bound(key: bytes, binding: bytes) -> str:
 def client_bound(key: bytes, binding: bytes) -> str:
     """The client's word, in hex, that it is the other end of this TLS connection."""
     return _mac(key, "client-bound", binding)
+
+
+def confirm_binding(key: bytes, binding: bytes, meta: Mapping[str, object]) -> dict[str, object]:
+    """The second proof, after the TLS handshake: the gateway's answer to the client's `bound`.
+
+    Raises Refused(DENIED) when the client's connection has another binding than this one.
+    """
+    if not matches(client_bound(key, binding), text_field(meta, "bound", 64)):
+        message = "channel binding mismatch (possible man in the middle)"
+        raise Refused(Refusal.DENIED, message)
+    return {"bound": gateway_bound(key, binding)}
 
 
 class Proving:

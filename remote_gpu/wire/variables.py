@@ -1,10 +1,11 @@
-"""The variables each middleware's own client needs, with the grammar of their values.
+"""The variables that each middleware's client needs, with the grammar of their values.
 
-One list for both sides: what a middleware renders on the way out, and what a runner takes from an
-envelope on the way in. Anything beyond it is refused: it could be LD_PRELOAD. A client connects to
-the forwarder in its own function and nowhere else, so 127.0.0.1 is the only address there is. The
-ports are known only there: an envelope says `{0}` for the one of the lease's first host, `{1}` for
-its second, and `{file}` for the configuration file the forwarder writes.
+One list for both sides: a middleware declares its `ClientRules`, an orchestrator renders by them,
+and a runner takes nothing else from an envelope, which could name LD_PRELOAD. A function's package
+holds the rules of all middlewares as `middlewares.json` beside this file. A client connects to the
+forwarder in its own function only, so every address is the loopback. The ports are known only
+there: an envelope writes `{0}` for the port of the lease's first host, `{1}` for the second, and
+`{file}` for the configuration file that the forwarder writes.
 """
 
 from __future__ import annotations
@@ -12,75 +13,70 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from remote_gpu.wire.errors import WireError
 
-_PORT = r"\{\d{1,2}\}"  # never a number: 9001 is Lambda's runtime interface
-_ADDRESS = rf"127\.0\.0\.1:{_PORT}"
-
-#: middleware → name of a variable → its values, both as regular expressions for whole strings
-ALLOWED: Mapping[str, Mapping[str, str]] = {
-    "builtin": {},
-    "rcuda": {
-        r"RCUDA_DEVICE_COUNT": r"[1-9]\d?",
-        r"RCUDA_DEVICE_\d{1,2}": rf"127\.0\.0\.1@{_PORT}:\d{{1,2}}",  # port after @, device after :
-        r"RCUDAPROTO": r"TCP",
-    },
-    "lupine": {
-        r"LUPINE_SERVER": rf"{_ADDRESS}(?:,{_ADDRESS}){{0,63}}",
-        r"LUPINE_DISABLE_LOCAL": r"1",
-        r"LUPINE_AUTO": r"0",  # of orchestrators up to 0.1
-    },
-    "cricket": {
-        r"REMOTE_GPU_ADDRESS": _ADDRESS,
-        r"CRICKET_RPCID": r"\d{1,10}",
-    },
-    "gvirtus": {
-        r"GVIRTUS_CONFIG": r"\{file\}",
-    },
-    "pocl": {
-        r"POCL_DEVICES": r"remote(?: remote){0,63}",
-        r"POCL_REMOTE\d{1,2}_PARAMETERS": rf"{_ADDRESS}/\d{{1,2}}",
-    },
-    "vaccel": {
-        r"VACCEL_PLUGINS": r"libvaccel-rpc\.so",
-        r"VACCEL_RPC_ADDRESS": rf"tcp://{_ADDRESS}",
-    },
-}
-
-#: How many consecutive ports of a server its clients reach: pocld's are one for commands and one
-#: for bulk data. Its third, for other servers, stays shut: whoever reaches it is a peer.
-PORTS: Mapping[str, int] = {name: 2 if name == "pocl" else 1 for name in ALLOWED}
-
+PORT = r"\{\d{1,2}\}"  #: not a number: port 9001 is Lambda's runtime interface
+ADDRESS = rf"127\.0\.0\.1:{PORT}"
 _LOOPBACK = "127.0.0.1"
-#: Where the forwarder listens, if not there. Cricket's client takes a server for one on its own
-#: machine when both ends of the connection have one address, and then passes memory by /dev/shm.
-_ADDRESSES: Mapping[str, str] = {"cricket": "127.0.0.2"}
-
-#: GVirtuS's plugins that both sides load.
-_GVIRTUS_PLUGINS = ("cudart", "cublas", "cufft", "curand", "cudnn")
+TABLE = Path(__file__).with_name("middlewares.json")
 
 
-def client_address(middleware: str) -> str:
-    """The loopback address at which the middleware's client finds the forwarder."""
-    return _ADDRESSES.get(middleware, _LOOPBACK)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRules:
+    """What the function's side of one middleware may do, as data: it travels without its code."""
+
+    #: name of a variable → its values, both as regular expressions for whole strings
+    variables: Mapping[str, str] = field(default_factory=dict)
+    #: Consecutive ports of the server that its clients reach.
+    ports: int = 1
+    #: Loopback address of the forwarder; one of its own for a client that compares addresses.
+    address: str = _LOOPBACK
+    #: Contents of the client's configuration file, with `{0}` for the first host's port; "" = none.
+    file: str = ""
 
 
-def allowed_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """`variables`, when the middleware may set every one of them to its value.
+def read_rules(text: str) -> dict[str, ClientRules]:
+    """The rules of each middleware; keys of newer versions are left out."""
+    known = ClientRules.__slots__
+    return {
+        name: ClientRules(**{key: value for key, value in rules.items() if key in known})
+        for name, rules in json.loads(text).items()
+    }
+
+
+RULES: Mapping[str, ClientRules] = read_rules(TABLE.read_text(encoding="utf-8"))
+
+
+def rules_of(middleware: str) -> ClientRules:
+    """Raises WireError for a middleware without rules here."""
+    if middleware not in RULES:
+        raise WireError(f"unknown middleware {middleware!r}; known are {', '.join(RULES)}")
+    return RULES[middleware]
+
+
+def check_variables(
+    middleware: str, rules: ClientRules, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """`variables`, when the rules allow each of them and its value.
 
     Raises WireError naming the middleware, variable or value that is not allowed.
     """
-    grammar = ALLOWED.get(middleware)
-    if grammar is None:
-        raise WireError(f"unknown middleware {middleware!r}; known are {', '.join(ALLOWED)}")
     for name, value in variables.items():
-        values = next((v for n, v in grammar.items() if re.fullmatch(n, name, re.ASCII)), None)
+        grammars = rules.variables.items()
+        values = next((v for n, v in grammars if re.fullmatch(n, name, re.ASCII)), None)
         if values is None:
             raise WireError(f"middleware {middleware} may not set {name!r}")
         if not isinstance(value, str) or not re.fullmatch(values, value, re.ASCII):
-            raise WireError(f"middleware {middleware}: {value!r} is no value for {name}")
+            raise WireError(f"middleware {middleware}: {value!r} is not a valid value of {name}")
     return dict(variables)
+
+
+def allowed_variables(middleware: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """`variables` of an envelope, when the middleware may set them. Raises WireError."""
+    return check_variables(middleware, rules_of(middleware), variables)
 
 
 def filled_variables(
@@ -88,30 +84,23 @@ def filled_variables(
 ) -> dict[str, str]:
     """`variables` with the forwarder's ports, by host of the lease, and its file in them.
 
-    Raises WireError for what is not allowed, and for a host that the lease does not have.
+    Raises WireError for a variable that is not allowed, and for a host outside the lease.
     """
     values = {str(number): str(port) for number, port in enumerate(ports)} | {"file": file}
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in values:
-            raise WireError(f"{found[0]} in a variable of {middleware} is no host of the lease")
+            raise WireError(f"{found[0]} in a variable of {middleware} is not a host of the lease")
         return values[found[1]]
 
     allowed = allowed_variables(middleware, variables)
-    address = client_address(middleware)
+    address = rules_of(middleware).address
     return {
         name: re.sub(r"\{(\w+)\}", value, text).replace(_LOOPBACK, address)
         for name, text in allowed.items()
     }
 
 
-def gvirtus_properties(port: int) -> str:
-    """The JSON that GVirtuS's client and server read their endpoint from; it has no variable."""
-    endpoint = {
-        "suite": "tcp/ip",
-        "protocol": "tcp",
-        "server_address": "127.0.0.1",
-        "port": str(port),
-    }
-    communicator = {"endpoint": endpoint, "plugins": list(_GVIRTUS_PLUGINS)}
-    return json.dumps({"communicator": [communicator], "secure_application": False})
+def client_file(middleware: str, port: int) -> str:
+    """Contents of the configuration file of the middleware's client; "" = it has none."""
+    return rules_of(middleware).file.replace("{0}", str(port))

@@ -57,7 +57,7 @@ class Start:
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
-    cell: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Cell`
+    sandbox: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Sandbox`
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:

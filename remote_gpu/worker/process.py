@@ -21,12 +21,12 @@ from typing import NoReturn
 
 from remote_gpu.client.transport.tls import TlsStream, secure
 from remote_gpu.wire.channel import Channel, Stream
-from remote_gpu.wire.errors import WireError
-from remote_gpu.wire.frames import HANDSHAKE, Meta, text_field
-from remote_gpu.wire.proof import client_bound, gateway_bound, matches
+from remote_gpu.wire.errors import Refused, WireError
+from remote_gpu.wire.frames import HANDSHAKE, Meta
+from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.arguments import Arguments
-from remote_gpu.worker.isolation.apply import Cell, enclose_worker
+from remote_gpu.worker.isolation.apply import Sandbox, enclose_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
@@ -95,14 +95,14 @@ def _serve(
     _limit_memory(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
     contents = Contents.of_tenant(walls.kept, start.tenant)
-    cell = Cell(**start.cell)
-    enclose_worker(walls.policy, walls.host, cell, contents.folder)
+    sandbox = Sandbox(**start.sandbox)
+    enclose_worker(walls.policy, walls.host, sandbox, contents.folder)
     context = dataclasses.replace(
         context,
         tenant=start.tenant,
         quota=Quota(start.memory_bytes),
         contents=contents,
-        compiled=Path(cell.compiled) if cell.compiled else contents.compiled,
+        compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
     )
     gates: dict[int, Gate] = {}
@@ -166,7 +166,7 @@ def _start_lane(
 
     def serve() -> None:
         try:
-            with lane, contextlib.suppress(OSError, WireError):  # who does not prove itself is gone
+            with lane, contextlib.suppress(OSError, WireError, Refused):  # without a proof
                 carrier, runner = carried(), Runner(registry, context)
                 LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
         finally:  # whatever ends it: gpud counts lanes
@@ -192,10 +192,9 @@ def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stre
         carrier = TlsStream(lane, machine)
         channel = Channel(carrier, HANDSHAKE)
         received = channel.receive()
-        presented = text_field(received[1], "bound", 64) if received is not None else ""
-        if not matches(client_bound(key, machine.binding), presented) or channel.buffered:
-            raise WireError("somebody stands between this lane and its client")
-        channel.send({"welcome": {"bound": gateway_bound(key, machine.binding)}})
+        if received is None or channel.buffered:
+            raise WireError("the client did not wait for the second proof")
+        channel.send({"welcome": confirm_binding(key, machine.binding, received[1])})
         lane.settimeout(None)
         return carrier
 

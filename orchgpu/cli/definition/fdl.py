@@ -20,7 +20,13 @@ from fdl.text.render import render
 from orchgpu.cli.definition.findings import note_json, reported, show_notes
 from orchgpu.cli.terminal.screen import Commands, say_json
 from orchgpu.deploy.deployment import validate
-from orchgpu.deploy.files import STANDARD_INPUT, name_of, read_composed, read_document
+from orchgpu.deploy.files import (
+    STANDARD_INPUT,
+    known_middlewares,
+    name_of,
+    read_composed,
+    read_document,
+)
 
 #: `fmt --check` found a file that is written otherwise.
 UNFORMATTED_STATUS = 1
@@ -119,7 +125,8 @@ def migrate_file(file: Path, write: bool, as_json: bool) -> None:
 def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
     """What a deploy reads. Raises INVALID where a deploy would refuse it: the result is valid."""
     document, root = read(composed)
-    errors = [note for note in lint(document) if note.severity is Severity.ERROR]
+    notes = lint(document, middlewares=known_middlewares())
+    errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
         raise invalid("\n".join(note.text(composed.source.name) for note in errors))
     return root, document.rewrites
@@ -212,5 +219,6 @@ def schema() -> None:
     Example:  orchgpu fdl schema > fdl.schema.schema.json
     """
     from fdl.keys.document import json_schema
+    from remote_gpu.middleware import names
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(json_schema(names()), indent=2))

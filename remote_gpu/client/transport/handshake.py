@@ -194,7 +194,9 @@ def _prove_in_tls(
     channel.send({"bound": client_bound(key, machine.binding)})
     welcome = _answer(channel, "welcome")
     if not matches(gateway_bound(key, machine.binding), text_field(welcome, "bound")):
-        raise Refused(Refusal.DENIED, f"somebody stands between this program and {host}")
+        raise Refused(
+            Refusal.DENIED, f"channel binding mismatch with {host} (possible man in the middle)"
+        )
     return carrier, channel, welcome
 
 

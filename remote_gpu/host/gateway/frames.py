@@ -9,7 +9,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
 
 from remote_gpu.client.transport.tls import TlsMachine
 from remote_gpu.wire.errors import WireError
@@ -25,19 +24,19 @@ class Peer:
         self.socket = stream
         self.machine: TlsMachine | None = None
 
-    async def send(self, meta: Mapping[str, Any], wait_s: float) -> None:
+    async def send(self, meta: Mapping[str, object], wait_s: float) -> None:
         """Send one small frame. Raises OSError, TimeoutError."""
         async with asyncio.timeout(wait_s):  # wait_for would make a task of it
             await asyncio.get_running_loop().sock_sendall(self.socket, self._sealed(meta))
 
-    def send_now(self, meta: Mapping[str, Any]) -> None:
+    def send_now(self, meta: Mapping[str, object]) -> None:
         """Send one small frame, or none if the kernel has no room for it. Raises OSError.
 
         Never waits, not even where a worker that holds the socket, too, has made it a blocking one.
         """
         self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
-    async def receive(self, limits: Limits, wait_s: float) -> dict[str, Any]:
+    async def receive(self, limits: Limits, wait_s: float) -> dict[str, object]:
         """The next meta. Raises WireError (also at the end), OSError, TimeoutError."""
         async with asyncio.timeout(wait_s):
             header = parse_header(await self._exactly(HEADER_BYTES), limits)
@@ -59,7 +58,7 @@ class Peer:
         self.machine = machine
         return machine.binding
 
-    def _sealed(self, meta: Mapping[str, Any]) -> bytes:
+    def _sealed(self, meta: Mapping[str, object]) -> bytes:
         frame = pack(meta)
         return frame if self.machine is None else self.machine.encrypt(memoryview(frame))
 

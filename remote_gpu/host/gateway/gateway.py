@@ -11,20 +11,19 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
-from remote_gpu.client.transport.handshake import tune
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.gateway.peer_slots import Slots
+from remote_gpu.host.gateway.listeners import Listeners, accepted
+from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
-from remote_gpu.wire.connection import UNIX_PATH_BYTES_MAX
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
@@ -32,29 +31,27 @@ from remote_gpu.wire.proof import (
     Hello,
     Proving,
     Role,
-    client_bound,
-    gateway_bound,
-    matches,
+    confirm_binding,
     port_key,
 )
 
 logger = logging.getLogger(__name__)
 
-#: Connections that prove themselves now; each costs a task, a descriptor and at most 4 KiB. One
-#: more takes the place of the oldest: who proves itself does so at once, who floods us never does.
-UNPROVEN_MAX = 512
-#: Connections for leases that are installed here: room that no silent or invented one can take.
-KNOWN_MAX = 512
-#: Connections that wait for an install that may never come: they take no place from the others.
-AWAITED_MAX = 512
-#: Of one source address, of each kind: behind one NAT there may be many functions.
-PER_SOURCE_MAX = 256
-_BACKLOG = 256
 _CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, gid
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLimits:
+    """Numbers of connections at once; above one, the oldest of the largest source is evicted."""
+
+    unproven: int = 512  #: before their hello; each costs a task, a descriptor and at most 4 KiB
+    known: int = 512  #: proving the secret of a lease that is installed here
+    awaited: int = 512  #: waiting for an install that may never come
+    per_source: int = 256  #: of each kind; behind one NAT there may be many functions
+
+
 class Host(Protocol):
-    """What the gateway asks of the daemon."""
+    """The daemon, as the gateway needs it."""
 
     table: LeaseTable
 
@@ -75,93 +72,50 @@ class Host(Protocol):
         """
         ...
 
-    async def serve_door(
-        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, Any]
+    async def relay(
+        self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Welcome a proven door and relay it to the lease's server to its end. Raises Refused."""
+        """Welcome a proven connection and relay it to the lease's server. Raises Refused."""
         ...
 
 
 class Gateway:
-    """The host's listening sockets and their connections."""
+    """The connections to the host's listening sockets."""
 
     def __init__(
         self,
         host_id: str,
         host: Host,
+        listeners: Listeners,
         budget: Budget,
         nursery: Nursery,
         tls: HostTls | None = None,
+        limits: GatewayLimits | None = None,
     ) -> None:
+        limits = limits or GatewayLimits()
         self._verifier = Verifier(host_id, host.table)
         self._host = host
         self._budget = budget
         self._nursery = nursery
         self._tls = tls
-        self._listeners: list[socket.socket] = []
-        self._unix = ""
-        self._unproven = Slots(UNPROVEN_MAX, PER_SOURCE_MAX, "connections that say nothing yet")
-        self._known = Slots(KNOWN_MAX, PER_SOURCE_MAX, "connections that prove themselves")
-        self._awaited = Slots(AWAITED_MAX, PER_SOURCE_MAX, "connections that wait for an install")
+        self._listeners = listeners
+        self._unproven = Slots(limits.unproven, limits.per_source)
+        self._known = Slots(limits.known, limits.per_source)
+        self._awaited = Slots(limits.awaited, limits.per_source)
         self._sessions: dict[LeaseId, Peer] = {}
 
-    def listen(self, address: str, port: int) -> str:
-        """Bind; returns "address:port" as it became. Raises OSError."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.create_server((address, port), family=family, backlog=_BACKLOG)
-        listener.setblocking(False)
-        self._listeners.append(listener)
-        bound = listener.getsockname()
-        return f"[{bound[0]}]:{bound[1]}" if family == socket.AF_INET6 else f"{bound[0]}:{bound[1]}"
-
-    def listen_local(self, path: Path) -> None:
-        """Bind a socket for programs of this machine too; what was at the path is replaced.
-
-        Only our own user and root may connect. Raises OSError, also for a path too long for it.
-        """
-        if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
-            raise OSError(f"{path} is longer than {UNIX_PATH_BYTES_MAX} bytes")
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
-        try:
-            listener.bind(str(path))
-            path.chmod(0o600)
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        self._listeners.append(listener)
-        self._unix = str(path)
+    @property
+    def address(self) -> str:
+        """The "address:port" at which it listens."""
+        return self._listeners.address
 
     async def serve(self) -> None:
-        """Accept connections for ever."""
-        assert self._listeners, "listen() comes first"
-        await asyncio.gather(*(self._accept(listener) for listener in self._listeners))
+        """Accept connections until it is cancelled."""
+        await asyncio.gather(*(self._accept(listener) for listener in self._listeners.sockets))
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                stream, name = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors: those in use must end first
-                logger.warning("cannot accept", extra={"why": str(error)})
-                await asyncio.sleep(0.1)
-                continue
-            stream.setblocking(False)
-            if stream.family == socket.AF_UNIX:
-                source = ""  # of this machine, and of a user who was let in
-            else:
-                source = name[0]
-                tune(stream)
+        async for stream, source in accepted(listener):
             self._nursery.start(self._connection(stream, source), "connection")
-
-    def close(self) -> None:
-        """Stop listening; sessions end with their tasks."""
-        for listener in self._listeners:
-            listener.close()
-        if self._unix:
-            Path(self._unix).unlink(missing_ok=True)
 
     def session_ended(self, step: Step) -> None:
         """Tell the session's holder why it is over, and cut it."""
@@ -200,7 +154,7 @@ class Gateway:
             if hello.role is Role.SESSION:
                 await self._session(peer, hello, welcome)
             else:
-                await self._door(peer, hello, welcome)
+                await self._relayed(peer, hello, welcome)
         except Refused as refused:
             await _refuse(peer, refused)
         except (WireError, OSError, TimeoutError) as error:
@@ -209,11 +163,11 @@ class Gateway:
     async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
         if not source:
             _check_credentials(peer.socket)
-        displaced = functools.partial(_displaced, peer)
-        with self._unproven.held(source, displaced):
+        evicted = functools.partial(_evicted, peer)
+        with self._unproven.held(source, evicted):
             hello = Hello.from_meta(await self._receive(peer))
         proving = await self._proving(hello, source, port_of)
-        with self._known.held(source, displaced):
+        with self._known.held(source, evicted):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
@@ -232,15 +186,12 @@ class Gateway:
             raise Refused(Refusal.DENIED, "this port is another lease's")
         return Proving(port_key(hello.lease), hello, nonce, authority)
 
-    async def _bound(self, peer: Peer, proven: Proving) -> dict[str, Any]:
-        """Go on in TLS; returns what the welcome must hold. Raises WireError, Refused(DENIED)."""
+    async def _bound(self, peer: Peer, proven: Proving) -> dict[str, object]:
+        """Continue in TLS; returns the fields of the welcome. Raises WireError, Refused(DENIED)."""
         assert self._tls is not None, "only TLS gives a connection a key"
         await self._send(peer, {"tls": {}})
         binding = await peer.secure(self._tls.context, self._budget.handshake_s)
-        bound = text_field(await self._receive(peer), "bound", 64)
-        if not matches(client_bound(proven.key, binding), bound):
-            raise Refused(Refusal.DENIED, "somebody stands between this host and its client")
-        return {"bound": gateway_bound(proven.key, binding)}
+        return confirm_binding(proven.key, binding, await self._receive(peer))
 
     async def _install_of(self, hello: Hello, source: str) -> None:
         """The lease's install may be a moment behind the envelope. Raises Refused(BUSY)."""
@@ -252,26 +203,26 @@ class Gateway:
         waiting = asyncio.ensure_future(host.until(known, self._budget.install_wait_s))
         lost = False
 
-        def displaced() -> None:
+        def evicted() -> None:
             nonlocal lost
             lost = True
             waiting.cancel()
 
         try:
-            with self._awaited.held(source, displaced):
+            with self._awaited.held(source, evicted):
                 await asyncio.wait({waiting})
         finally:
             waiting.cancel()
         if lost:
             raise Refused(Refusal.BUSY, "newer connections that wait for an install took its place")
 
-    async def _receive(self, peer: Peer) -> dict[str, Any]:
+    async def _receive(self, peer: Peer) -> dict[str, object]:
         return await peer.receive(HANDSHAKE, self._budget.handshake_s)
 
-    async def _send(self, peer: Peer, meta: dict[str, Any]) -> None:
+    async def _send(self, peer: Peer, meta: dict[str, object]) -> None:
         await peer.send(meta, self._budget.handshake_s)
 
-    async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, Any]) -> None:
+    async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
         # A cut is real work and may take so long; a session refused before fails its attempt.
         await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
@@ -284,7 +235,7 @@ class Gateway:
         welcome |= {
             "beat_s": self._budget.session_beat_s,
             "silence_s": self._budget.session_silence_s,
-            "unix": self._unix if _is_here(peer.socket) else "",
+            "unix": self._listeners.path if _is_here(peer.socket) else "",
         }
         try:
             await self._send(peer, {"welcome": welcome})
@@ -336,11 +287,11 @@ class Gateway:
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
         await host.hand_over(entry, hello.device, peer.socket, proven.key)
 
-    async def _door(self, peer: Peer, hello: Hello, welcome: dict[str, Any]) -> None:
+    async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         host = self._host
         host.apply(host.table.expire(host.now_s()))
         entry = host.table.admit_lane(hello.lease, hello.session)
-        await host.serve_door(entry, hello, peer, welcome)
+        await host.relay(entry, hello, peer, welcome)
 
 
 def _check_credentials(stream: socket.socket) -> None:
@@ -360,7 +311,7 @@ def _is_here(stream: socket.socket) -> bool:
     return False
 
 
-def _displaced(peer: Peer) -> None:
+def _evicted(peer: Peer) -> None:
     """Its place before the proof is another's; its task sees the end of the connection."""
     with contextlib.suppress(OSError):
         refused = {"code": Refusal.BUSY, "message": "newer connections took its place"}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.client.transport.handshake import tune
+from remote_gpu.host.gateway.listeners import accepted
 
 logger = logging.getLogger(__name__)
 
@@ -92,22 +92,13 @@ class LeasePorts:
         raise OSError(errno.EADDRINUSE, "every port of --door-ports is in use")
 
     async def _accept(self, listener: socket.socket, install: Install) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                stream, name = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors: those in use must end first
-                logger.warning("cannot accept", extra={"why": str(error)})
-                await asyncio.sleep(0.1)
+        async for stream, source in accepted(listener):
+            if admits(install.sources, source):
+                self._nursery.start(self._connection(install, stream, source), "connection")
                 continue
-            if not admits(install.sources, name[0]):
-                about = {"event": "not_admitted", "lease": install.lease, "source": name[0]}
-                logger.warning("not from a network of the lease", extra=about)
-                stream.close()
-                continue
-            stream.setblocking(False)
-            tune(stream)  # no session would notice that its client's machine is gone
-            self._nursery.start(self._connection(install, stream, name[0]), "connection")
+            about = {"event": "not_admitted", "lease": install.lease, "source": source}
+            logger.warning("not from a network of the lease", extra=about)
+            stream.close()
 
     async def _connection(self, install: Install, stream: socket.socket, source: str) -> None:
         with stream:

@@ -14,7 +14,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -24,15 +23,14 @@ from remote_gpu.client.transport.relay import End, Relay
 from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
-from remote_gpu.wire.variables import PORTS
 
 logger = logging.getLogger(__name__)
 
-DOORS_MAX = 64  #: open at once on one lease; each is two threads and half a MiB of gpud
+RELAYS_MAX = 64  #: open at once on one lease; each is two threads and half a MiB of gpud
 #: A server that dies or does not serve is started anew this often within one lease.
 STARTS_MAX = 5
 
@@ -55,8 +53,8 @@ class _Served:
     @contextlib.contextmanager
     def door(self) -> Iterator[None]:
         """One place. Raises Refused(BUSY)."""
-        if self.doors >= DOORS_MAX:
-            raise Refused(Refusal.BUSY, f"a lease has at most {DOORS_MAX} doors open")
+        if self.doors >= RELAYS_MAX:
+            raise Refused(Refusal.BUSY, f"a lease has at most {RELAYS_MAX} doors open")
         self.doors += 1
         try:
             yield
@@ -69,7 +67,7 @@ class _Served:
             raise Refused(Refusal.ENDED, f"lease {self.install.lease} is over")
 
 
-class Doors:
+class Relays:
     """The servers of this host."""
 
     def __init__(
@@ -79,12 +77,12 @@ class Doors:
         budget: Budget,
         nursery: Nursery,
         visible: VisibleDevices,
-        cells: Cells | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
-        `visible`: what their servers could see of this host; `cells`: where they run, as far as
+        `visible`: what their servers could see of this host; `sandboxes`: where they run, as far as
         they bear it."""
-        self._cells = cells
+        self._sandboxes = sandboxes
         self._programs = programs
         self._folder = folder
         self._budget = budget
@@ -94,7 +92,7 @@ class Doors:
         shutil.rmtree(folder, ignore_errors=True)
 
     async def serve(
-        self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, Any]
+        self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
         """Relay a proven door to the lease's server until either side, or the lease, ends.
 
@@ -150,7 +148,7 @@ class Doors:
             raise Refused(Refusal.DENIED, f"this host does not offer {name!r}")
         if install.middleware not in (None, name):
             raise Refused(Refusal.DENIED, f"lease {install.lease} is one for {install.middleware}")
-        if port >= PORTS[name]:
+        if port >= find(name).client.ports:
             raise Refused(Refusal.DENIED, f"{name} has no port number {port}")
         served = self._served.setdefault(install.lease, _Served(install=install, middleware=name))
         if served.middleware != name:
@@ -188,8 +186,10 @@ class Doors:
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            cell = None if self._cells is None else self._cells.make_of_server(program)
-            server = served.server = Server(program, command, folder, cell)
+            sandbox = None if self._sandboxes is None else self._sandboxes.make_of_server(program)
+            server = served.server = Server(
+                program, command, folder, inherited=middleware.inherited, sandbox=sandbox
+            )
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         self._nursery.start(server.watch(), "watch")

@@ -1,7 +1,7 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
 It is ended by SIGKILL to the whole group, and gone when nobody of the group is left. What it forks
-into other sessions ends with its cell, where that has a user or a cgroup of its own.
+into other sessions ends with its sandbox, where that has a user or a cgroup of its own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from remote_gpu.host.servers.variables import INHERITED
-from remote_gpu.host.workers.cells import HostCell
+from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: What it inherits of gpud's own environment.
-_PASSED = (*INHERITED, "GVIRTUS_HOME", "VACCEL_PLUGINS")
 _LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
 #: Below those that Linux gives to outgoing connections (ip_local_port_range): what is free stays
 #: so until the server takes it, but for another server.
@@ -38,25 +37,31 @@ class Server:
     """One process group, from start to its certain end."""
 
     def __init__(
-        self, program: Path, command: ServerCommand, folder: Path, cell: HostCell | None = None
+        self,
+        program: Path,
+        command: ServerCommand,
+        folder: Path,
+        *,
+        inherited: Sequence[str] = (),
+        sandbox: HostSandbox | None = None,
     ) -> None:
-        """Start it in `folder`, which is made now and removed at its end, as its cell does.
+        """Start it in `folder`, which is made now and removed at its end, as its sandbox does.
 
-        Raises OSError.
+        `inherited`: variables of gpud's own environment, beside `INHERITED`. Raises OSError.
         """
         folder.mkdir(parents=True)
-        user = -1 if cell is None else cell.cell.user
+        user = -1 if sandbox is None else sandbox.sandbox.user
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
             os.chown(folder / name, user, user)
         os.chown(folder, user, user)
-        self._cell = cell
+        self._sandbox = sandbox
         variables = {
             name: value.replace("{folder}", str(folder))
             for name, value in command.variables.items()
         }
         arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
-        passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        passed = {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
         self._output, inner = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -85,12 +90,12 @@ class Server:
         asyncio.get_running_loop().add_reader(self._output, self._hear)
 
     def _begin(self) -> None:
-        """Once it is in its cell, so that all it starts is. Raises OSError."""
+        """Once it is in its sandbox, so that all it starts is. Raises OSError."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             with self._process.stdin as stdin:
-                if self._cell is not None:
-                    self._cell.admit(self.pid)
+                if self._sandbox is not None:
+                    self._sandbox.admit(self.pid)
                 stdin.write(b"\n")
         except OSError:
             self._process.kill()
@@ -118,8 +123,8 @@ class Server:
         self._process.wait()  # only now may its number become anybody else's
         while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel tells nobody of a group's end
             await asyncio.sleep(_LOOK_S)
-        if self._cell is not None:
-            await self._cell.close()
+        if self._sandbox is not None:
+            await self._sandbox.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.gone.set_result(None)
 
@@ -128,8 +133,8 @@ class Server:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        if self._cell is not None:
-            self._cell.kill()
+        if self._sandbox is not None:
+            self._sandbox.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
         """The port it serves on, once it does: `port`, or for 0 its lowest; 0 = it does not.

@@ -29,9 +29,9 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.servers.variables import spawner_variables
-from remote_gpu.host.workers.cells import Cells, HostCell
-from remote_gpu.host.workers.stderr_log import Said
-from remote_gpu.host.workers.tenant_storage import sweep
+from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
+from remote_gpu.host.workers.stderr_log import StderrLog
+from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.cgroup import Group
 from remote_gpu.worker.isolation.policy import Policy
@@ -76,7 +76,7 @@ class Worker:
         take_s: float,
         nursery: Nursery | None = None,
     ) -> None:
-        """`nursery`: where its cell is closed; one that gets none needs none."""
+        """`nursery`: where its sandbox is closed; one that gets none needs none."""
         self.pid = pid
         self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
@@ -91,7 +91,7 @@ class Worker:
         #: Lanes that it has not yet taken, by their numbers.
         self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._hung_up = False
-        self._cell: HostCell | None = None
+        self._sandbox: HostSandbox | None = None
         self.group: Group | None = None  #: it is in this one from its beginning
         self._nursery = nursery
         stream.setblocking(False)
@@ -103,14 +103,14 @@ class Worker:
         """Open now."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, cell: HostCell | None = None) -> None:
-        """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
+    def start(self, start: control.Start, sandbox: HostSandbox | None = None) -> None:
+        """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        if cell is not None:
-            start = replace(start, cell=asdict(cell.cell))
+        if sandbox is not None:
+            start = replace(start, sandbox=asdict(sandbox.sandbox))
         control.send(self._stream, {"start": asdict(start)})
-        self._cell = cell
+        self._sandbox = sandbox
         self.bound = True
 
     def end_in(self, cap_s: float) -> None:
@@ -159,8 +159,8 @@ class Worker:
     def kill(self) -> None:
         """End it now. Safe to repeat; await `gone` for the certainty."""
         self._signal(signal.SIGKILL)
-        if self._cell is not None:
-            self._cell.kill()
+        if self._sandbox is not None:
+            self._sandbox.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         if not self.gone.done():
@@ -215,25 +215,25 @@ class Worker:
     def _ended(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._exited = True
-        if self._cell is None:
+        if self._sandbox is None:
             if self.group is not None:
                 self.group.remove()
             self._finish()
         else:
-            assert self._nursery is not None, "a worker with a cell has it"
-            self._nursery.start(self._close(self._cell), "cell")
+            assert self._nursery is not None, "a worker with a sandbox has it"
+            self._nursery.start(self._close(self._sandbox), "sandbox")
 
-    async def _close(self, cell: HostCell) -> None:
-        await cell.close()
-        self._cell = None
-        if cell.holds_all and not self._hung_up:
+    async def _close(self, sandbox: HostSandbox) -> None:
+        await sandbox.close()
+        self._sandbox = None
+        if sandbox.holds_all and not self._hung_up:
             # whoever holds the other end is none of it: a client of this machine was sent it
             asyncio.get_running_loop().remove_reader(self._stream)
             self._hung_up = True
         self._finish()
 
     def _finish(self) -> None:
-        if self._cell is not None or not (self._exited and self._hung_up):
+        if self._sandbox is not None or not (self._exited and self._hung_up):
             return
         os.close(self._pidfd)
         self._stream.close()
@@ -278,10 +278,10 @@ class WorkerPool:
         tls: HostTls | None = None,
         programs: Mapping[str, Program] | None = None,
         batch_wait_s: float = BATCH_WAIT_S,
-        cells: Cells | None = None,
+        sandboxes: Sandboxes | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """`cells`, `policy`: what isolates leases; None: nothing."""
+        """`sandboxes`, `policy`: what isolates leases; None: nothing."""
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
@@ -295,16 +295,16 @@ class WorkerPool:
         }
         self._budget = budget
         self._nursery = nursery
-        self._cells = cells
+        self._sandboxes = sandboxes
         self._idle: deque[Worker] = deque()
         self._workers: set[Worker] = set()  # all that live, idle or bound
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
-        self._said: Said | None = None
+        self._said: StderrLog | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
         self._kept = kept
-        self._sweeping: asyncio.Task[None] | None = None
+        self._evicting: asyncio.Task[None] | None = None
         self.ready = Ready()
 
     async def open(self) -> None:
@@ -343,24 +343,24 @@ class WorkerPool:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()
-            cell = await self._cell(start, worker)
+            sandbox = await self._sandbox(start, worker)
             try:
-                worker.start(start, cell)
+                worker.start(start, sandbox)
             except OSError:  # it died while it was idle: take the next
-                if cell is not None:
-                    await cell.close()
+                if sandbox is not None:
+                    await sandbox.close()
                 continue
             self._nursery.start(self._refill(), "refill")
-            worker.gone.add_done_callback(lambda _: self._sweep())
-            self._sweep()
+            worker.gone.add_done_callback(lambda _: self._evict())
+            self._evict()
             return worker
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
 
-    async def _cell(self, start: control.Start, worker: Worker) -> HostCell | None:
-        if self._cells is None:
+    async def _sandbox(self, start: control.Start, worker: Worker) -> HostSandbox | None:
+        if self._sandboxes is None:
             return None
         try:
-            return await self._cells.make(
+            return await self._sandboxes.make(
                 start.tenant, start.memory_bytes, start.kinds, worker.group
             )
         except BaseException as error:
@@ -370,10 +370,10 @@ class WorkerPool:
             message = f"this host cannot isolate the lease: {error}"
             raise AppError(ErrorCode.UNAVAILABLE, message) from None
 
-    def _sweep(self) -> None:
-        """Keep all tenants' contents within the host's limit; one sweep at a time."""
-        if not self._closing and (self._sweeping is None or self._sweeping.done()):
-            self._sweeping = self._nursery.start(asyncio.to_thread(sweep, self._kept), "sweep")
+    def _evict(self) -> None:
+        """Keep all tenants' contents within the host's limit; one eviction at a time."""
+        if not self._closing and (self._evicting is None or self._evicting.done()):
+            self._evicting = self._nursery.start(asyncio.to_thread(evict, self._kept), "evict")
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -401,7 +401,7 @@ class WorkerPool:
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
         self._hear_no_more()
-        self._said, stderr = Said.open("workers")
+        self._said, stderr = StderrLog.open("workers")
         try:
             return subprocess.Popen(
                 # -P: the folder that gpud was started in is no place of libraries
@@ -461,10 +461,10 @@ class WorkerPool:
 
     async def _join_group(self, worker: Worker) -> None:
         """Ahead of need: the kernel takes some milliseconds for it."""
-        if self._cells is None:
+        if self._sandboxes is None:
             return
         try:
-            worker.group = await asyncio.to_thread(self._cells.group, worker.pid)
+            worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)
         except BaseException as error:
             worker.kill()
             if not isinstance(error, OSError):

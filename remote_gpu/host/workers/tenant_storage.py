@@ -24,7 +24,7 @@ _UNMEASURED_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kept:
+class StoredItem:
     """One content, or the folder of compiled kernels, of one tenant."""
 
     used_ns: int  #: when it was last used
@@ -37,8 +37,8 @@ class Kept:
 
 
 def surplus(
-    kept: Collection[Kept], bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX
-) -> list[Kept]:
+    kept: Collection[StoredItem], bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX
+) -> list[StoredItem]:
     """What has to go: all of the tenants that were away longest, then what was unused longest."""
     last_ns: dict[Path, int] = {}
     for one in kept:
@@ -55,7 +55,7 @@ def surplus(
     return going
 
 
-def sweep(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
+def evict(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
     """Remove the surplus below a host's folder of contents; safe beside workers that use it.
 
     A worker that has a file open keeps its bytes; one that looks for it asks its client again.
@@ -70,8 +70,8 @@ def sweep(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANT
             one.tenant.rmdir()
 
 
-def _look(root: Path) -> list[Kept]:
-    found: list[Kept] = []
+def _look(root: Path) -> list[StoredItem]:
+    found: list[StoredItem] = []
     with contextlib.suppress(OSError):
         for tenant in root.iterdir():
             with contextlib.suppress(OSError):  # a worker removed it meanwhile
@@ -79,16 +79,16 @@ def _look(root: Path) -> list[Kept]:
     return found
 
 
-def _measure(path: Path) -> Kept:
+def _measure(path: Path) -> StoredItem:
     """Raises OSError when it is gone. What lies too deep to be ours is the first that has to go."""
     own = path.lstat()
     size, used_ns = own.st_size, own.st_mtime_ns
     for place, _, names in os.walk(path):
         if len(Path(place).parts) - len(path.parts) > _DEPTH_MAX:
-            return Kept(0, path, _UNMEASURED_BYTES)
+            return StoredItem(0, path, _UNMEASURED_BYTES)
         for name in names:
             with contextlib.suppress(OSError):
                 stat = (Path(place) / name).lstat()
                 size += stat.st_size
                 used_ns = max(used_ns, stat.st_mtime_ns)
-    return Kept(used_ns, path, size)
+    return StoredItem(used_ns, path, size)

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remote_gpu.worker.isolation import (
+    bind_mounts,
     capabilities,
+    hardening,
     landlock,
     namespaces,
     places,
-    privacy,
     seccomp,
     system,
     users,
-    veil,
 )
 from remote_gpu.worker.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, Policy
 
@@ -31,7 +31,7 @@ _READ_BY_GROUP = 0o007  #: umask: leases of a tenant have its group in common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Sandbox:
     """What one lease's processes have of their own; given by gpud."""
 
     user: int = -1  #: -1: gpud's own
@@ -56,12 +56,12 @@ def enclose_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[
             namespaces.leave_mounts()
             read = places.libraries()
             scratch = kept.parent / SCRATCH_NAME
-            veil.draw([*read, *host.data, *host.programs, *host.pipes, kept, scratch])
+            bind_mounts.cover([*read, *host.data, *host.programs, *host.pipes, kept, scratch])
     fork: Callable[[], int] = os.fork
     if policy.spaces:
         namespaces.lead_processes()
-        fork = namespaces.Nest().fork
-    privacy.hide_memory()
+        fork = namespaces.NamespaceForker().fork
+    hardening.make_undumpable()
     return fork
 
 
@@ -69,40 +69,40 @@ def enclose_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[
 SCRATCH_NAME = "scratch"
 
 
-def enclose_worker(policy: Policy, host: places.Host, cell: Cell, kept: Path | None) -> None:
+def enclose_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
     """This process is the lease's alone from now on. Single-threaded still."""
-    privacy.hide_memory()
+    hardening.make_undumpable()
     if policy.spaces:
         namespaces.own_proc()
     if policy.own_users:
         namespaces.leave_user_briefly_seen()
-    if cell.folder:
-        _use_folder(cell.folder)
-    if policy.users and cell.user >= 0:
+    if sandbox.folder:
+        _use_folder(sandbox.folder)
+    if policy.users and sandbox.user >= 0:
         os.umask(_READ_BY_GROUP)
-        users.become(cell.user, cell.group)
-        privacy.hide_memory()
+        users.become(sandbox.user, sandbox.group)
+        hardening.make_undumpable()
     if policy.seccomp or policy.landlock:
         capabilities.drop_all()
-    privacy.renounce_privileges()
-    if policy.own_users or (policy.users and cell.user >= 0):
+    hardening.set_no_new_privileges()
+    if policy.own_users or (policy.users and sandbox.user >= 0):
         resource.setrlimit(resource.RLIMIT_NPROC, (TASKS_MAX, TASKS_MAX))
     if policy.landlock:
-        own = [Path(cell.folder)] if cell.folder else []
+        own = [Path(sandbox.folder)] if sandbox.folder else []
         landlock.restrict(
             policy.landlock,
             places.allowed(
                 host,
                 places.libraries(),
                 [*own, kept] if kept is not None else own,
-                cell.kinds,
+                sandbox.kinds,
                 execute=policy.execute,
                 link=policy.link,
                 own_proc=policy.spaces,
             ),
         )
     if policy.seccomp:
-        code = seccomp.build(system.architecture(), permit(policy, cell.kinds), os.getpid())
+        code = seccomp.build(system.architecture(), permit(policy, sandbox.kinds), os.getpid())
         seccomp.install(code)
 
 

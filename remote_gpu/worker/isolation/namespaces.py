@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from remote_gpu.worker.isolation.privacy import hide_memory
+from remote_gpu.worker.isolation.hardening import make_undumpable
 from remote_gpu.worker.isolation.system import checked, libc
 
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
@@ -38,11 +38,11 @@ def leave_users() -> None:
 
 def leave_user_briefly_seen() -> None:
     """`leave_users` for a process that is undumpable, and is so again when this returns."""
-    hide_memory(False)
+    make_undumpable(False)
     try:
         leave_users()
     finally:
-        hide_memory()
+        make_undumpable()
 
 
 def leave_mounts() -> None:
@@ -64,7 +64,7 @@ def lead_processes() -> None:
     unshare(_NEWPID, "process namespace")
     pid = os.fork()
     if pid:
-        hide_memory()
+        make_undumpable()
         _, status = os.waitpid(pid, 0)
         os._exit(abs(os.waitstatus_to_exitcode(status)))
 
@@ -76,7 +76,7 @@ def own_proc() -> None:
     checked(libc.mount(b"proc", _PROC, b"proc", flags, None), "mount of /proc")
 
 
-class Nest:
+class NamespaceForker:
     """Forks processes that are the first of a namespace each. Made within `lead_processes`, or as
     root anywhere."""
 

@@ -16,15 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from remote_gpu.worker.isolation import (
+    bind_mounts,
     capabilities,
     cgroup,
+    hardening,
     landlock,
     namespaces,
-    privacy,
     seccomp,
     system,
     users,
-    veil,
 )
 from remote_gpu.worker.isolation.policy import Facts
 
@@ -76,7 +76,7 @@ def find(reached: Iterable[Path]) -> Facts:
 
 
 def _closed(paths: Iterable[Path]) -> list[Path]:
-    found = {folder for path in paths if (folder := veil.closed_above(path)) is not None}
+    found = {folder for path in paths if (folder := bind_mounts.closed_above(path)) is not None}
     return sorted(found)
 
 
@@ -103,10 +103,10 @@ def _spaces() -> None:
     if os.geteuid():
         namespaces.leave_users()
     namespaces.lead_processes()
-    nest = namespaces.Nest()
-    privacy.hide_memory()
+    forker = namespaces.NamespaceForker()
+    hardening.make_undumpable()
     for _ in range(2):
-        pid = nest.fork()
+        pid = forker.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
                 namespaces.own_proc()
@@ -119,7 +119,7 @@ def _spaces() -> None:
 
 def _own_users() -> None:
     namespaces.leave_users()
-    privacy.hide_memory()
+    hardening.make_undumpable()
     namespaces.leave_user_briefly_seen()
     capabilities.drop_all()
 
@@ -132,7 +132,7 @@ def _network() -> None:
 
 def _landlock() -> None:
     known = landlock.version()
-    privacy.renounce_privileges()
+    hardening.set_no_new_privileges()
     landlock.restrict(known, [])
     for path in _REFUSED:
         with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -143,7 +143,7 @@ def _landlock() -> None:
 def _seccomp() -> None:
     if not seccomp.supported(system.architecture()):
         raise OSError(f"the system calls of {system.architecture()} are not known here")
-    privacy.renounce_privileges()
+    hardening.set_no_new_privileges()
     seccomp.install(seccomp.build(system.architecture(), seccomp.Permit(), os.getpid()))
     with contextlib.suppress(PermissionError):
         os.fork()

@@ -301,7 +301,7 @@ class _Program(ctypes.Structure):
 def install(code: bytes) -> None:
     """Hold this thread and all that it starts to a filter of `build`. Raises OSError.
 
-    Needs `renounce_privileges` before.
+    Needs `set_no_new_privileges` before.
     """
     program = _Program(len(code) // 8, code)
     address = ctypes.addressof(program)

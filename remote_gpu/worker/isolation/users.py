@@ -30,7 +30,7 @@ class UserBlock:
 
     def __init__(self, ids: range) -> None:
         self.ids = ids
-        self.sweeper = ids[0]  #: never a lease's: what ends others' processes has it
+        self.killer = ids[0]  #: never a lease's: what ends others' processes has it
         self._free = deque(ids[1:])  # the one that is free for longest comes first
         self._lock = -1
 

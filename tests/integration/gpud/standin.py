@@ -1,4 +1,4 @@
-"""Stands in for the servers of other middlewares: started, told its port and serving as theirs.
+"""A server as those of other middlewares: it gets its port and serves as they do.
 
 Each connection is greeted with one frame (4 bytes of length, then bytes), then every frame comes
 back. `facts` is answered with what the process was given, `die` ends it. Each connection gets a
@@ -8,31 +8,27 @@ PATH` by a client that takes it for one on its own machine opens that file of /d
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
 import sys
 from pathlib import Path
 
+#: Consecutive ports of the server; a test writes another number.
+PORTS = 1
+#: gpud gives its servers ports from 20000 to 31999.
+PORT = re.compile(r"\b(2\d{4}|3[01]\d{3})\b")
+
 
 def ports() -> list[int]:
-    """As the documentation of each says."""
-    if port := os.environ.get("LUPINE_PORT"):
-        return [int(port)]
-    match sys.argv[1:]:
-        case ["-a", "127.0.0.1", "-p", port]:  # pocld
-            return [int(port) + number for number in range(3)]
-        case ["-a", address]:  # vaccel-rpc-agent
-            return [int(address.removeprefix("tcp://127.0.0.1:"))]
-        case ["-i", "-l", "TCP", "-n", "0", "-p", port]:  # rCUDAd
-            return [int(port)]
-        case ["properties.json"]:  # gvirtus-backend
-            told = json.loads(Path("properties.json").read_text())
-            return [int(told["communicator"][0]["endpoint"]["port"])]
-        case [number] if number.isdecimal():  # cricket-rpc-server takes any
-            return [0]
-        case other:
-            sys.exit(f"what is {other}?")
+    """The port in an argument, a variable or a file of its folder; else any free one."""
+    files = [path.read_text() for path in Path().iterdir() if path.is_file()]
+    variables = [value for name, value in os.environ.items() if name.endswith("PORT")]
+    for text in (*sys.argv[1:], *variables, *files):
+        if found := PORT.search(text):
+            return [int(found[1]) + number for number in range(PORTS)]
+    return [0]
 
 
 def serve(stream: socket.socket, number: int) -> None:

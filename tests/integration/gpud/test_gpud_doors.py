@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -26,19 +28,20 @@ from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
 from remote_gpu.host.servers.variables import INHERITED
 from remote_gpu.host.servers.visible import visible_devices
-from remote_gpu.middleware import find, render
+from remote_gpu.middleware import find, names, render
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
 from tests.drivers import needs_cpu_driver
 
 WAIT_S = 60.0
-OTHERS = ("rcuda", "lupine", "cricket", "gvirtus", "pocl", "vaccel")
+OTHERS = tuple(name for name in names() if name != "builtin")
 
 
-def program(folder: Path, name: str) -> Path:
+def program(folder: Path, name: str, ports: int = 1) -> Path:
     """The stand-in as a program of its own."""
     path = folder / name
     source = Path(__file__).with_name("standin.py").read_text()
+    source = source.replace("\nPORTS = 1\n", f"\nPORTS = {ports}\n")
     path.write_text(f"#!{sys.executable} -S\n{source}")
     path.chmod(0o755)
     return path
@@ -51,17 +54,20 @@ def until(ready) -> None:
         time.sleep(0.005)
 
 
-def refused_here() -> str | None:
-    """Why this machine may not offer pocl, as one with several cards may not."""
-    return find("pocl").refusal(asyncio.run(visible_devices(HostId("here"))))
+@functools.cache
+def refused_here(name: str = "pocl") -> str | None:
+    """The reason why this machine may not offer a middleware, as one with several cards."""
+    return find(name).refusal(asyncio.run(visible_devices(HostId("here"))))
 
 
 @pytest.fixture(scope="module")
 def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("gpud")
-    programs = {name: program(folder, name) for name in OTHERS}
-    if refused_here():
-        del programs["pocl"]
+    programs = {
+        name: program(folder, name, find(name).server_ports)
+        for name in OTHERS
+        if not refused_here(name)
+    }
     programs["cricket"] = program(folder, "broken-cricket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ORCHGPU_SCHEDULER_NOTE", "not for children")
@@ -123,32 +129,20 @@ def rendered(gpud, install: Any, name: str) -> dict[str, str]:
 
 
 def address(name: str, variables: dict[str, str]) -> int:
-    """The port, found as the middleware's own client finds it."""
-    match name:
-        case "rcuda":
-            assert variables["RCUDA_DEVICE_COUNT"] == "1"
-            return int(variables["RCUDA_DEVICE_0"].removeprefix("127.0.0.1@").removesuffix(":0"))
-        case "lupine":
-            return int(variables["LUPINE_SERVER"].removeprefix("127.0.0.1:"))
-        case "gvirtus":
-            told = json.loads(Path(variables["GVIRTUS_CONFIG"]).read_text())
-            endpoint = told["communicator"][0]["endpoint"]
-            assert endpoint["server_address"] == "127.0.0.1"
-            return int(endpoint["port"])
-        case "cricket":
-            return int(variables["REMOTE_GPU_ADDRESS"].removeprefix("127.0.0.2:"))
-        case "pocl":
-            at = variables["POCL_REMOTE0_PARAMETERS"]
-            return int(at.removeprefix("127.0.0.1:").removesuffix("/0"))
-        case "vaccel":
-            return int(variables["VACCEL_RPC_ADDRESS"].removeprefix("tcp://127.0.0.1:"))
-    raise AssertionError(name)
+    """The forwarder's port in the variables, or in the file that one of them names."""
+    loopback = re.escape(find(name).client.address)
+    for value in variables.values():
+        if found := re.search(rf"\b{loopback}[:@](\d+)", value):
+            return int(found[1])
+        if Path(value).is_file() and (found := re.search(r'"(\d{4,5})"', Path(value).read_text())):
+            return int(found[1])
+    raise AssertionError(variables)
 
 
-@pytest.mark.parametrize("name", ["rcuda", "lupine", "gvirtus", "pocl", "vaccel"])
+@pytest.mark.parametrize("name", [name for name in OTHERS if name != "cricket"])
 def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name: str) -> None:
-    if name == "pocl" and (why := refused_here()):
-        pytest.skip(f"this machine may not offer pocl: {why}")
+    if why := refused_here(name):
+        pytest.skip(f"this machine may not offer {name}: {why}")
     install = gpud.install()
     given = rendered(gpud, install, name)
     with (
@@ -156,21 +150,24 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
         client_variables(session.view(), name, given, tmp_path) as variables,
     ):
         port = address(name, variables)
-        if name == "pocl":
-            assert refuses_connections(port + 2), "the port for other servers stays shut"
+        if (reached := find(name).client.ports) < find(name).server_ports:
+            assert refuses_connections(port + reached), "a port for other servers stays shut"
         with Client(port) as one, Client(port) as two:
             assert one.hear() == two.hear() == b"port 0"  # the server speaks first
             assert two.ask(b"two") == b"two"
             assert one.ask(b"one") == b"one"
             facts = json.loads(one.ask(b"facts"))
-        if name == "pocl":
-            with Client(port + 1) as bulk:
-                assert bulk.hear() == b"port 1"
-            assert Path(facts["environ"]["POCL_CACHE_DIR"]).parent == gpud.state / "servers"
+        for number in range(1, reached):
+            with Client(port + number) as other:
+                assert other.hear() == b"port %d" % number
         environ = facts["environ"]
         assert environ["CUDA_VISIBLE_DEVICES"] == ""  # the lease has no CUDA device
         command = find(name).server_command(install.fence, install.shares, 1)
-        known = {*INHERITED, "GVIRTUS_HOME", "VACCEL_PLUGINS", *command.variables}
+        assert command is not None
+        for variable, value in command.variables.items():
+            if value == "{folder}":
+                assert Path(environ[variable]).parent == gpud.state / "servers"
+        known = {*INHERITED, *find(name).inherited, *command.variables}
         assert set(environ) - known <= {"LC_CTYPE"}, "which Python sets itself"
         session.give_back()
         until(lambda: gpud.scheduler.is_cut(install.lease))

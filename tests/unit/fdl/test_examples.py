@@ -1,6 +1,5 @@
 """The examples and the schema that this distribution carries."""
 
-import json
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 import fdl
 from corekit.budget import Budget
 from corekit.decode import decode
-from fdl.keys.document import json_schema
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed
@@ -51,9 +49,3 @@ def test_an_example_plans_all_that_a_job_needs(path: Path) -> None:
     assert replace(served.request, lease_s=None) == function.gpu.request()
     assert served.request.lease_s is not None
     assert served.request.lease_s > function.function.timeout_s
-
-
-def test_the_schema_for_editors_is_current() -> None:
-    """Renew it with `orchgpu fdl schema > fdl/schema.json`."""
-    kept = json.loads((Path(str(files(fdl))) / "schema.json").read_text())
-    assert kept == json_schema()

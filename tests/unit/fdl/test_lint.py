@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from fdl.lint.lint import lint
-from fdl.lint.notes import FileFacts, FileKind, Severity
-from fdl.model import MIDDLEWARES
+from fdl.lint.notes import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.parse import parse
 from fdl.plan.resources import Place
 
@@ -163,17 +162,33 @@ def test_an_image_without_a_script_runs_nothing_off_aws() -> None:
     assert findings(on_aws, {}, AWS) == []
 
 
-@pytest.mark.parametrize("name", MIDDLEWARES)
-def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None:
-    apart = findings(GPU.replace("gpu: {}", f"gpu: {{count: 2, middleware: {name}}}"))
-    together = "{count: 2, placement: same_host, middleware: " + name + "}"
-    assert findings(GPU.replace("gpu: {}", f"gpu: {together}")) == []
-    if name in ("cricket", "gvirtus", "pocl", "vaccel"):
-        assert apart == [
-            "f:7:21: error: functions.aws[0].gpu.middleware: its client reaches one host: 2 devices need placement: same_host"
-        ]
-    else:
-        assert apart == []
+def of_middleware(gpu: str) -> list[str]:
+    known = {"rcuda": MiddlewareFacts(), "pocl": MiddlewareFacts(one_host=True)}
+    text = GPU.replace("gpu: {}", f"gpu: {gpu}")
+    return [note.text("f") for note in lint(parse(text, "f"), files=SCRIPT, middlewares=known)]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("{count: 2, middleware: rcuda}", []),
+        ("{count: 2, placement: same_host, middleware: pocl}", []),
+        (
+            "{count: 2, middleware: pocl}",
+            [
+                "f:7:21: error: functions.aws[0].gpu.middleware: its client reaches one host: 2 devices need placement: same_host"
+            ],
+        ),
+        (
+            "{middleware: rcdua}",
+            [
+                "f:7:11: warning: functions.aws[0].gpu.middleware: 'rcdua' is not a middleware known here (rcuda, pocl); did you mean 'rcuda'?"
+            ],
+        ),
+    ],
+)
+def test_a_middleware_is_compared_with_those_known_here(gpu: str, expected: list[str]) -> None:
+    assert of_middleware(gpu) == expected
 
 
 def test_a_job_needs_a_script() -> None:

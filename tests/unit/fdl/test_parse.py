@@ -237,8 +237,8 @@ BAD = {
         "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m",
     ),
     "middleware": (
-        ONE + "    gpu: {middleware: rcdua}\n",
-        "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'rcdua' is not one of builtin, rcuda, lupine, cricket, gvirtus, pocl, vaccel; did you mean 'rcuda'?",
+        ONE + "    gpu: {middleware: R CUDA}\n",
+        "f.yaml:5:23: error: functions.aws[0].gpu.middleware: 'R CUDA' is not the name of a middleware",
     ),
     "flag": (
         ONE + "      preheat: maybe\n",

@@ -17,7 +17,7 @@ from lambda_functions.gpu_runner.sandbox.workspace import Workspace
 from lambda_functions.gpu_runner.script import environment
 from lambda_functions.gpu_runner.script.environment import middleware_variables, user_variables
 from lambda_functions.gpu_runner.settings import read_settings
-from remote_gpu.wire.variables import ALLOWED
+from remote_gpu.wire.variables import RULES
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "s",
@@ -111,7 +111,7 @@ def test_what_a_middleware_may_set(middleware: str) -> None:
     assert middleware_variables(middleware, GOOD[middleware]) == GOOD[middleware]
 
 
-@pytest.mark.parametrize("middleware", ALLOWED)
+@pytest.mark.parametrize("middleware", RULES)
 @given(
     name=st.sampled_from([*SECRETS, "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "RCUDA_DEVICE_", ""])
 )

@@ -165,7 +165,7 @@ def test_what_is_on_the_list_passes() -> None:
     assert allowed_variables("builtin", {}) == {}
     filled = filled_variables("rcuda", variables, (40001, 40002), "")
     assert filled["RCUDA_DEVICE_1"] == "127.0.0.1@40002:1"
-    with pytest.raises(WireError, match="no host of the lease"):
+    with pytest.raises(WireError, match="is not a host of the lease"):
         filled_variables("rcuda", variables, (40001,), "")
 
 

@@ -12,62 +12,22 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Share
-from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.gateway import gateway as gateway_module
-from remote_gpu.host.gateway.gateway import Gateway
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.gateway.gateway import GatewayLimits
 from remote_gpu.wire.frames import HANDSHAKE, HEADER_BYTES, pack, parse_header, parse_meta
-
-D0 = DeviceId("d0")
-
-
-def install(lease: str) -> Install:
-    share = Share(
-        host=HostId("h"),
-        device=D0,
-        index=0,
-        kind=DeviceKind.CPU,
-        model="cpu",
-        memory_mib=1,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
-    return Install(
-        lease=LeaseId(lease),
-        fence=1,
-        secret="ab" * 32,
-        state=LeaseState.RESERVED,
-        shares=(share,),
-        tenant="t",
-        hold=LeaseLifetime.SESSION,
-        door=Door.GATEWAY,
-        cap_s=None,
-        connect_by_s=None,
-    )
+from tests.unit.remote_gpu.host_parts import D0, Reports, host_daemon, install
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    folder: Path, handshake_s: float = 3600.0
-) -> AsyncIterator[tuple[HostDaemon, str]]:
-    """A gateway that waits for ever for an install; no worker is ever started."""
-    budget, log = Budget(install_wait_s=3600.0, handshake_s=handshake_s), LeaseLog(folder / "log")
+    folder: Path, handshake_s: float = 3600.0, limits: GatewayLimits | None = None
+) -> AsyncIterator[tuple[HostDaemon[Reports], str]]:
+    """A gateway that waits an hour for an install; no worker is started."""
+    budget = Budget(install_wait_s=3600.0, handshake_s=handshake_s)
     async with Nursery("test") as nursery:
-        pool = WorkerPool({}, folder, (), (), budget, nursery)
-        daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, Turns({}), log, budget, nursery)
-        daemon.gateway = gateway = Gateway("h", daemon, budget, nursery)
-        address = gateway.listen("127.0.0.1", 0)
-        nursery.start_eternal(gateway.serve(), "gateway")
-        yield daemon, address
-        gateway.close()
-    log.close()
+        with host_daemon(folder, nursery, budget, {D0: 1000}, limits=limits) as daemon:
+            nursery.start_eternal(daemon.gateway.serve(), "gateway")
+            yield daemon, daemon.gateway.address
 
 
 async def ask(
@@ -98,11 +58,11 @@ async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 @pytest.mark.asyncio
-async def test_who_waits_for_an_install_takes_no_place_from_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway_module, "PER_SOURCE_MAX", 2)
-    async with serving(tmp_path) as (daemon, address), contextlib.AsyncExitStack() as stack:
+async def test_who_waits_for_an_install_takes_no_place_from_others(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, limits=GatewayLimits(per_source=2)) as (daemon, address),
+        contextlib.AsyncExitStack() as stack,
+    ):
 
         async def connection(lease: str) -> asyncio.StreamReader:
             reader, writer = await ask(address, lease)
@@ -122,13 +82,13 @@ async def test_who_waits_for_an_install_takes_no_place_from_others(
 
 
 @pytest.mark.asyncio
-async def test_a_flood_for_unknown_leases_does_not_refuse_a_tenant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_for_unknown_leases_does_not_refuse_a_tenant(tmp_path: Path) -> None:
     """The tenant's own install is a moment behind it, and the places are full of inventions."""
-    monkeypatch.setattr(gateway_module, "AWAITED_MAX", 20)
-    monkeypatch.setattr(gateway_module, "PER_SOURCE_MAX", 10)
-    async with serving(tmp_path) as (daemon, address), contextlib.AsyncExitStack() as stack:
+    limits = GatewayLimits(awaited=20, per_source=10)
+    async with (
+        serving(tmp_path, limits=limits) as (daemon, address),
+        contextlib.AsyncExitStack() as stack,
+    ):
 
         async def connection(lease: str, source: str) -> asyncio.StreamReader:
             reader, writer = await ask(address, lease, source)

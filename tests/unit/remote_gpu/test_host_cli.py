@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
-from remote_gpu.host.app import _log
-from remote_gpu.host.cli import _address, _advertised, _use_mps, main
+from remote_gpu.host.app import _log, advertised
+from remote_gpu.host.cli import _address, _use_mps, main
 from remote_gpu.host.servers.variables import MPS_DIRECTORY, worker_variables
 from remote_gpu.worker.control import VARIABLES
 
@@ -41,7 +41,7 @@ def logging_as_before() -> Iterator[None]:
     ],
 )
 def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
-    assert _advertised(_address("--advertise", advertise), bound) == told
+    assert advertised(_address("--advertise", advertise), bound) == told
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not a program"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
-        (("--middleware", "builtin=/bin/true"), "is not NAME=PROGRAM with one of rcuda, lupine"),
+        (("--middleware", "builtin=/bin/true"), "is not NAME=PROGRAM with one of cricket, gvirtus"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),
         (("--middleware", "lupine=/etc/passwd"), "is not the absolute path of a program"),

@@ -16,107 +16,52 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import LeaseId
 from gpu_scheduler.model import (
     DeviceKind,
-    Door,
     EndReason,
     Health,
-    LeaseLifetime,
-    LeaseState,
-    Share,
     Symptom,
 )
-from gpu_scheduler.protocol.host import Install, SessionState
-from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.pool import Worker, WorkerPool
+from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.workers.pool import Worker
 from remote_gpu.worker import control
+from tests.unit.remote_gpu.host_parts import D0, Card, host_daemon, install
 
-D0 = DeviceId("d0")
 
-
-def install(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
-    share = Share(
-        host=HostId("h"),
-        device=D0,
-        index=0,
-        kind=kind,
-        model="m",
-        memory_mib=600,
-        compute_guarantee_pct=0,
-        compute_limit_pct=100,
-        exclusive=False,
-    )
-    return Install(
-        lease=LeaseId(f"l{number}"),
-        fence=number,
-        secret="ab" * 32,
-        state=LeaseState.RESERVED,
-        shares=(share,),
-        tenant="t",
-        hold=LeaseLifetime.SESSION,
-        door=Door.GATEWAY,
-        cap_s=None,
-        connect_by_s=None,
-    )
+def leased(number: int, kind: DeviceKind = DeviceKind.CPU) -> Install:
+    return install(f"l{number}", number, kind, memory_mib=600)
 
 
 def sleeping() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
-class Told:
-    """The scheduler's end of the link."""
-
-    def __init__(self) -> None:
-        self.closed: list[tuple[LeaseId, EndReason | None]] = []
-        self.cuts: list[LeaseId] = []
-
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-    ) -> None:
-        self.closed.append((lease, reason))
-
-    def cut(self, lease: LeaseId) -> None:
-        self.cuts.append(lease)
-
-
 @pytest.mark.asyncio
 async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     """Nothing here can make a process unkillable: the daemon finds one that it has not killed."""
-    log = LeaseLog(tmp_path / "leases.jsonl")
     process = sleeping()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.close()
     worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
     async with Nursery("test") as nursery:
-        pool = WorkerPool({}, tmp_path, (), (), Budget(), nursery)
-        daemon = HostDaemon(LeaseTable({D0: 1000}, 30.0), pool, Turns({}), log, Budget(), nursery)
-        daemon.link = told = Told()
-        daemon.install(install(1))
-        daemon.install(install(2))  # waits for the other
-        assert set(daemon.leased()) == {D0}
-        daemon.table.end(LeaseId("l1"), EndReason.REVOKED)
-        stuck = nursery.start(daemon._stuck(LeaseId("l1"), worker), "stuck")
-        await daemon.until(lambda: bool(told.cuts), 30.0)
-        assert told.closed == [("l2", EndReason.DEVICE_BAD)]
-        assert told.cuts == ["l2"], "the stuck one is not cut"
-        fault = daemon.faults()[D0]
-        assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.HUNG)
-        assert str(process.pid) in fault.detail
-        process.kill()
-        await stuck
-        assert daemon.faults() == {}
-        process.communicate()
-    log.close()
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
+            reports = daemon.link
+            daemon.install(leased(1))
+            daemon.install(leased(2))  # waits for the other
+            assert set(daemon.leased()) == {D0}
+            daemon.table.end(LeaseId("l1"), EndReason.REVOKED)
+            stuck = nursery.start(daemon._stuck(LeaseId("l1"), worker), "stuck")
+            await daemon.until(lambda: bool(reports.cuts), 30.0)
+            assert reports.sessions == [("l2", EndReason.DEVICE_BAD)]
+            assert reports.cuts == ["l2"], "the stuck one is not cut"
+            fault = daemon.faults()[D0]
+            assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.HUNG)
+            assert str(process.pid) in fault.detail
+            process.kill()
+            await stuck
+            assert daemon.faults() == {}
+            process.communicate()
     theirs.close()
 
 
@@ -160,40 +105,34 @@ async def seen(ready: Callable[[], bool]) -> None:
             await asyncio.sleep(pause_s)
 
 
-class Card:
-    """The driver's figure, as a test says."""
-
-    used_mib_now: int | None = None
-
-    async def used_mib(self, device: DeviceId) -> int | None:
-        assert device == D0
-        return self.used_mib_now
-
-
 @pytest.mark.asyncio
 async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> None:
-    log, budget = LeaseLog(tmp_path / "leases.jsonl"), replace(Budget(), worker_cut_s=0.01)
+    budget, card = replace(Budget(), worker_cut_s=0.01), Card()
     async with Nursery("test") as nursery:
-        pool = WorkerPool({}, tmp_path, (), (), budget, nursery)
-        daemon = HostDaemon(LeaseTable({D0: 2000}, 30.0), pool, Turns({}), log, budget, nursery)
-        daemon.link, daemon.memory = told, card = Told(), Card()
-        for number in range(1, 5):
-            daemon.install(install(number, DeviceKind.CUDA))  # three fit, the fourth waits
-        card.used_mib_now = 2 * (600 + 512) + 512  # more than two leases with their processes need
-        daemon.end(LeaseId("l1"), 1, EndReason.REVOKED)
-        await seen(lambda: bool(daemon.faults()))
-        fault = daemon.faults()[D0]
-        assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.MEMORY_HELD)
-        assert fault.detail == "2736 MiB in use after the end of lease l1"
-        assert (told.closed, told.cuts) == ([], []), "what is not clean is not cut; l4 waits"
-        card.used_mib_now = 2 * (600 + 512)
-        await seen(lambda: "l1" in told.cuts)
-        assert daemon.faults() == {}
-        assert daemon.table.find("l4").occupying
-        card.used_mib_now = None  # what a driver does not tell is not clean
-        daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
-        await seen(lambda: bool(daemon.faults()))
-        assert daemon.faults()[D0].detail == "its driver does not tell what lease l2 left in use"
-        card.used_mib_now = 0
-        await seen(lambda: "l2" in told.cuts)
-    log.close()
+        with host_daemon(tmp_path, nursery, budget, {D0: 2000}, card) as daemon:
+            reports = daemon.link
+            for number in range(1, 5):
+                daemon.install(leased(number, DeviceKind.CUDA))  # three fit, the fourth waits
+            card.used_mib_now = (
+                2 * (600 + 512) + 512
+            )  # more than two leases with their processes need
+            daemon.end(LeaseId("l1"), 1, EndReason.REVOKED)
+            await seen(lambda: bool(daemon.faults()))
+            fault = daemon.faults()[D0]
+            assert (fault.health, fault.symptom) == (Health.SUSPECT, Symptom.MEMORY_HELD)
+            assert fault.detail == "2736 MiB in use after the end of lease l1"
+            assert (reports.sessions, reports.cuts) == ([], []), (
+                "what is not clean is not cut; l4 waits"
+            )
+            card.used_mib_now = 2 * (600 + 512)
+            await seen(lambda: "l1" in reports.cuts)
+            assert daemon.faults() == {}
+            assert daemon.table.find("l4").occupying
+            card.used_mib_now = None  # what a driver does not tell is not clean
+            daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
+            await seen(lambda: bool(daemon.faults()))
+            assert (
+                daemon.faults()[D0].detail == "its driver does not tell what lease l2 left in use"
+            )
+            card.used_mib_now = 0
+            await seen(lambda: "l2" in reports.cuts)

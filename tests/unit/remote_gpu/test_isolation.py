@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.workers.cells import Cells
 from remote_gpu.host.workers.removal import remove_tree
-from remote_gpu.worker.isolation import landlock, places, seccomp, veil
-from remote_gpu.worker.isolation.apply import Cell, permit
+from remote_gpu.host.workers.sandboxes import Sandboxes
+from remote_gpu.worker.isolation import bind_mounts, landlock, places, seccomp
+from remote_gpu.worker.isolation.apply import Sandbox, permit
+from remote_gpu.worker.isolation.hardening import take
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
-from remote_gpu.worker.isolation.privacy import take
 from remote_gpu.worker.isolation.seccomp import Permit
 from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 
@@ -299,10 +299,10 @@ def test_a_secret_below_what_leases_read_is_found(tmp_path: Path) -> None:
 def test_folders_that_others_may_not_pass(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "below" / "more").mkdir(parents=True)
-    outer = veil.closed_above(tmp_path / "x")
+    outer = bind_mounts.closed_above(tmp_path / "x")
     closed.chmod(0o700)
-    assert veil.closed_above(closed / "below" / "more") == (outer or closed)
-    found = veil.outermost([closed, closed / "below", tmp_path / "absent"])
+    assert bind_mounts.closed_above(closed / "below" / "more") == (outer or closed)
+    found = bind_mounts.outermost([closed, closed / "below", tmp_path / "absent"])
     assert found == [closed.resolve()]
 
 
@@ -343,13 +343,13 @@ def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
     with contextlib.ExitStack() as stack:
         if not policy.spaces and not policy.users:
             stack.enter_context(pytest.raises(AppError, match="no cgroups"))
-        Cells(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
+        Sandboxes(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
 
 def test_no_user_is_lent_twice_and_the_longest_free_one_is_next() -> None:
     block = UserBlock(range(2_000_000_000, 2_000_000_004))
     lent = [block.lend() for _ in range(3)]
-    assert len({*lent, block.sweeper}) == 4
+    assert len({*lent, block.killer}) == 4
     with pytest.raises(OSError, match="in use"):
         block.lend()
     block.give_back(lent[1])
@@ -375,12 +375,12 @@ def _use(folder: Path, kept: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_cells_folder_goes_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    cells = Cells(Policy(), kept)
-    one = await cells.make("t", 1 << 20, ("cpu",), None)
-    _use(Path(one.cell.folder), kept)
+    sandboxes = Sandboxes(Policy(), kept)
+    one = await sandboxes.make("t", 1 << 20, ("cpu",), None)
+    _use(Path(one.sandbox.folder), kept)
     await one.close()
     await one.close()
-    cells.close()
+    sandboxes.close()
     assert _left(tmp_path) == ({"kept", "scratch"}, [0o700])
 
 
@@ -395,22 +395,22 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
 async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: Path) -> None:
     kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
     _before(kept, elsewhere)
-    cells = Cells(Policy(users=True), kept)
+    sandboxes = Sandboxes(Policy(users=True), kept)
     try:
-        made = [await cells.make(tenant, 1, ("cpu",), None) for tenant in ("one", "one", "two")]
-        found = [one.cell for one in made]
+        made = [await sandboxes.make(tenant, 1, ("cpu",), None) for tenant in ("one", "one", "two")]
+        found = [one.sandbox for one in made]
         assert len({one.user for one in found}) == 3
         assert found[0].group == found[1].group != found[2].group
         assert [Path(one.compiled).name for one in found] == ["0", "1", "0"]
         _check(kept, elsewhere, found[0], found[2])
         for one in made:
             await one.close()
-        again = await cells.make("one", 1, ("cpu",), None)
-        assert (again.cell.group, again.cell.compiled) == (found[0].group, found[0].compiled)
-        assert again.cell.user not in {one.user for one in found}
+        again = await sandboxes.make("one", 1, ("cpu",), None)
+        assert (again.sandbox.group, again.sandbox.compiled) == (found[0].group, found[0].compiled)
+        assert again.sandbox.user not in {one.user for one in found}
         await again.close()
     finally:
-        cells.close()
+        sandboxes.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
@@ -426,20 +426,20 @@ async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_han
         step.mkdir(parents=True)
         step = step / "d"
     os.link(secret, compiled / "linked")
-    cells = Cells(Policy(users=True), kept)
+    sandboxes = Sandboxes(Policy(users=True), kept)
     try:
-        one = await cells.make("one", 1, ("cpu",), None)
-        assert (secret.stat().st_uid, compiled.stat().st_uid) == (0, one.cell.user)
+        one = await sandboxes.make("one", 1, ("cpu",), None)
+        assert (secret.stat().st_uid, compiled.stat().st_uid) == (0, one.sandbox.user)
         remove_tree(kept / tenant_folder("one"))  # as the sweep of kept contents may
-        two = await cells.make("two", 1, ("cpu",), None)
-        assert two.cell.group != one.cell.group
+        two = await sandboxes.make("two", 1, ("cpu",), None)
+        assert two.sandbox.group != one.sandbox.group
         for made in (one, two):
             await made.close()
-        three = await cells.make("three", 1, ("cpu",), None)
-        assert three.cell.group == one.cell.group, "nobody has it any more"
+        three = await sandboxes.make("three", 1, ("cpu",), None)
+        assert three.sandbox.group == one.sandbox.group, "nobody has it any more"
         await three.close()
     finally:
-        cells.close()
+        sandboxes.close()
 
 
 def _before(kept: Path, elsewhere: Path) -> None:
@@ -456,12 +456,12 @@ def _before(kept: Path, elsewhere: Path) -> None:
     (two / "compiled" / "0").write_bytes(b"no folder")
 
 
-def _check(kept: Path, elsewhere: Path, first: Cell, other: Cell) -> None:
+def _check(kept: Path, elsewhere: Path, first: Sandbox, other: Sandbox) -> None:
     victim = (elsewhere / "0" / "victim").stat()
     assert (victim.st_uid, victim.st_gid, victim.st_mode & 0o777) == (0, 0, 0o644)
     own = kept / tenant_folder("one")
     modes = [(one.stat().st_mode & 0o7777, one.stat().st_gid) for one in (own, own / ("a" * 64))]
     assert modes == [(0o2770, first.group), (0o660, first.group)]
-    for cell in (first, other):
-        compiled = Path(cell.compiled).lstat()
-        assert (compiled.st_uid, compiled.st_mode & 0o7777) == (cell.user, 0o2770)
+    for sandbox in (first, other):
+        compiled = Path(sandbox.compiled).lstat()
+        assert (compiled.st_uid, compiled.st_mode & 0o7777) == (sandbox.user, 0o2770)

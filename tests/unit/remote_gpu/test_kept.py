@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_gpu.host.workers.tenant_storage import Kept, surplus, sweep
+from remote_gpu.host.workers.tenant_storage import StoredItem, evict, surplus
 
 ROOT = Path("/kept")
 
 
-def item(tenant: str, name: str, used: int, size: int = 10) -> Kept:
-    return Kept(used, ROOT / tenant / name, size)
+def item(tenant: str, name: str, used: int, size: int = 10) -> StoredItem:
+    return StoredItem(used, ROOT / tenant / name, size)
 
 
 def test_the_longest_unused_goes_whosever_it_is() -> None:
@@ -46,7 +46,7 @@ def test_tenants_beyond_the_limit_go_whole() -> None:
     st.integers(0, 200),
     st.integers(1, 6),
 )
-def test_what_stays_is_within_the_limits(kept: list[Kept], most: int, tenants: int) -> None:
+def test_what_stays_is_within_the_limits(kept: list[StoredItem], most: int, tenants: int) -> None:
     gone = surplus(kept, most, tenants)
     left = [one for one in kept if one not in gone]
     assert sum(one.bytes for one in left) <= most
@@ -64,11 +64,11 @@ def test_six_invented_tenants_leave_no_more_than_the_limit(tmp_path: Path) -> No
             path.write_bytes(bytes(1000))
             os.utime(path, (number, number))
         os.utime(tmp_path / f"tenant{number}" / "compiled", (number, number))
-    sweep(tmp_path, bytes_max=20_000, tenants_max=2)
+    evict(tmp_path, bytes_max=20_000, tenants_max=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tenant4", "tenant5"]
-    sweep(tmp_path, bytes_max=1000)
+    evict(tmp_path, bytes_max=1000)
     left = [str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()]
     assert left == ["tenant5/content"]
-    sweep(tmp_path, bytes_max=0)
+    evict(tmp_path, bytes_max=0)
     assert list(tmp_path.iterdir()) == []
-    sweep(tmp_path / "nothing")
+    evict(tmp_path / "nothing")

@@ -1,10 +1,13 @@
-"""What each middleware renders, held against golden files."""
+"""The contract of every registered middleware; its own test is its golden file."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -12,15 +15,21 @@ import pytest
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
-from fdl.model import MIDDLEWARES, ONE_HOST_MIDDLEWARES
+from fdl.keys.document import json_schema
+from fdl.lint.lint import lint
+from fdl.parse import parse
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
-from remote_gpu.middleware import VisibleDevices, find, names, render
+from orchgpu.deploy.files import known_middlewares
+from remote_gpu.middleware import find, names, render
 from remote_gpu.middleware.base import device_variables
 from remote_gpu.wire.connection import parse_access
-from remote_gpu.wire.variables import filled_variables
+from remote_gpu.wire.variables import RULES, TABLE, client_file, filled_variables
+from tools import middlewares as generated
 
 GOLDEN = Path(__file__).parent / "golden"
-ONE_HOST = ("cricket", "gvirtus", "pocl", "vaccel")
+ONE_HOST = tuple(name for name in names() if find(name).one_host)
+#: Names that no middleware may set: they load code or change which is found.
+LOADERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "BASH_ENV", "AWS_PROFILE", "")
 
 
 def share(host: str, index: int) -> Share:
@@ -56,9 +65,8 @@ def granted(name: str = "builtin") -> GrantedLease:
     )
 
 
-def test_a_definition_may_name_what_has_a_file() -> None:
-    assert names() == MIDDLEWARES
-    assert ONE_HOST == ONE_HOST_MIDDLEWARES
+def test_each_middleware_of_this_tree_has_a_golden_file() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(names())
 
 
 @pytest.mark.parametrize("name", names())
@@ -73,7 +81,7 @@ def test_rendered_as_in_its_golden_file(name) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_its_connection_is_what_a_session_takes(name) -> None:
+def test_its_connection_opens_a_session(name) -> None:
     access = parse_access(render(name, granted(name))["connection"])
     assert [(h.host, d.index) for h, d in access.devices] == [
         ("gpu-b", 1),
@@ -82,11 +90,69 @@ def test_its_connection_is_what_a_session_takes(name) -> None:
     ][: len(access.devices)]
 
 
+@pytest.mark.parametrize("name", names())
+def test_its_variables_are_filled_with_loopback_ports_only(name) -> None:
+    ports = [40001, 40002]
+    filled = filled_variables(name, render(name, granted(name))["variables"], ports, "/tmp/f")
+    for value in filled.values():
+        assert all(ip_address(found).is_loopback for found in re.findall(r"\d+(?:\.\d+){3}", value))
+        assert "{" not in value
+    if file := client_file(name, 40001):
+        assert "/tmp/f" in filled.values()
+        assert "40001" in file
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("variable", LOADERS)
+def test_its_rules_allow_no_loader_variable(name, variable) -> None:
+    rules = find(name).client
+    assert not any(re.fullmatch(grammar, variable) for grammar in rules.variables)
+    assert ip_address(rules.address).is_loopback
+    assert 1 <= rules.ports <= find(name).server_ports
+
+
 @pytest.mark.parametrize("name", ONE_HOST)
 def test_a_client_of_one_server_gets_no_lease_over_two_hosts(name) -> None:
     with pytest.raises(AppError, match="reaches one host") as error:
         render(name, granted())
     assert error.value.code is ErrorCode.INVALID
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_host_without_a_gateway_is_refused(name) -> None:
+    lease = granted(name)
+    advisory = GrantedLease(lease=lease.lease, epoch=2, gateways={}, secrets=lease.secrets)
+    with pytest.raises(AppError, match="no gateway"):
+        render(name, advisory)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_definition_may_name_it(name) -> None:
+    notes = lint(parse(definition(name)), middlewares=known_middlewares())
+    assert [note for note in notes if "middleware" in note.path] == []
+
+
+def definition(name: str) -> str:
+    return (
+        "functions: {aws: [{lambda: {name: a, init_script: a.sh, input: [{path: inn}],"
+        f" output: [{{path: out}}]}}, gpu: {{middleware: {name}}}}}]}}"
+    )
+
+
+def test_an_unknown_middleware_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(AppError, match="known are builtin, cricket, gvirtus") as error:
+        render("nonsense", granted())
+    assert error.value.code is ErrorCode.INVALID
+
+
+def test_generated_files_are_current() -> None:
+    """Renew them with `python -m tools.middlewares`."""
+    assert TABLE.read_text() == generated.rules_table()
+    assert generated.SCHEMA.read_text() == generated.schema()
+    page = generated.PAGE.read_text()
+    assert page == generated.page(page)
+    assert json_schema(names())["$defs"]["middlewares"]["examples"] == list(names())
+    assert list(RULES) == list(names())
 
 
 def test_a_server_sees_cuda_devices_by_uuid_and_none_of_a_lease_without_one() -> None:
@@ -100,89 +166,99 @@ def test_a_server_sees_cuda_devices_by_uuid_and_none_of_a_lease_without_one() ->
     assert "CUDA_DEVICE_MEMORY_LIMIT_0" not in found
 
 
-def test_an_unknown_middleware_names_the_known_ones() -> None:
-    with pytest.raises(AppError, match="builtin, rcuda, lupine") as error:
-        render("nonsense", granted())
-    assert error.value.code is ErrorCode.INVALID
+#: A middleware of another package or of a copied tree: one file.
+EXAMPLE = """
+from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, addresses
+from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 
-def test_a_host_without_a_gateway_is_refused() -> None:
-    for name in names():
-        lease = granted(name)
-        advisory = GrantedLease(lease=lease.lease, epoch=2, gateways={}, secrets=lease.secrets)
-        with pytest.raises(AppError, match="no gateway"):
-            render(name, advisory)
+class Example(Middleware):
+    name = "example"
+    one_host = True
+    client = ClientRules(variables={"EXAMPLE_SERVER": ADDRESS})
+    summary = Summary(programs="examples", image="nothing", server="`exampled`")
+
+    def variables(self, granted):
+        (found,) = {address.host for address in addresses(granted)}
+        return {"EXAMPLE_SERVER": f"127.0.0.1:{{{found}}}"}
+
+    def server_command(self, fence, shares, port):
+        return ServerCommand(arguments=(str(port),), port=port)
 
 
-CPU, CARD = (replace(share("h", 0), kind=kind) for kind in (DeviceKind.CPU, DeviceKind.OPENCL))
+MIDDLEWARE = Example()
+"""
+#: Everything that a user of it meets: the definition, the host, the package, the function.
+USE = f"""
+import io, json, pathlib, zipfile
+from fdl.lint.lint import lint
+from fdl.parse import parse
+from orchgpu.deploy.files import known_middlewares
+from orchgpu.deploy.package import build
+from remote_gpu.middleware import find, names
+from remote_gpu.wire.variables import read_rules, check_variables
+
+assert "example" in names(), names()
+text = {definition("example")!r}
+document = parse(text)
+notes = lint(document, middlewares=known_middlewares())
+assert not [note for note in notes if "middleware" in note.path], notes
+assert find("example").server_command(1, (), 7).arguments == ("7",)
+pathlib.Path("a.sh").write_text("true")
+with zipfile.ZipFile(io.BytesIO(build(document.functions.aws[0], pathlib.Path()).data)) as package:
+    rules = read_rules(package.read("remote_gpu/wire/middlewares.json").decode())
+check_variables("example", rules["example"], {{"EXAMPLE_SERVER": "127.0.0.1:{{0}}"}})
+print(json.dumps(names()))
+"""
 
 
-@pytest.mark.parametrize(
-    ("visible", "shares", "why"),
-    [
-        (VisibleDevices(), (), None),
-        (VisibleDevices(opencl_cpus=1), (CPU,), None),
-        (VisibleDevices(opencl_cards=1), (CARD,), None),
-        (VisibleDevices(cuda=1), (share("h", 0),), None),
-        (VisibleDevices(opencl_cards=1), (CPU,), "would show its card"),
-        (VisibleDevices(cuda=1), (CPU,), "would show its card"),
-        (VisibleDevices(opencl_cards=2), (), "this host has 2 .0 of NVIDIA, 2 other cards, 0 CPUs"),
-        (VisibleDevices(cuda=1, opencl_cpus=1), (), "this host has 2 .1 of NVIDIA"),
-        (VisibleDevices(opencl_cpus=2), (), "run gpud where one is visible"),
-        (VisibleDevices(opencl_known=False), (), "orchgpu.opencl"),
-    ],
-)
-def test_pocl_is_refused_where_its_server_would_show_other_devices(visible, shares, why) -> None:
-    found = find("pocl").refusal(visible, shares)
-    assert (found is None) == (why is None)
-    assert found is None or re.search(why, found)
-
-
-def test_servers_of_cuda_are_held_by_a_variable_whatever_the_host_has() -> None:
-    many = VisibleDevices(cuda=8, opencl_cards=2, opencl_cpus=1)
-    assert {name: find(name).refusal(many) for name in names() if name != "pocl"} == dict.fromkeys(
-        [name for name in names() if name != "pocl"]
+def test_a_middleware_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "acme_gpu.py").write_text(EXAMPLE)
+    about = tmp_path / "acme_gpu-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-gpu\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[orchgpu.middlewares]\nexample = acme_gpu:MIDDLEWARE\nbroken = acme_gpu:ABSENT\n"
     )
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", USE],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{generated.ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == [*names(), "example"]
+    assert "acme_gpu:ABSENT cannot be loaded" in found.stderr
 
 
-@pytest.mark.parametrize(
-    ("device", "kind", "own"),
-    [
-        ("h/cpu0", DeviceKind.CPU, True),
-        ("h/portable-computing-language0", DeviceKind.OPENCL, True),
-        ("h/intel-r-opencl-graphics0", DeviceKind.OPENCL, False),
-        ("GPU-8a1b", DeviceKind.CUDA, False),
-    ],
-)
-def test_pocls_own_cpu_is_hidden_beside_a_card(device, kind, own) -> None:
-    one = replace(share("h", 0), device=DeviceId(device), kind=kind)
-    command = find("pocl").server_command(7, (one,), 9000)
-    assert command.variables.get("POCL_DEVICES") == (None if own else "none")
-
-
-def test_lupine_takes_sixteen_servers() -> None:
-    def leased(count: int) -> GrantedLease:
-        shares = tuple(share(f"gpu-{number}", 0) for number in range(count))
-        hosts = [one.host for one in shares]
-        return GrantedLease(
-            lease=replace(granted().lease, shares=shares),
-            epoch=2,
-            gateways={host: f"{host}:1" for host in hosts},
-            secrets=dict.fromkeys(hosts, "aa" * 32),
+def test_a_middleware_is_one_file_in_a_copy_of_the_tree(copied_tree: Path) -> None:
+    (copied_tree / "remote_gpu/middleware/example.py").write_text(EXAMPLE)
+    for code in (("-m", "tools.middlewares"), ("-c", USE)):
+        found = subprocess.run(
+            [sys.executable, "-W", "error", *code],
+            cwd=copied_tree,
+            env={"PYTHONPATH": str(copied_tree), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
         )
-
-    servers = render("lupine", leased(16))["variables"]["LUPINE_SERVER"]
-    assert servers.count(",") == 15
-    with pytest.raises(AppError, match="uses 16 servers, and lease lease-9 has devices on 17"):
-        render("lupine", leased(17))
-
-
-def test_a_client_that_asks_whether_its_server_is_local_is_told_another_address() -> None:
-    given = {"REMOTE_GPU_ADDRESS": "127.0.0.1:{0}", "CRICKET_RPCID": "41"}
-    filled = filled_variables("cricket", given, [40001], "")
-    assert filled == {"REMOTE_GPU_ADDRESS": "127.0.0.2:40001", "CRICKET_RPCID": "41"}
+        assert found.returncode == 0, found.stderr
+    assert sorted(json.loads(found.stdout)) == sorted([*names(), "example"])
+    assert '"example"' in (copied_tree / "fdl/schema.json").read_text()
+    assert "| `example` | examples |" in (copied_tree / "docs/middlewares.md").read_text()
+    assert "EXAMPLE_SERVER" in (copied_tree / "remote_gpu/wire/middlewares.json").read_text()
 
 
-def test_what_an_older_orchestrator_renders_is_still_taken() -> None:
-    given = {"LUPINE_SERVER": "127.0.0.1:{0}", "LUPINE_DISABLE_LOCAL": "1", "LUPINE_AUTO": "0"}
-    assert filled_variables("lupine", given, [40001], "")["LUPINE_AUTO"] == "0"
+@pytest.fixture
+def copied_tree(tmp_path: Path) -> Path:
+    """The sources as far as git knows or would add them, without the tests."""
+    folders = ("corekit", "contract", "gpu_scheduler", "remote_gpu", "fdl", "orchgpu", "tools")
+    root = generated.ROOT
+    paths = [path for folder in folders for path in (root / folder).rglob("*") if path.is_file()]
+    functions = (root / "lambda_functions").rglob("*.py")
+    for path in (*paths, *functions, generated.PAGE):
+        if "__pycache__" not in path.parts:
+            target = tmp_path / path.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return tmp_path

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remote_gpu.host.workers.removal import remove_tree
-from remote_gpu.host.workers.tenant_storage import sweep
+from remote_gpu.host.workers.tenant_storage import evict
 
 DEPTH = sys.getrecursionlimit() + 500
 
@@ -55,5 +55,5 @@ def test_what_nobody_can_measure_goes_first(tmp_path: Path, bytes_max: int) -> N
     (tmp_path / "other").mkdir()
     nested(tmp_path / "hostile")
     (tmp_path / "other" / "content").write_bytes(b"x")
-    sweep(tmp_path, bytes_max=bytes_max)
+    evict(tmp_path, bytes_max=bytes_max)
     assert [path.name for path in tmp_path.iterdir()] == (["other"] if bytes_max else [])

@@ -1,4 +1,4 @@
-"""Counted places: none for more than the limit, nor for more than one source may have."""
+"""Slots at the gateway: a newer connection evicts one of the source that has most."""
 
 from __future__ import annotations
 
@@ -6,61 +6,34 @@ import contextlib
 
 import pytest
 
-from remote_gpu.host.gateway.peer_slots import Slots
-from remote_gpu.wire.errors import Refusal, Refused
+from remote_gpu.host.gateway.slots import Slots
 
 
-def test_a_source_takes_its_part_and_leaves_the_rest_to_others() -> None:
-    slots = Slots(5, 3, "visitors")
+def test_a_source_above_its_limit_loses_its_oldest_connection() -> None:
+    slots, evicted = Slots(5, 2), []
     with contextlib.ExitStack() as stack:
-        for source in ("a", "a", "a", "b"):
-            stack.enter_context(slots.held(source))
-        with pytest.raises(Refused, match="3 visitors are open here from a") as caught:
-            stack.enter_context(slots.held("a"))
-        assert caught.value.code == Refusal.BUSY
-        stack.enter_context(slots.held("b"))
-        with pytest.raises(Refused, match="5 visitors are open here"):
-            stack.enter_context(slots.held("c"))
-    for _ in range(2):  # all places are free again, also after an error inside
-        with contextlib.suppress(KeyError), slots.held("a"), slots.held("a"), slots.held("a"):
+        for number, source in enumerate("abbb"):
+            stack.enter_context(slots.held(source, lambda n=number: evicted.append(n)))
+        assert evicted == [1]
+
+
+def test_a_flood_evicts_no_connection_of_another_source() -> None:
+    slots, evicted = Slots(6, 4), []
+    with contextlib.ExitStack() as stack:
+        for source in ("tenant", *(f"flood{number % 2}" for number in range(50)), "tenant"):
+            stack.enter_context(slots.held(source, lambda s=source: evicted.append(s)))
+    assert len(evicted) == 46
+    assert "tenant" not in evicted
+
+
+def test_one_ipv6_network_is_one_source() -> None:
+    slots, evicted = Slots(5, 1), []
+    with slots.held("2001:db8::1", lambda: evicted.append(1)), slots.held("2001:db8::2", print):
+        assert evicted == [1]
+
+
+def test_a_slot_is_free_again_after_an_error() -> None:
+    slots = Slots(1, 1)
+    for _ in range(2):
+        with pytest.raises(KeyError), slots.held("a", pytest.fail):
             raise KeyError
-
-
-def test_a_newer_one_takes_the_place_of_the_oldest() -> None:
-    slots, lost = Slots(3, 2, "visitors"), []
-    with contextlib.ExitStack() as stack:
-
-        def enter(source: str, number: int) -> None:
-            stack.enter_context(slots.held(source, lambda: lost.append(number)))
-
-        for number, source in enumerate("abb"):
-            enter(source, number)
-        enter("b", 3)  # one of its own goes
-        assert lost == [1]
-        enter("c", 4)  # b has most
-        assert lost == [1, 2]
-        stack.enter_context(slots.held("d"))  # takes a place, and keeps it
-        enter("e", 5)
-        enter("f", 6)
-        assert lost == [1, 2, 0, 3, 4]
-        stack.enter_context(slots.held("d"))
-        stack.enter_context(slots.held("e"))
-        with pytest.raises(Refused, match="3 visitors are open here"):
-            enter("f", 7)
-    with slots.held("a"), slots.held("a"), slots.held("b"):  # nobody left twice
-        assert lost == [1, 2, 0, 3, 4, 5, 6]
-
-
-def test_a_flood_from_a_few_sources_takes_nothing_from_another_one() -> None:
-    slots, lost = Slots(6, 4, "visitors"), []
-    with contextlib.ExitStack() as stack:
-
-        def enter(source: str) -> None:
-            stack.enter_context(slots.held(source, lambda: lost.append(source)))
-
-        enter("tenant")
-        for number in range(50):
-            enter(f"flood{number % 2}")
-        assert "tenant" not in lost
-        enter("tenant")
-        assert "tenant" not in lost

@@ -11,7 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
-from remote_gpu.worker.isolation import namespaces, places, privacy, seccomp, users, veil
+from remote_gpu.worker.isolation import bind_mounts, hardening, namespaces, places, seccomp, users
 
 _ABSENT = {
     444: errno.ENOSYS,
@@ -38,7 +38,7 @@ def lose_isolation(what):
             (ret, 0, 0, 0x50000 | errno.EINVAL),
         ]
     code.append((ret, 0, 0, allow))
-    privacy.renounce_privileges()
+    hardening.set_no_new_privileges()
     seccomp.install(b"".join(struct.pack("=HBBI", *one) for one in code))
 
 
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     end = sys.argv.index("--")
     user, folders, command = int(sys.argv[1]), sys.argv[2:end], sys.argv[end + 1 :]
     namespaces.leave_mounts()
-    veil.draw([*places.libraries(), *map(Path, folders)])
+    bind_mounts.cover([*places.libraries(), *map(Path, folders)])
     users.become(user, user)
     if os.environ.get("BARE"):
         lose_isolation(os.environ["BARE"])

@@ -17,7 +17,7 @@ _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 
-def hide_memory(hidden: bool = True) -> None:
+def make_undumpable(hidden: bool = True) -> None:
     """Make this process undumpable; lost at `exec`. Raises OSError."""
     prctl(_PR_SET_DUMPABLE, 0 if hidden else 1, what="prctl(PR_SET_DUMPABLE)")
     if hidden:
@@ -25,7 +25,7 @@ def hide_memory(hidden: bool = True) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
-def renounce_privileges() -> None:
+def set_no_new_privileges() -> None:
     """No program started from now on gets more rights than this process. Raises OSError."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1, what="prctl(PR_SET_NO_NEW_PRIVS)")
 
@@ -33,7 +33,7 @@ def renounce_privileges() -> None:
 def take(names: tuple[str, ...], environment: MutableMapping[str, str] = os.environ) -> None:
     """Remove secrets that were read from the environment, so that nothing started inherits them.
 
-    The block that the kernel shows as /proc/PID/environ keeps them: `hide_memory` covers that.
+    The block that the kernel shows as /proc/PID/environ keeps them: `make_undumpable` covers that.
     """
     for name in names:
         environment.pop(name, None)

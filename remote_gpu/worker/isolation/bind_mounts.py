@@ -36,17 +36,17 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def draw(needed: Iterable[Path]) -> None:
+def cover(needed: Iterable[Path]) -> None:
     """Make `needed` reachable for every user of this mount namespace. Raises OSError."""
     by_folder: dict[Path, list[Path]] = {}
     for path in outermost(needed):
         if (folder := closed_above(path)) is not None:
             by_folder.setdefault(folder, []).append(path)
     for folder, paths in by_folder.items():
-        _draw(folder, paths)
+        _cover(folder, paths)
 
 
-def _draw(folder: Path, paths: list[Path]) -> None:
+def _cover(folder: Path, paths: list[Path]) -> None:
     with contextlib.ExitStack() as stack:
         below: list[tuple[Path, int]] = []
         for path in paths:

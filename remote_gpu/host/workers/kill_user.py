@@ -1,7 +1,7 @@
-"""Run as a script by root: `sweep.py USER SWEEPER` kills every process of USER until there is none.
+"""Run as a script by root: `kill_user.py USER KILLER` kills processes of USER until there is none.
 
 It takes USER as its effective user alone, so that the kernel lets it signal those processes and
-nobody else's; they cannot signal it, because its real and saved users are SWEEPER's. Standard
+nobody else's; they cannot signal it, because its real and saved users are KILLER's. Standard
 library only and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
 """
 
@@ -15,13 +15,13 @@ from pathlib import Path
 _LOOK_S = 0.002  #: a killed process is looked for again until it is gone
 
 
-def main(user: int, sweeper: int) -> None:
+def main(user: int, killer: int) -> None:
     """Returns when no process has that user. Raises OSError unless root runs it."""
-    if min(user, sweeper) <= 0 or user == sweeper:
+    if min(user, killer) <= 0 or user == killer:
         raise ValueError("two users beside root are needed")
     os.setgroups([])
-    os.setresgid(sweeper, sweeper, sweeper)
-    os.setresuid(sweeper, user, sweeper)
+    os.setresgid(killer, killer, killer)
+    os.setresuid(killer, user, killer)
     while True:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # all that we may signal, but ourselves

@@ -1,0 +1,123 @@
+"""A host's daemon whose scheduler and driver are played by a test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.protocol.host import Install, SessionState
+from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.gateway.gateway import GatewayLimits
+from remote_gpu.host.gateway.lease_ports import PortSettings
+from remote_gpu.host.gateway.listeners import Listeners
+from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.middleware import VisibleDevices
+
+D0 = DeviceId("d0")
+
+
+def install(
+    lease: str, fence: int = 1, kind: DeviceKind = DeviceKind.CPU, memory_mib: int = 1
+) -> Install:
+    """A lease of one shared device."""
+    share = Share(
+        host=HostId("h"),
+        device=D0,
+        index=0,
+        kind=kind,
+        model="m",
+        memory_mib=memory_mib,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
+    return Install(
+        lease=LeaseId(lease),
+        fence=fence,
+        secret="ab" * 32,
+        state=LeaseState.RESERVED,
+        shares=(share,),
+        tenant="t",
+        hold=Hold.SESSION,
+        door=Door.GATEWAY,
+        cap_s=None,
+        connect_by_s=None,
+    )
+
+
+class Reports:
+    """The scheduler's end of the link."""
+
+    def __init__(self) -> None:
+        self.sessions: list[tuple[LeaseId, EndReason | None]] = []
+        self.cuts: list[LeaseId] = []
+
+    def session(
+        self,
+        lease: LeaseId,
+        state: SessionState,
+        nonce: str,
+        reason: EndReason | None = None,
+        detail: str = "",
+    ) -> None:
+        self.sessions.append((lease, reason))
+
+    def door(self, lease: LeaseId, address: str) -> None:
+        raise AssertionError("no lease of these tests has a port of its own")
+
+    def cut(self, lease: LeaseId) -> None:
+        self.cuts.append(lease)
+
+
+class Card:
+    """The driver's figure, set by a test."""
+
+    used_mib_now: int | None = None
+
+    async def used_mib(self, device: DeviceId) -> int | None:
+        assert device == D0
+        return self.used_mib_now
+
+
+@contextlib.contextmanager
+def host_daemon(
+    folder: Path,
+    nursery: Nursery,
+    budget: Budget,
+    memory_mib: Mapping[DeviceId, int],
+    card: Card | None = None,
+    limits: GatewayLimits | None = None,
+) -> Iterator[HostDaemon[Reports]]:
+    """A daemon that never started a worker; its gateway does not serve yet."""
+    log, listeners = LeaseLog(folder / "leases.jsonl"), Listeners("127.0.0.1", 0)
+    ports = PortSettings(listen="127.0.0.1", advertise="127.0.0.1")
+    try:
+        yield HostDaemon(
+            LeaseTable(memory_mib, 30.0),
+            WorkerPool({}, folder, (), (), budget, nursery),
+            Turns({}),
+            log,
+            Relays({}, folder / "servers", budget, nursery, VisibleDevices()),
+            card or Card(),
+            Endpoints(
+                host=HostId("h"),
+                listeners=listeners,
+                ports=ports,
+                limits=limits or GatewayLimits(),
+            ),
+            budget,
+            nursery,
+            lambda _control: Reports(),
+        )
+    finally:
+        listeners.close()
+        log.close()
