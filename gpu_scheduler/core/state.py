@@ -6,6 +6,7 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -24,6 +25,8 @@ from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
 
 #: People ask why within minutes; a storm of refusals must not fill the memory.
 REFUSED_MAX = 1000
+#: Changes of a newer version that every snapshot carries on; of more of them the newest.
+UNKNOWN_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -76,7 +79,8 @@ class State:
     records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
-    unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
+    #: Changes of a newer version, kept for it.
+    unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard

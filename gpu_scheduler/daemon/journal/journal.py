@@ -118,7 +118,7 @@ class Journal:
         self._fd = -1
         self._note: Note | None = None  #: of what is synced, once recovered
         self._last = Mark(0, b"")  #: of the newest line, written or about to be
-        self._has_newer = False  #: words of a newer version, which a compaction would lose
+        self._has_newer = False  #: what a compaction would lose of a newer version's entries
         self._end = 0  #: bytes that are valid and synced
         self._allocated = 0
         self._snapshot_bytes = 0
@@ -213,7 +213,7 @@ class Journal:
         scanned = read_journal(self.path)
         decoder = Entries(self.path, scanned.wrote)
         entries = decoder.all_of(scanned.groups)
-        self._has_newer = bool(decoder.passed)
+        self._has_newer = decoder.compaction_loses
         warn_of_passed(self.path, decoder.passed)
         if scanned.torn:
             text = "%d bytes of an entry that was never answered are dropped"

@@ -206,8 +206,8 @@ def _lost_lines(scanned: Scanned, sound: int, synced: int | None, lost: bytes) -
     """How many synced lines are not among the sound ones; None = nobody knows."""
     if synced is None:
         return None
-    last = sound
-    if scanned.last is not None:
+    last = sound  # without the first line nothing is sound: a snapshot stands for all before it
+    if sound and scanned.last is not None:
         last = scanned.last.number - (len(scanned.groups) - sound)
     newest = max(synced, *whole_lines(lost), last)
     return max(newest - last, lost.count(b"\n"))

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import HostId
+from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal import sync_marker
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
 from gpu_scheduler.daemon.journal.sync_marker import Note, read_note, write_note
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
+from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, old_line
 
 
 def entry(name: str) -> Entry:
@@ -347,6 +350,34 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
         journal.close()
     assert (tmp_path / f"{NAME}.newer-1").read_bytes().startswith(data)
     assert not (tmp_path / f"{NAME}.newer-2").exists()
+
+
+def recompacted_twice(folder: Path, text: bytes) -> list[str]:
+    """Two runs of a daemon, each with a compaction; the files that are kept beside the journal."""
+    data, mark = rewritten([body_of([text])])
+    (folder / NAME).write_bytes(data)
+    write_note(folder, mark)
+    for _ in range(2):
+        journal, entries = Journal.open(folder)
+        machine = SchedulerMachine(Budget(), IdSource("seed"))
+        for one in entries:
+            machine.apply(one)
+        asyncio.run(compact(journal, machine.parts))
+        journal.close()
+    return sorted(path.name for path in folder.glob(f"{NAME}.newer-*"))
+
+
+def test_a_change_that_the_snapshot_keeps_needs_no_copy_of_the_journal(tmp_path: Path) -> None:
+    text = b'[["LeasePainted",{"lease":"x","ignorable":true}]]'
+    assert recompacted_twice(tmp_path, text) == []
+    assert b"LeasePainted" in (tmp_path / NAME).read_bytes()
+
+
+def test_more_unknown_changes_than_are_kept_leave_one_copy_of_the_journal(tmp_path: Path) -> None:
+    change = b'["LeasePainted",{"lease":"x","ignorable":true}]'
+    text = b"[" + b",".join([change] * (UNKNOWN_MAX + 1)) + b"]"
+    assert recompacted_twice(tmp_path, text) == [f"{NAME}.newer-1"]
+    assert (tmp_path / NAME).read_bytes().count(b"LeasePainted") == UNKNOWN_MAX
 
 
 def test_a_note_is_synced_while_nothing_is_written(

@@ -13,6 +13,7 @@ import pytest
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import (
     Entry,
     LeaseChanged,
@@ -30,7 +31,7 @@ from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
 from gpu_scheduler.daemon.journal.sync_marker import write_note
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, history, old_line
+from tests.unit.gpu_scheduler_daemon.journals import NOW, OLD_HEADER, compact, history, old_line
 
 
 def written(folder: Path, entries: Sequence[Entry]) -> Path:
@@ -99,6 +100,29 @@ def test_what_lies_before_the_damage_stays_and_its_leases_end(tmp_path: Path, li
     assert state.position >= max(fences)
     assert len(state.inventory.hosts) == (line > 2)
     assert check(damaged).damage is None
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["as written", "compacted"])
+def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> None:
+    """A snapshot line stands for all lines before it, so its loss is the loss of all of them."""
+    epochs = 300
+    journal, _ = Journal.open(tmp_path)
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+
+    async def run() -> None:
+        for _ in range(epochs):
+            await journal.append(machine.handle(on.EpochBegan(**NOW)).changes)
+        if compacted:
+            await compact(journal, machine.parts)
+
+    asyncio.run(run())
+    assert journal.figures.compactions == compacted
+    journal.close()
+    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1][:20] + b"?" + lines[1][21:]
+    (tmp_path / NAME).write_bytes(b"".join(lines))
+    assert repair(tmp_path).entries == 0
+    assert recovered(tmp_path).state.epoch > machine.state.epoch
 
 
 def test_what_was_lost_is_named(tmp_path: Path) -> None:
