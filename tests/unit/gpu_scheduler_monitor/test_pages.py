@@ -57,11 +57,19 @@ def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
     assert state.hold("end", EMPTY)
     state.add(InstallsPage(installs=(install(5), install(7)), more=True))
     assert state.next_page().after == 7
-    state.add(InstallsPage(installs=(), more=True))
-    assert state.is_whole, "a page without an install cannot lead anywhere"
-    assert [one.fence for one in state.installs] == [3, 5, 7]
+    state.add(InstallsPage(installs=(install(9),)))
+    assert state.is_whole
+    assert [one.fence for one in state.installs] == [3, 5, 7, 9]
     assert [name for name, _ in state.waiting] == ["end"]
     assert not all(state.hold("end", EMPTY) for _ in range(WAITING_MAX))
+
+
+def test_an_empty_page_is_not_the_end_of_a_full_state_that_has_more() -> None:
+    """Leases that are not in a full state are revoked: half a one must never pass for it."""
+    state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
+    with pytest.raises(AppError, match="without an install"):
+        state.add(InstallsPage(installs=(), more=True))
+    assert not state.is_whole
 
 
 def test_a_hello_is_whole_with_its_last_page_and_bounded() -> None:
