@@ -215,14 +215,17 @@ async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes)
 
 #: Requests that are none, in bytes: before a handler sees them, or while it reads.
 HEAD = b"POST /v1/reserve HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET /v1/leases HTTP/1.1\r\nHost: localhost\r\n"  #: answered, if nothing is wrong with it
 FLOOD = b"".join(b"X-%d: y\r\n" % number for number in range(5000))
 NO_REQUESTS: tuple[tuple[bytes, int], ...] = (
     (b"\x16\x03\x01\x02garbage\r\n\r\n", 400),
     (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     (b"GET /v1/leases HTTP/9.9\r\nHost: localhost\r\n\r\n", 400),
     (b"GET /v1/leases HTTP/1.1\r\n\r\n", 400),
-    (HEAD + b"X-Long: " + b"y" * 20_000 + b"\r\n\r\n", 400),
-    (HEAD + FLOOD + b"\r\n", 400),
+    (GET + b"X-Long: " + b"y" * 20_000 + b"\r\n\r\n", 400),
+    (GET + FLOOD + b"\r\n", 400),
+    (GET + b"X-Long: " + b"y" * 2049 + b"\r\n\r\n", 400),
+    (GET + b"".join(b"X-%d: y\r\n" % n for n in range(33)) + b"\r\n", 400),
     (HEAD + b"Content-Length: -5\r\n\r\n", 400),
     (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400),
