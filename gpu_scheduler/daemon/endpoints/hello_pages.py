@@ -43,6 +43,11 @@ class HelloPages:
         self._installed += leases
         self._more = more
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether further pages of a hello are expected."""
+        return self._hello is not None
+
     def whole(self) -> tuple[HostHello, tuple[LeaseId, ...], str] | None:
         """The hello, its leases and the `reply_to` of its answer; once, after the last page."""
         if self._hello is None or self._more:

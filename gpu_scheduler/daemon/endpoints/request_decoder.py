@@ -114,22 +114,32 @@ class Desk:
         self._metrics = metrics
         self._gate = gate
 
-    def requester_hello(self, caller: Caller, fields: Fields, reply_to: str) -> SessionId:
-        """The session that says hello. Raises INVALID, DENIED."""
+    def requester_hello(
+        self, caller: Caller, fields: Fields, reply_to: str, admit: Callable[[], None]
+    ) -> SessionId:
+        """The session of the hello; `admit` is called once it is accepted. Raises INVALID, DENIED,
+        and what `admit` raises."""
         hello = _known(requester.Hello, fields)
         _same_version(hello.version)
         self._gate.may(caller, "beat", hello)
+        admit()
         session = SessionId(caller.session(hello.session))
         self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
         return session
 
     def host_hello(
-        self, caller: Caller, fields: Fields, reply_to: str, pages: HelloPages
+        self,
+        caller: Caller,
+        fields: Fields,
+        reply_to: str,
+        pages: HelloPages,
+        admit: Callable[[], None],
     ) -> HostId:
-        """The host that says hello; `pages` are its connection's. Raises INVALID, DENIED."""
+        """The host of the hello; `pages` are its connection's. As `requester_hello`."""
         hello = _known(host_words.HostHello, fields)
         _same_version(hello.version)
         self._gate.host_may(caller, hello.host)
+        admit()
         pages.begin(hello, reply_to)
         self._hand_in_whole(pages)
         return hello.host

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
+from functools import partial
 from typing import Any, cast
 
 from corekit.errors import AppError, ErrorCode, invalid
@@ -62,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._caller = ANYBODY  # until its hello
         self._admission = admission
         self._lines = LineBuffer()
+        self._received: deque[bytes] = deque()  # whole lines, not handled yet
         self._held = 0  # bytes of an unfinished line, as the admission know it
         self._under_way = 0
         self._paused = False
@@ -100,18 +103,36 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for line in self._lines.feed(data):
-                if self._transport is not None and not self._transport.is_closing():
-                    self._frame(line)
+            self._received.extend(self._lines.feed(data))
         except BrokenFrame as error:
-            self._fatal(invalid(f"{error}; this door speaks JSON lines"))
+            self._broken(error)
             return
         if self._lines.held != self._held:
             self._held = self._lines.held
             self._admission.buffered(self, self._held)
-        if self._under_way >= UNDER_WAY_MAX and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        if not self._paused:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Handle the received lines, up to the limit of requests under way."""
+        while self._received and self._under_way < UNDER_WAY_MAX:
+            line = self._received.popleft()
+            if self._transport is None or self._transport.is_closing():
+                self._received.clear()
+                return
+            try:
+                self._frame(line)
+            except BrokenFrame as error:
+                self._broken(error)
+                return
+        full = self._under_way >= UNDER_WAY_MAX
+        if full is not self._paused and self._transport is not None:
+            self._paused = full
+            self._transport.pause_reading() if full else self._transport.resume_reading()
+
+    def _broken(self, error: BrokenFrame) -> None:
+        self._received.clear()
+        self._fatal(invalid(f"{error}; this endpoint takes JSON lines"))
 
     # --- requests
 
@@ -142,30 +163,27 @@ class Connection(asyncio.Protocol):
             self._desk.told(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
-        self._under_way += op != "installed"  # a page of a hello: that alone is answered
+        if op not in ("hello", "installed") or not self._pages.incomplete:
+            self._under_way += 1  # a hello is answered after its last page
 
     def _answered(self) -> None:
         self._under_way -= 1
-        if self._paused and self._under_way <= UNDER_WAY_MAX // 2:
-            self._paused = False
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+        if self._paused and self._under_way == UNDER_WAY_MAX // 2:
+            self._loop.call_soon(self._read_on)
 
     def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
         caller = self._gate.caller(fields.pop("key", None))
         role = fields.pop("role", None)
-        if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
-            self._gate.host_may(caller, str(fields.get("host")))
-        self._admission.authenticated(self, host=role == "host")
-        self._hello_to = reply_to
+        admit = partial(self._admission.authenticated, self, host=role == "host")
         if role == "requester" and self._host is None:
-            self._session = self._desk.requester_hello(caller, fields, reply_to)
+            self._session = self._desk.requester_hello(caller, fields, reply_to, admit)
         elif role == "host" and self._session is None:
-            self._host = self._desk.host_hello(caller, fields, reply_to, self._pages)
+            self._host = self._desk.host_hello(caller, fields, reply_to, self._pages, admit)
         elif role in ("requester", "host"):
             raise invalid(f"hello: this connection is {self._name}'s; open another one")
         else:
             raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
+        self._hello_to = reply_to
         self._known_as(caller)
 
     def _known_as(self, caller: Caller) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
@@ -138,17 +140,30 @@ async def test_a_body_of_an_unknown_sender_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_who_sends_without_end_takes_turns(tmp_path: Path) -> None:
-    """More requests at once than may be under way: all are answered, and others meanwhile."""
-    count = 5_000
+async def test_many_requests_at_once_are_answered_in_order_and_others_meanwhile(
+    tmp_path: Path,
+) -> None:
+    count = 5 * UNDER_WAY_MAX
     async with serving(tmp_path) as doors, doors.peer() as greedy, doors.peer() as modest:
         await greedy.hello(session="g")
         await modest.hello(session="m")
-        for n in range(count):
-            greedy.writer.write(b'{"id":%d,"op":"beat"}\n' % n)
+        greedy.writer.write(b"".join(b'{"id":%d,"op":"beat"}\n' % n for n in range(count)))
         assert "ok" in await modest.ask(op="beat")
         answers = [(await greedy.next())["id"] for _ in range(count)]
         assert answers == list(range(count))
+
+
+@pytest.mark.asyncio
+async def test_an_unfinished_hello_is_no_request_under_way(tmp_path: Path) -> None:
+    """It is dropped by the next one, or by a wrong page of it, and never answered."""
+    hello = json.dumps({"id": 1, "op": "hello", **HOST, "more": True}).encode()
+    wrong = json.dumps({"id": 2, "op": "installed", "leases": ["x" * 300]}).encode()
+    async with serving(tmp_path) as doors, doors.peer() as host:
+        for _ in range(UNDER_WAY_MAX):
+            host.writer.write(hello + b"\n" + wrong + b"\n")
+            host.writer.write(hello + b"\n")
+            assert (await host.next())["id"] == 2
+        assert "ok" in await host.ask(op="hello", **HOST)
 
 
 @pytest.mark.asyncio
