@@ -11,12 +11,12 @@ from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import LoopClock
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.daemon.access.authorizer import Gate
+from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.endpoints.connections import Switchboard
-from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, Connection
 from gpu_scheduler.daemon.metrics import Metrics
 
@@ -62,12 +62,12 @@ class System:
 
     def __init__(self, folder: Path) -> None:
         self.submitted: list[on.Event] = []
-        gate = Gate(folder / "keys.json", lambda _: None, lambda _: None)
+        authorizer = Authorizer(folder / "keys.json", lambda _: None, lambda _: None)
         metrics = Metrics()
-        self.connections = Switchboard(Secrets(b"k" * 32), metrics, Redaction(gate))
-        decoder = Desk(LoopClock(), Room(), self.submitted.append, metrics, gate)
+        self.connections = ConnectionRegistry(Secrets(b"k" * 32), metrics, Redaction(authorizer))
+        decoder = RequestDecoder(LoopClock(), Room(), self.submitted.append, metrics, authorizer)
         self.admission = ConnectionAdmission(AdmissionLimits.of(1000, 1000), 60.0)
-        self.connection = Connection(decoder, self.connections, metrics, gate, self.admission)
+        self.connection = Connection(decoder, self.connections, metrics, authorizer, self.admission)
         self.wire = Wire()
         self.connection.connection_made(self.wire)
 
