@@ -57,11 +57,11 @@ class Redaction:
     def _sees(self, caller: Caller, tenant: str | None, *names: str) -> bool:
         key = caller.key
         if key is None:
-            return True
+            return False
         if key.name in names or (key.tenant is not None and key.tenant == tenant):
             return True
         orphaned = not any(
-            self._authorizer.knows(name) for name in names
+            self._authorizer.has_key(name) for name in names
         )  # no key made it, or it is gone
         return orphaned and key.role is Role.REQUESTER and key.tenant is None
 

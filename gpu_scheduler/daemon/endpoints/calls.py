@@ -7,7 +7,7 @@ import asyncio
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import SessionId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller
+from gpu_scheduler.daemon.access.authorizer import NOBODY, Caller
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.protocol.codec import Body
@@ -52,7 +52,7 @@ class Calls:
             future.set_exception(error)
 
     def caller_of(self, id_: int) -> Caller:
-        return self._callers.get(id_, ANYBODY)  # he is gone, and is not answered
+        return self._callers.get(id_, NOBODY)  # it is gone, and is not answered
 
     def close(self) -> None:
         """Requests under way are ended by the HTTP server itself."""

@@ -19,6 +19,7 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -190,30 +191,30 @@ class HttpEndpoint:
         caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
         if isinstance(request.protocol, Connection):  # as every one that `listen` makes
             self._admission.authenticated(request.protocol)
-        return Caller(caller.key, request.remote or "")
+        return replace(caller, peer=request.remote or "")
 
     # --- figures and events
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self._opened()
-        self._authorizer.may(self._caller(request), "inventory", None)
+        self._authorizer.authorize(self._caller(request), "inventory", None)
         assert self._scrapes is not None, "made when it was opened"
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         hub, caller = self._opened()[1], self._caller(request)
-        self._authorizer.may(caller, "watch", None)
+        self._authorizer.authorize(caller, "watch", None)
         sse = EVENT_STREAM in request.headers.get("Accept", "")
         headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
         with hub.subscribed(caller) as subscriber:
-            self._authorizer.entered(subscriber, caller)
+            self._authorizer.track(subscriber, caller)
             try:
                 await response.prepare(request)
                 await _written(response, subscriber, b"data: %s\n\n" if sse else b"%s\n")
             finally:
-                self._authorizer.left(subscriber)
+                self._authorizer.untrack(subscriber)
         return response
 
 

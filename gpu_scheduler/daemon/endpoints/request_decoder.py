@@ -121,7 +121,7 @@ class RequestDecoder:
         and what `admit` raises."""
         hello = _known(requester.Hello, fields)
         _same_version(hello.version)
-        self._authorizer.may(caller, "beat", hello)
+        self._authorizer.authorize(caller, "beat", hello)
         admit()
         session = SessionId(caller.session(hello.session))
         self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
@@ -138,7 +138,7 @@ class RequestDecoder:
         """The host of the hello; `pages` are its connection's. As `requester_hello`."""
         hello = _known(host_words.HostHello, fields)
         _same_version(hello.version)
-        self._authorizer.host_may(caller, hello.host)
+        self._authorizer.authorize_host(caller, hello.host)
         admit()
         pages.begin(hello, reply_to)
         self._hand_in_whole(pages)
@@ -159,7 +159,7 @@ class RequestDecoder:
             body.plain()  # a line that is no JSON is worse
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, ops.OPS)}")
         value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
-        self._authorizer.may(caller, op, value)
+        self._authorizer.authorize(caller, op, value)
         if cls in _GRANTS and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.access.authorizer import ANYBODY, Authorizer, Caller
+from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
@@ -61,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._registry = registry
         self._metrics = metrics
         self._authorizer = authorizer
-        self._caller = ANYBODY  # until its hello
+        self._caller = NOBODY  # until its hello
         self._admission = admission
         self._lines = LineBuffer()
         self._received: deque[bytes] = deque()  # whole lines, not handled yet
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
         for host in self._registry.unbind(self):
             with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
                 self._decoder.host_left(HostId(host))
-        self._authorizer.left(self)
+        self._authorizer.untrack(self)
         self._admission.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -188,8 +189,8 @@ class Connection(asyncio.Protocol):
 
     def _known_as(self, caller: Caller) -> None:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
-        self._caller = Caller(caller.key, str(name[0]) if name else "")
-        self._authorizer.entered(self, caller)
+        self._caller = replace(caller, peer=str(name[0]) if name else "")
+        self._authorizer.track(self, caller)
 
     def reject(self, error: AppError) -> None:
         """`Rejectable`: its place is needed, or it did not say who it is in time."""

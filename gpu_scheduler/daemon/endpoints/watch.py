@@ -22,7 +22,7 @@ from corekit.values import replace as replace_value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import State
-from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller
+from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.journal.journal import Journal
@@ -103,7 +103,7 @@ class Hub:
         return bool(self._subscribers)
 
     @contextmanager
-    def subscribed(self, caller: Caller = ANYBODY) -> Iterator[Subscriber]:
+    def subscribed(self, caller: Caller) -> Iterator[Subscriber]:
         """A stream, for the length of the block. Raises EXHAUSTED when there are too many."""
         if len(self._subscribers) >= SUBSCRIBERS_MAX:
             text = f"{SUBSCRIBERS_MAX} streams are open already; close one"
@@ -148,7 +148,7 @@ class Hub:
     def _watch_leases(self, *, wanted: bool) -> None:
         body = Body(encode_json({"all": wanted}))
         try:
-            self._decoder.ask(ANYBODY, SESSION, "watch", body, f"{self._number}.0")
+            self._decoder.ask(TRUSTED, SESSION, "watch", body, f"{self._number}.0")
         except asyncio.QueueFull:
             logger.warning("behind: leases are watched again at the next beat")
 
@@ -163,7 +163,7 @@ class Hub:
         logger.error("request %d: leases are not watched: %s", id_, error.message)
 
     def caller_of(self, _: int) -> Caller:
-        return ANYBODY
+        return TRUSTED
 
     def close(self) -> None:
         """The registry closes every connection."""

@@ -145,7 +145,7 @@ async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> N
         endpoints.peer() as stranger,
     ):
         wrong = await host.ask(op="hello", role="host", host="gpu-b", key=host_key, **hello)
-        assert "not for 'gpu-b'" in wrong["error"]["message"]
+        assert "not to 'gpu-b'" in wrong["error"]["message"]
         assert (await host.ask(op="beat"))["error"]["code"] == "invalid", "nobody was welcomed"
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
         body = {"attempt": "x", "request": {"memory_mib": 10}}

@@ -10,7 +10,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
-from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
+from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, JobOwner
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops, requester
@@ -138,10 +138,24 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
 def test_without_keys_everybody_may_do_everything(path: Path) -> None:
     authorizer = Authorizer(path, nobody, job_of)
     caller = authorizer.caller(None)
-    authorizer.may(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
-    authorizer.host_may(caller, "h")
+    authorizer.authorize(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
+    authorizer.authorize_host(caller, "h")
     assert caller.session("s") == "s"
     assert not authorizer.has_keys
+
+
+@pytest.mark.parametrize("op", ops.OPS)
+def test_a_connection_before_its_hello_has_no_rights(path: Path, op: str) -> None:
+    with denied("needs a key"):
+        Authorizer(path, nobody, job_of).authorize(NOBODY, op, None)
+
+
+def test_a_connection_before_its_hello_is_no_host_and_sees_nothing_of_others(path: Path) -> None:
+    authorizer = Authorizer(path, nobody, job_of)
+    with denied("needs a key"):
+        authorizer.authorize_host(NOBODY, "h")
+    assert not NOBODY.sees_all
+    assert not authorizer.acts_for(NOBODY, "a", None)
 
 
 LOOK, ASK, RULE = "inventory", "reserve", "drain"
@@ -162,10 +176,10 @@ def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str
     caller = authorizer.caller(gate_key)
     for op in (LOOK, ASK, RULE):
         if op in allowed:
-            authorizer.may(caller, op, None)
+            authorizer.authorize(caller, op, None)
         else:
             with denied(f"key 'k' has role {role.value}"):
-                authorizer.may(caller, op, None)
+                authorizer.authorize(caller, op, None)
 
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
@@ -176,7 +190,7 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
     looks = set()
     for op in ops.OPS:
         try:
-            authorizer.may(caller, op, None)
+            authorizer.authorize(caller, op, None)
         except AppError:
             continue
         looks.add(op)
@@ -198,34 +212,42 @@ def test_a_host_key_speaks_for_its_host(path: Path) -> None:
     bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
     operator = added(path, "o", Role.OPERATOR)
     authorizer = Authorizer(path, nobody, job_of)
-    authorizer.host_may(authorizer.caller(bound), "gpu-a")
-    authorizer.host_may(authorizer.caller(free), "gpu-z")
-    with denied("for host 'gpu-a', not for 'gpu-b'"):
-        authorizer.host_may(authorizer.caller(bound), "gpu-b")
-    with denied("speak for a host needs host"):
-        authorizer.host_may(authorizer.caller(operator), "gpu-a")
+    authorizer.authorize_host(authorizer.caller(bound), "gpu-a")
+    authorizer.authorize_host(authorizer.caller(free), "gpu-z")
+    with denied("bound to host 'gpu-a', not to 'gpu-b'"):
+        authorizer.authorize_host(authorizer.caller(bound), "gpu-b")
+    with denied("a session of a host needs host"):
+        authorizer.authorize_host(authorizer.caller(operator), "gpu-a")
 
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
     authorizer = Authorizer(path, nobody, job_of)
     caller = authorizer.caller(key)
-    authorizer.may(caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab")))
+    authorizer.authorize(
+        caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab"))
+    )
     with denied("tenant 'lab' only"):
-        authorizer.may(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
+        authorizer.authorize(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
     with denied("tenant 'lab' only"):
         op = requester.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
-        authorizer.may(caller, "attempt", op)
+        authorizer.authorize(caller, "attempt", op)
 
 
 def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
     authorizer = Authorizer(path, nobody, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
-        authorizer.may(authorizer.caller(a), "release", requester.Release(lease=LeaseId(lease)))
+        authorizer.authorize(
+            authorizer.caller(a), "release", requester.Release(lease=LeaseId(lease))
+        )
     with denied("lease l-b belongs to key 'b'"):
-        authorizer.may(authorizer.caller(a), "release", requester.Release(lease=LeaseId("l-b")))
-    authorizer.may(authorizer.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
+        authorizer.authorize(
+            authorizer.caller(a), "release", requester.Release(lease=LeaseId("l-b"))
+        )
+    authorizer.authorize(
+        authorizer.caller(operator), "release", requester.Release(lease=LeaseId("l-b"))
+    )
 
 
 def acts(job: str) -> dict[str, ops.Op]:
@@ -249,13 +271,13 @@ def takes(job: str, tenant: str) -> dict[str, ops.Op]:
 
 def may_all(authorizer: Authorizer, key: str, ops: dict[str, ops.Op]) -> None:
     for name, op in ops.items():
-        authorizer.may(authorizer.caller(key), name, op)
+        authorizer.authorize(authorizer.caller(key), name, op)
 
 
 def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op], text: str) -> None:
     for name, op in ops.items():
         with denied(text):
-            authorizer.may(authorizer.caller(key), name, op)
+            authorizer.authorize(authorizer.caller(key), name, op)
 
 
 def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> None:
@@ -324,15 +346,15 @@ def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> No
     a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
     authorizer = Authorizer(path, nobody, job_of)
     first, second = Connection(), Connection()
-    authorizer.entered(first, authorizer.caller(a))
-    authorizer.entered(second, authorizer.caller(b))
+    authorizer.track(first, authorizer.caller(a))
+    authorizer.track(second, authorizer.caller(b))
     revoke_key(path, "a")
     touched(path)
     authorizer.reread_if_changed()
     assert (first.closed, second.closed) == (True, False)
-    with denied("not known here"):
+    with denied("unknown or revoked"):
         authorizer.caller(a)
-    authorizer.left(second)
+    authorizer.untrack(second)
     revoke_key(path, "b")
     touched(path)
     authorizer.reread_if_changed()
@@ -342,13 +364,13 @@ def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> No
 def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
     authorizer = Authorizer(path, nobody, job_of)
     open_one = Connection()
-    authorizer.entered(open_one, authorizer.caller(None))
+    authorizer.track(open_one, authorizer.caller(None))
     added(path, "a", Role.READER)
     authorizer.reread_if_changed()
     assert open_one.closed
     with denied("a key is needed"):
         authorizer.caller(None)
-    with denied("not known here"):
+    with denied("unknown or revoked"):
         authorizer.caller(17)
 
 
