@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, JobId, LeaseId, SessionId
@@ -25,6 +28,8 @@ from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
 
 #: People ask why within minutes; a storm of refusals must not fill the memory.
 REFUSED_MAX = 1000
+#: Changes of a newer version that every snapshot carries on; of more of them the newest.
+UNKNOWN_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -79,7 +84,8 @@ class State:
     records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
-    unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
+    #: Changes of a newer version, kept for it.
+    unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard

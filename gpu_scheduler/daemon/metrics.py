@@ -90,7 +90,7 @@ def _requests(metrics: Metrics) -> Iterator[str]:
         *_one(
             "buffered_bytes",
             "gauge",
-            "Buffered of unfinished lines",
+            "Bytes of unfinished lines buffered for socket connections",
             0 if metrics.admission is None else metrics.admission.buffered_bytes,
         ),
     )

@@ -15,6 +15,8 @@ from corekit.decode import encode_json
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import ANYBODY
+from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
@@ -93,6 +95,6 @@ class Scrapes:
         return lines
 
     async def _ask(self, op: str, answer: type[AnswerT], **fields: Any) -> AnswerT:
-        answered, _ = await self._calls.ask(ANYBODY, SESSION, op, Body(encode_json(fields)))
+        answered, _ = await self._calls.ask(TRUSTED, SESSION, op, Body(encode_json(fields)))
         assert isinstance(answered, answer), answered
         return answered

@@ -6,6 +6,7 @@ order: they are newer than it. Pure; `link.py` asks for the pages.
 
 from __future__ import annotations
 
+from corekit.errors import invalid
 from gpu_scheduler.protocol.codec import Body
 from gpu_scheduler.protocol.host import HostWelcome, Install, InstallsAsked, InstallsPage
 
@@ -32,8 +33,11 @@ class FullState:
         return InstallsAsked(after=self.fence, until=self.welcome.until)
 
     def add(self, page: InstallsPage) -> None:
+        """The next page. Raises INVALID for an empty one that is not the last: it leads nowhere."""
+        if page.more and not page.installs:
+            raise invalid("a page of the full state is without an install, but more are announced")
         self.installs += page.installs
-        self.is_whole = not (page.more and page.installs)
+        self.is_whole = not page.more
 
     def hold(self, name: str, body: Body) -> bool:
         """Keep a push for later; False when too many wait already."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import encode
@@ -87,6 +88,7 @@ class HostLink:
         self._budget = budget
         self._last_fence = 0
         self._spread = random.Random()  # nothing depends on its values
+        self._backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
         self._registered = asyncio.Event()
         self._arriving: FullState | None = None  #: a full state of which pages are missing
         self._hello_pages: list[list[str]] = []  #: leases that had no room in the hello
@@ -263,14 +265,16 @@ class HostLink:
                     "installs", state.next_page(), deadline_s=deadline_s
                 )
                 page = known(logger, body.read_known(InstallsPage))
+                if self._arriving is not state:
+                    return
+                state.add(page)
             except AppError as error:
-                logger.warning("the full state did not come: %s", error.message)
+                logger.warning("the full state cannot be read: %s", error.message)
+                await asyncio.sleep(self._backoff.next_s())
                 if self._arriving is state:
                     self._channel.say_hello_again()
                 return
-            if self._arriving is not state:
-                return
-            state.add(page)
+        self._backoff.reset()
         self._arriving = None
         self._take(state)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,14 +255,14 @@ class Host:
     def link_changed(self, connected: bool) -> None:
         self.calls.append(("link", connected))
 
-    def link(self, address: str) -> HostLink:
+    def link(self, address: str, budget: Budget = BUDGET) -> HostLink:
         return HostLink(
             address,
             host="h",
             control=self,
             probe=self,
             gateway="a:1",
-            budget=BUDGET,
+            budget=budget,
             incarnation="i1",
         )
 
@@ -407,3 +408,25 @@ async def test_reports_and_the_full_state_come_again_and_again() -> None:
         await link.registered()
         await until(lambda: peer.ops().count("report") >= 3 and peer.ops().count("hello") >= 2)
         assert peer.connections == 1, "the full state is exchanged on the same connection"
+
+
+@pytest.mark.asyncio
+async def test_a_refused_page_of_the_full_state_is_asked_for_again_after_a_pause() -> None:
+    refused = AppError(ErrorCode.NOT_FOUND, "no such host").as_json()
+
+    def script(peer: Peer, message: dict[str, Any]) -> None:
+        if message["op"] == "hello":
+            peer.send(id=message["id"], ok={"epoch": 3, "installs": [], "more": True, "until": 9})
+        elif message["op"] == "installs":
+            peer.send(id=message["id"], error=refused)
+        else:
+            friendly(peer, message)
+
+    budget = replace(BUDGET, host_reconcile_s=3600.0)
+    budget = replace(budget, reconnect_base_s=3600.0, reconnect_s_max=3600.0)
+    async with serving(script) as peer, Host().link(peer.address, budget):
+        await until(lambda: peer.ops()[-3:] == ["report"] * 3)
+        assert peer.ops().count("hello") == 1
+    budget = replace(budget, reconnect_base_s=0.001, reconnect_s_max=0.001)
+    async with serving(script) as peer, Host().link(peer.address, budget):
+        await until(lambda: peer.ops().count("hello") > 2)

@@ -1,9 +1,9 @@
-"""Who may do what at the doors. Denials are typed: DENIED, which says what would be needed.
+"""Authorization of ops. Every denial is a DENIED whose `details.needs` names what is missing.
 
-Without keys everybody on this machine may do everything. With keys every connection has a caller;
-its role decides about the op, and the op's own words about the rest: a requester bound to a tenant
-asks for that tenant only, a lease is its own key's affair (or an operator's), and a job that of its
-owner's key and of the keys bound to the same tenant.
+Without a keys file every program of this machine may do everything. With one every connection has a
+caller: the role of its key decides on the op, and the op's fields on the rest. A requester bound to
+a tenant requests for that tenant only; a lease belongs to the key that requested it (and to
+operators), a job to the key of its owner and to keys bound to the same tenant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, read_keys
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 _RANK = {Role.HOST: 0, Role.READER: 1, Role.REQUESTER: 2, Role.OPERATOR: 3}
 
-#: The least role for an op; what is not named here needs a requester.
-_LOOKS = frozenset(
+#: Ops of every role; what is in neither set needs a requester.
+_READER_OPS = frozenset(
     {
         "beat",
         "watch",
@@ -38,53 +38,56 @@ _LOOKS = frozenset(
         "parameters",
     }
 )
-_RULES = frozenset({"drain", "undrain", "forget", "set"})
+_OPERATOR_OPS = frozenset({"drain", "undrain", "forget", "set"})
 
-#: Ops that act for a job, whoever owns its record; who may not is told so here.
-_ACTS = (
+#: Ops that act for a job, whichever session owns its record.
+_JOB_OPS = (
     requester.Finish,
     requester.FailAttempt,
     requester.HandBack,
     requester.Handle,
     requester.Reopen,
 )
-#: Ops that take a job: the core keeps them from what has an owner (CONFLICT).
-_TAKES = (requester.Attempt, requester.Adopt)
+#: Ops that take a job over: the core refuses them for a job that has an owner (CONFLICT).
+_TAKEOVER_OPS = (requester.Attempt, requester.Adopt)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who speaks on a connection; `key` None: no keys are asked for here."""
+    """The sender of requests. By default nobody: no key, no rights."""
 
     key: KeyEntry | None = None
-    peer: str = ""  #: its address, where the door sees one
+    peer: str = ""  #: address of its connection, if it has one
+    trusted: bool = False  #: may do everything: no keys are required of it
 
     @property
     def name(self) -> str:
-        """For logs and records; empty without keys."""
+        """Name of the key, for logs and records; empty without one."""
         return "" if self.key is None else self.key.name
 
     @property
     def sees_all(self) -> bool:
-        """An operator, or anybody while no keys are asked for."""
-        return self.key is None or self.key.role is Role.OPERATOR
+        """Whether answers are unredacted: an operator, or a trusted caller."""
+        return self.trusted or (self.key is not None and self.key.role is Role.OPERATOR)
 
     def session(self, session: str) -> str:
-        """How the core knows this session."""
+        """The name of this session in the core."""
         return session if self.key is None else session_of(self.key.name, session)
 
 
-#: A program of this machine, while there are no keys.
-ANYBODY = Caller()
+#: A connection before its hello.
+NOBODY = Caller()
+#: The daemon itself, and every program of this machine while there is no keys file.
+TRUSTED = Caller(trusted=True)
 
 
 @dataclass(frozen=True, slots=True)
 class JobOwner:
-    """Whose a job is, as its record knows it."""
+    """The owner of a job, as its record has it."""
 
-    session: str | None  #: that acts for it now
+    session: str | None  #: the session that acts for the job now
     tenant: str | None  #: of its newest request; None: it never had one
-    key: str = ""  #: that made it; "" = none did
+    key: str = ""  #: the key that made the record; "" = made without keys
 
 
 class Closable(Protocol):
@@ -93,8 +96,8 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Gate:
-    """Judges callers and their ops against the keys file as it stands now."""
+class Authorizer:
+    """Evaluates callers and their ops against the newest valid keys file."""
 
     def __init__(
         self,
@@ -102,9 +105,9 @@ class Gate:
         owner_of: Callable[[str], str | None],
         job_owner_of: Callable[[str], JobOwner | None],
     ) -> None:
-        """A missing file: no keys, until it is there. `owner_of`: the session of a live lease.
+        """A missing file means that no keys are required. Raises what `read_keys` raises.
 
-        `job_owner_of`: None for a job without a record. Raises what `read_keys` raises.
+        `owner_of` is the session of a live lease, `job_owner_of` None for a job without a record.
         """
         self._path = path
         self._owner_of = owner_of
@@ -117,81 +120,80 @@ class Gate:
     def has_keys(self) -> bool:
         return self._keys is not None
 
-    # --- who
+    # --- authentication
 
     def caller(self, key: object) -> Caller:
-        """Whose key this is (None: none was shown). Raises DENIED."""
+        """The caller that sent this key (None: it sent none). Raises DENIED."""
         if self._keys is None:
-            return ANYBODY
+            return TRUSTED
         if key is None:
             text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
             raise AppError(ErrorCode.DENIED, text, needs="key")
         entry = self._keys.entry_of(key) if isinstance(key, str) else None
         if entry is None:
-            text = "this key is not known here, or it was revoked"
-            raise AppError(ErrorCode.DENIED, text, needs="key")
+            raise AppError(ErrorCode.DENIED, "this key is unknown or revoked", needs="key")
         return Caller(entry)
 
-    def entered(self, connection: Closable, caller: Caller) -> None:
-        """Close it when its key is revoked or changed, or the first key is made."""
+    def track(self, connection: Closable, caller: Caller) -> None:
+        """Close it when its key is revoked or changed, or when the first key is made."""
         self._open[connection] = caller
 
-    def left(self, connection: Closable) -> None:
+    def untrack(self, connection: Closable) -> None:
         self._open.pop(connection, None)
 
-    def knows(self, name: str) -> bool:
-        """Is there a key of this name now?"""
-        return bool(name) and self._keys is not None and name in self._keys.by_name
+    def has_key(self, name: str) -> bool:
+        """Whether a key of this name is in force."""
+        return self._entry(name) is not None
 
-    # --- what
+    def _entry(self, name: str) -> KeyEntry | None:
+        return None if self._keys is None else self._keys.by_name.get(name)
+
+    # --- authorization
 
     def owner_of(self, lease: str) -> str | None:
         """The session that a live lease belongs to."""
         return self._owner_of(lease)
 
     def acts_for(self, caller: Caller, name: str, tenant: str | None) -> bool:
-        """May the caller act for a job of that key and tenant? As `may` decides for its ops."""
+        """Whether the caller may act for a job of that key and tenant."""
         key = caller.key
         if caller.sees_all or key is None:
-            return True
-        if key.role is not Role.REQUESTER:
-            return False
-        owner = self._keys.by_name.get(name) if self._keys is not None else None
-        if owner is not None:
-            return _kin(key, owner)
-        return None in (key.tenant, tenant) or key.tenant == tenant
+            return caller.sees_all
+        return key.role is Role.REQUESTER and self._job_denial(key, "", name, tenant) is None
 
-    def host_may(self, caller: Caller, host: str) -> None:
-        """May the caller speak for this host? Raises DENIED."""
-        if caller.key is None:
+    def authorize_host(self, caller: Caller, host: str) -> None:
+        """Check that the caller may act as this host. Raises DENIED."""
+        if caller.trusted:
             return
-        if caller.key.role is not Role.HOST:
-            raise _needs(caller.key, Role.HOST, "speak for a host")
+        if caller.key is None or caller.key.role is not Role.HOST:
+            raise _role_denial(caller, Role.HOST, "a session of a host")
         if caller.key.host not in (None, host):
-            text = f"key {caller.name!r} speaks for host {caller.key.host!r}, not for {host!r}"
+            text = f"key {caller.name!r} is bound to host {caller.key.host!r}, not to {host!r}"
             raise AppError(ErrorCode.DENIED, text, needs="host")
 
-    def may(self, caller: Caller, op: str, value: Any) -> None:
-        """May the caller do this op with these words? Raises DENIED."""
-        if caller.key is None:
+    def authorize(self, caller: Caller, op: str, value: object) -> None:
+        """Check that the caller may send this op with these fields. Raises DENIED."""
+        if caller.trusted:
             return
-        least = Role.READER if op in _LOOKS else Role.OPERATOR if op in _RULES else Role.REQUESTER
-        if _RANK[caller.key.role] < _RANK[least]:
-            raise _needs(caller.key, least, f"{op!r}")
+        least = Role.OPERATOR if op in _OPERATOR_OPS else Role.REQUESTER
+        least = Role.READER if op in _READER_OPS else least
+        if caller.key is None or _RANK[caller.key.role] < _RANK[least]:
+            raise _role_denial(caller, least, repr(op))
         if caller.key.role is Role.REQUESTER:
-            self._own_tenant(caller.key, value)
-            self._own_lease(caller.key, value)
-            self._own_job(caller.key, value)
+            self._check_tenant(caller.key, value)
+            self._check_lease(caller.key, value)
+            self._check_job(caller.key, value)
 
-    def _own_tenant(self, key: KeyEntry, value: Any) -> None:
-        asks = isinstance(value, (requester.Attempt, requester.Reserve))
-        if asks and key.tenant not in (None, value.request.tenant):
-            text = f"key {key.name!r} asks for tenant {key.tenant!r} only, not for "
-            text += repr(value.request.tenant)
-            raise AppError(ErrorCode.DENIED, text, needs="tenant")
+    def _check_tenant(self, key: KeyEntry, value: object) -> None:
+        if not isinstance(value, requester.Attempt | requester.Reserve):
+            return
+        tenant = value.request.tenant
+        if key.tenant not in (None, tenant):
+            text = f"key {key.name!r} may request for tenant {key.tenant!r} only, not for "
+            raise AppError(ErrorCode.DENIED, f"{text}{tenant!r}", needs="tenant")
 
-    def _own_lease(self, key: KeyEntry, value: Any) -> None:
-        """A session of no key (older than the keys) is everybody's."""
+    def _check_lease(self, key: KeyEntry, value: object) -> None:
+        """A lease of a session without a key (older than the keys file) belongs to every key."""
         lease = getattr(value, "lease", None)
         owner = None if lease is None else self._owner_of(lease)
         name, slash, _ = (owner or "").partition("/")
@@ -199,41 +201,53 @@ class Gate:
             text = f"lease {lease} belongs to key {name!r}; an operator may act for it"
             raise AppError(ErrorCode.DENIED, text, needs="owner")
 
-    def _own_job(self, key: KeyEntry, value: Any) -> None:
-        """A job is its owner's key's; without an owner its first one's, while there is that key.
-
-        What no key made is everybody's, but for who is bound to another tenant than it.
-        """
-        if not isinstance(value, (*_ACTS, *_TAKES)):
+    def _check_job(self, key: KeyEntry, value: object) -> None:
+        """A job belongs to the key of its owner; without an owner to the key that made it."""
+        if not isinstance(value, (*_JOB_OPS, *_TAKEOVER_OPS)):
             return
         job = self._job_owner_of(value.holder)
         if job is None:
             return
         name, slash, _ = (job.session or "").partition("/")
         name = name if slash else job.key
-        owner = self._keys.by_name.get(name) if self._keys is not None else None
+        conflict = job.session is not None and isinstance(value, _TAKEOVER_OPS)
+        if conflict and self.has_key(name):
+            return  # for the core to refuse
+        denial = self._job_denial(key, value.holder, name, job.tenant)
+        if denial is not None:
+            raise denial
+
+    def _job_denial(
+        self, key: KeyEntry, holder: str, name: str, tenant: str | None
+    ) -> AppError | None:
+        """Why the key may not act for a job of the key `name`; None when it may.
+
+        A job of no key in force belongs to every key that is not bound to another tenant.
+        """
+        owner = self._entry(name)
         if owner is not None:
-            taken = job.session is not None and isinstance(value, _TAKES)  # the core's to refuse
-            if not taken and not _kin(key, owner):
-                text = f"job {value.holder} belongs to key {name!r}; a key of its tenant or an "
-                text += "operator may act for it"
-                raise AppError(ErrorCode.DENIED, text, needs="owner")
-        elif None not in (key.tenant, job.tenant) and key.tenant != job.tenant:
-            text = f"key {key.name!r} acts for tenant {key.tenant!r} only; job {value.holder} is "
-            text += f"of {job.tenant!r}"
-            raise AppError(ErrorCode.DENIED, text, needs="tenant")
+            if _may_act_for(key, owner):
+                return None
+            text = f"job {holder} belongs to key {name!r}; a key of its tenant or an operator may "
+            return AppError(ErrorCode.DENIED, f"{text}act for it", needs="owner")
+        if None in (key.tenant, tenant) or key.tenant == tenant:
+            return None
+        text = f"key {key.name!r} acts for tenant {key.tenant!r} only; job {holder} is of "
+        return AppError(ErrorCode.DENIED, f"{text}{tenant!r}", needs="tenant")
 
     def foreign_to(self, caller: Caller) -> tuple[str, ...]:
-        """The keys whose ownerless jobs the caller may not take."""
+        """Names of the keys whose ownerless jobs the caller may not take over."""
         key = caller.key
         if key is None or self._keys is None or key.role is not Role.REQUESTER:
             return ()
-        return tuple(entry.name for entry in self._keys.by_name.values() if not _kin(key, entry))
+        return tuple(
+            entry.name for entry in self._keys.by_name.values() if not _may_act_for(key, entry)
+        )
 
     # --- the file
 
     def reread_if_changed(self) -> None:
-        """Take a changed keys file; a broken or missing one leaves the last good one in force."""
+        """Read a changed keys file; the last valid keys stay in force otherwise."""
         if (stamp := _stamp(self._path)) == self._seen:
             return
         self._seen = stamp
@@ -246,17 +260,19 @@ class Gate:
         logger.info("keys read", extra={"event": "keys", "keys": len(known)})
         for connection, caller in list(self._open.items()):
             if caller.key is None or known.get(caller.name) != caller.key:
-                logger.info("cut off", extra={"event": "revoked", "key": caller.name})
+                logger.info("connection closed", extra={"event": "revoked", "key": caller.name})
                 connection.close()
 
 
-def _kin(key: KeyEntry, owner: KeyEntry) -> bool:
-    """May the one act for the other's jobs?"""
+def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:
+    """Whether one key may act for the jobs of another."""
     return key.name == owner.name or (key.tenant is not None and key.tenant == owner.tenant)
 
 
-def _needs(key: KeyEntry, role: Role, what: str) -> AppError:
-    text = f"key {key.name!r} has role {key.role.value}; {what} needs {role.value}"
+def _role_denial(caller: Caller, role: Role, what: str) -> AppError:
+    if caller.key is None:
+        return AppError(ErrorCode.DENIED, f"{what} needs a key of role {role.value}", needs="key")
+    text = f"key {caller.name!r} has role {caller.key.role.value}; {what} needs {role.value}"
     return AppError(ErrorCode.DENIED, text, needs=role.value)
 
 

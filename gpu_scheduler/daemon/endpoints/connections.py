@@ -39,7 +39,7 @@ class Sink(Protocol):
 
     def refuse(self, id_: int, error: AppError) -> None: ...
 
-    def asker(self, id_: int) -> Caller:
+    def caller_of(self, id_: int) -> Caller:
         """Who sent that request, for what he may see of its answer."""
         ...
 
@@ -53,7 +53,7 @@ class Line(Protocol):
     def close(self) -> None: ...
 
 
-class Switchboard:
+class ConnectionRegistry:
     """Performs the core's answers and pushes."""
 
     def __init__(self, secrets: Secrets, metrics: Metrics, redaction: Redaction) -> None:
@@ -108,7 +108,7 @@ class Switchboard:
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            answer = self._redaction.of(sink.asker(id_), action.answer)
+            answer = self._redaction.of(sink.caller_of(id_), action.answer)
             sink.answer(id_, answer, self._answer_text(answer, sink.bytes_max))
 
     def reply_error(self, action: do.ReplyError) -> None:
@@ -117,7 +117,7 @@ class Switchboard:
             self._metrics.limited[limit] += 1
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            details = self._redaction.of_details(sink.asker(id_), action.details)
+            details = self._redaction.of_details(sink.caller_of(id_), action.details)
             sink.refuse(id_, AppError(action.code, action.message, **encode(details)))
 
     def push(self, action: do.PushToSession) -> None:

@@ -1,20 +1,21 @@
-"""A host's hello that is too long for one message: its pages, until the last of them is there.
+"""A host's hello that is too long for one message: its pages, until the last one has arrived.
 
-One per connection. Between the pages nothing is decided: the core hears one whole hello.
+One per connection. Nothing is decided between the pages: the core gets one complete hello.
 """
 
 from __future__ import annotations
 
 from corekit.errors import invalid
 from corekit.ids import LeaseId
+from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.host import INSTALLED_MAX, HostHello
 
 
 class HelloPages:
-    """What a connection has said of its hello."""
+    """The pages of one connection's hello that have arrived."""
 
     def __init__(self) -> None:
-        self._hello: HostHello | None = None  # begun, and not handed in yet
+        self._hello: HostHello | None = None  # incomplete
         self._reply_to = ""
         self._installed: list[LeaseId] = []
         self._more = False
@@ -31,16 +32,29 @@ class HelloPages:
         self._take(leases, more=more)
 
     def _take(self, leases: tuple[LeaseId, ...], *, more: bool) -> None:
+        longest = max(map(len, leases), default=0)
+        if longest > NAME_CHARS_MAX:
+            self._drop()
+            text = f"hello: a lease's name has {longest} characters; at most {NAME_CHARS_MAX}"
+            raise invalid(text)
         if len(self._installed) + len(leases) > INSTALLED_MAX:
-            self._hello, self._installed = None, []
+            self._drop()
             raise invalid(f"hello: more than {INSTALLED_MAX} leases are installed on one host")
         self._installed += leases
         self._more = more
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether further pages of a hello are expected."""
+        return self._hello is not None
+
     def whole(self) -> tuple[HostHello, tuple[LeaseId, ...], str] | None:
-        """The hello, its leases and whom to answer, once, when all of it is there."""
+        """The hello, its leases and the `reply_to` of its answer; once, after the last page."""
         if self._hello is None or self._more:
             return None
         found = self._hello, tuple(self._installed), self._reply_to
-        self._hello, self._installed = None, []
+        self._drop()
         return found
+
+    def _drop(self) -> None:
+        self._hello, self._installed = None, []

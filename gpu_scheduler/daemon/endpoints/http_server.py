@@ -21,9 +21,10 @@ _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
 _SILENT.setLevel(logging.CRITICAL)
 #: A client with a key may keep its connection so long between two requests; scrapers ask sooner.
 _IDLE_S = 75.0
-#: Of a request whose sender is not known yet: 256 KiB of headers at most. A key has 110 bytes.
-_HEADERS_MAX = 64
-_HEADER_BYTES_MAX = 4096
+#: A request has 128 KiB of headers at most: an unauthenticated connection buffers no more. A header
+#: may be longer than a key (110 bytes); proxies and browsers send about 20.
+_HEADERS_MAX = 32
+_HEADER_BYTES_MAX = 2048
 _STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
 _SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
 

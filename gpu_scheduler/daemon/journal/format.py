@@ -10,7 +10,7 @@ header's checksum. A missing, doubled, swapped or changed line therefore never c
 A compacted journal begins with a snapshot: the header says `snapshot` and its line has the header's
 `number` N and stands for all lines up to N; line N+1 links to the header's `link`, the checksum of
 the line N that the snapshot replaced. So the history's chain goes on through a compaction, and a
-note of the last synced line (journal_note.py) is good for the file before it and the one after it.
+note of the last synced line (sync_marker.py) is good for the file before it and the one after it.
 
 Groups are synced one after the other, so a crash can tear only the last line. A torn line has no
 newline or holds NUL bytes (blocks that were allocated ahead and never written), and is not noted as

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, EpochStarted, decode_entry
+from gpu_scheduler.core.durable.changes import Entry, EpochStarted, Unknown, decode_entry
+from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
     JournalDamage,
@@ -26,7 +28,7 @@ from gpu_scheduler.daemon.journal.format import (
     scan,
     split_group,
 )
-from gpu_scheduler.daemon.journal.sync_marker import read_note
+from gpu_scheduler.daemon.journal.sync_marker import read_marker
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def read_journal(path: Path) -> Scanned:
 
     A missing or empty journal is a new one only if the note knows of no synced line either.
     """
-    note = read_note(path.parent)
+    note = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
     scanned = scan(data, str(path), note.mark)
     if note.mark is None and (scanned.version == 2 or (note.there and scanned.version == 0)):
@@ -54,11 +56,12 @@ def read_journal(path: Path) -> Scanned:
 
 @dataclass(slots=True)
 class Entries:
-    """Decodes groups in their order; remembers who wrote them and what was passed over."""
+    """Decodes groups in their order; remembers which build wrote them and what was ignored."""
 
     path: Path
     build: str  #: version of the build that wrote what comes next; "" = not known
-    passed: dict[str, None] = field(default_factory=dict)
+    passed: dict[str, None] = field(default_factory=dict)  #: of a newer version, ignored here
+    _kept: Counter[str] = field(default_factory=Counter)  #: kinds of change that a snapshot keeps
 
     def of(self, group: bytes) -> list[Entry]:
         """The entries of one group. Raises INTERNAL for what only another version can read."""
@@ -74,7 +77,14 @@ class Entries:
         for part in (part for entry in entries for part in entry.parts):
             if isinstance(part, EpochStarted):
                 self.build = part.build
+            elif isinstance(part, Unknown):
+                self._kept[part.name] += 1
         return entries
+
+    @property
+    def compaction_loses(self) -> bool:
+        """Whether the next snapshot would lack something that only a newer version knows."""
+        return self.passed.keys() > self._kept.keys() or self._kept.total() > UNKNOWN_MAX
 
     def all_of(self, groups: Iterable[bytes]) -> tuple[Entry, ...]:
         return tuple(entry for group in groups for entry in self.of(group))

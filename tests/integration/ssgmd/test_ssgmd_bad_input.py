@@ -1,4 +1,4 @@
-"""Whatever is wrong has a typed error at both doors, and not a byte of the journal changes."""
+"""Whatever is wrong has a typed error at both endpoints, and not a byte of the journal changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from corekit.budget import Budget
-from tests.integration.ssgmd.conftest import Doors, Peer, serving
+from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -36,7 +36,7 @@ DEEP = json.loads("[" * 900 + "]" * 900)
 class System:
     """A daemon with one host, one lease of another session, one job."""
 
-    doors: Doors
+    endpoints: Endpoints
     host: Peer
     lease: str
 
@@ -45,13 +45,13 @@ class System:
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[System]:
     folder = tmp_path_factory.mktemp("bad-input")
     # nothing ends by itself here, however loaded the machine is
-    async with serving(folder, budget=Budget().scaled(100)) as doors, doors.peer() as host:
+    async with serving(folder, budget=Budget().scaled(100)) as endpoints, endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", **HOST)
         body = {"attempt": "held", "request": {"memory_mib": 600}}
-        reserved = await doors.ask("POST", "/v1/reserve", body, headers={"X-Session": "owner"})
+        reserved = await endpoints.ask("POST", "/v1/reserve", body, headers={"X-Session": "owner"})
         asked = {"holder": "job", "n": 1, "revision": 0, "request": {"memory_mib": 100}}
-        await doors.ask("POST", "/v1/attempt", asked, headers={"X-Session": "owner"})
-        yield System(doors, host, reserved.value["granted"]["lease"]["id"])
+        await endpoints.ask("POST", "/v1/attempt", asked, headers={"X-Session": "owner"})
+        yield System(endpoints, host, reserved.value["granted"]["lease"]["id"])
 
 
 def request(**words: Any) -> dict[str, Any]:
@@ -161,9 +161,9 @@ _IDS = [f"{n}-{op}" for n, (op, *_) in enumerate(REQUESTS)]
 
 async def standing(system: System) -> list[Any]:
     """What must not change."""
-    journal = system.doors.daemon.journal
-    leases = (await system.doors.ask("GET", "/v1/leases")).value["leases"]
-    queue = (await system.doors.ask("GET", "/v1/queue")).value
+    journal = system.endpoints.daemon.journal
+    leases = (await system.endpoints.ask("GET", "/v1/leases")).value["leases"]
+    queue = (await system.endpoints.ask("GET", "/v1/queue")).value
     return [journal.size, journal.figures.entries, leases, queue]
 
 
@@ -173,8 +173,8 @@ async def test_a_wrong_request_is_refused_at_both_doors(
     system: System, op: str, fields: Any, code: str, said: str
 ) -> None:
     before = await standing(system)
-    by_http = (await system.doors.ask("POST", f"/v1/{op}", fields)).value["error"]
-    async with system.doors.peer() as peer:  # what is no JSON, such as NaN, ends the connection
+    by_http = (await system.endpoints.ask("POST", f"/v1/{op}", fields)).value["error"]
+    async with system.endpoints.peer() as peer:  # what is no JSON, such as NaN, ends the connection
         assert "ok" in await peer.hello(session="stranger")
         by_socket = (await peer.ask(op=op, **fields))["error"]
     for error in (by_http, by_socket):
@@ -204,9 +204,9 @@ BODIES = (
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes) -> None:
     before = await standing(system)
-    answer = await system.doors.ask("POST", "/v1/reserve", body)
+    answer = await system.endpoints.ask("POST", "/v1/reserve", body)
     assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
-    async with system.doors.peer() as peer:
+    async with system.endpoints.peer() as peer:
         assert "ok" in await peer.hello()
         told = await peer.line(body.replace(b"{", b'{"id":2,"op":"reserve",', 1))
         assert told["error"]["code"] == "invalid"
@@ -215,14 +215,17 @@ async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes)
 
 #: Requests that are none, in bytes: before a handler sees them, or while it reads.
 HEAD = b"POST /v1/reserve HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET /v1/leases HTTP/1.1\r\nHost: localhost\r\n"  #: answered, if nothing is wrong with it
 FLOOD = b"".join(b"X-%d: y\r\n" % number for number in range(5000))
 NO_REQUESTS: tuple[tuple[bytes, int], ...] = (
     (b"\x16\x03\x01\x02garbage\r\n\r\n", 400),
     (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     (b"GET /v1/leases HTTP/9.9\r\nHost: localhost\r\n\r\n", 400),
     (b"GET /v1/leases HTTP/1.1\r\n\r\n", 400),
-    (HEAD + b"X-Long: " + b"y" * 20_000 + b"\r\n\r\n", 400),
-    (HEAD + FLOOD + b"\r\n", 400),
+    (GET + b"X-Long: " + b"y" * 20_000 + b"\r\n\r\n", 400),
+    (GET + FLOOD + b"\r\n", 400),
+    (GET + b"X-Long: " + b"y" * 2049 + b"\r\n\r\n", 400),
+    (GET + b"".join(b"X-%d: y\r\n" % n for n in range(33)) + b"\r\n", 400),
     (HEAD + b"Content-Length: -5\r\n\r\n", 400),
     (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400),
@@ -244,7 +247,7 @@ async def test_what_is_no_request_of_http_is_a_typed_error(
 
 async def raw(system: System, sent: bytes) -> tuple[int, Any]:
     """Status and JSON body of the answer to these bytes."""
-    address, _, port = system.doors.daemon.http.rpartition(":")
+    address, _, port = system.endpoints.daemon.http.rpartition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
     async with asyncio.timeout(60):
         writer.write(sent)
@@ -276,7 +279,7 @@ async def test_a_web_page_of_elsewhere_is_not_this_machine(
     system: System, headers: dict[str, str], status: int
 ) -> None:
     """Without keys this machine is trusted, but not what its browsers are made to send."""
-    answer = await system.doors.ask("GET", "/v1/leases", headers=headers)
+    answer = await system.endpoints.ask("GET", "/v1/leases", headers=headers)
     assert answer.status == status
     assert status == 200 or answer.value["error"]["code"] == "denied"
 
@@ -284,14 +287,14 @@ async def test_a_web_page_of_elsewhere_is_not_this_machine(
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_too_long_is_refused(system: System) -> None:
     too_long = b'{"attempt": "' + b"x" * 2**20 + b'"}'
-    answer = await system.doors.ask("POST", "/v1/reserve", too_long)
+    answer = await system.endpoints.ask("POST", "/v1/reserve", too_long)
     assert (answer.status, answer.value["error"]["code"]) == (413, "invalid")
     assert "at most 1048576 bytes" in answer.value["error"]["message"]
-    async with system.doors.peer() as peer:
+    async with system.endpoints.peer() as peer:
         await peer.hello()
         assert "longer than 1048576" in (await peer.line(too_long))["error"]["message"]
         assert await peer.next() is None
-    async with system.doors.peer() as stranger:
+    async with system.endpoints.peer() as stranger:
         assert "longer than 1048576" in (await stranger.line(too_long))["error"]["message"]
 
 
@@ -302,7 +305,7 @@ async def test_a_compressed_body_is_refused_before_it_is_inflated(
 ) -> None:
     bomb = gzip.compress(b" " * 64 * 2**20)
     headers = {"Content-Encoding": encoding}
-    answer = await system.doors.ask("POST", "/v1/reserve", bomb, headers=headers)
+    answer = await system.endpoints.ask("POST", "/v1/reserve", bomb, headers=headers)
     assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
     assert "Content-Encoding" in answer.value["error"]["message"]
 
@@ -310,7 +313,7 @@ async def test_a_compressed_body_is_refused_before_it_is_inflated(
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("session", ["", "x" * 257, "two words", "ä", "a\tb"])
 async def test_a_session_is_a_word(system: System, session: str) -> None:
-    answer = await system.doors.ask("GET", "/v1/leases", headers={"X-Session": session})
+    answer = await system.endpoints.ask("GET", "/v1/leases", headers={"X-Session": session})
     assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
 
 
@@ -335,18 +338,18 @@ async def test_a_session_is_a_word(system: System, session: str) -> None:
 async def test_wrong_addresses_are_typed_errors_too(
     system: System, method: str, path: str, status: int, code: str
 ) -> None:
-    answer = await system.doors.ask(method, path)
+    answer = await system.endpoints.ask(method, path)
     assert (answer.status, answer.value["error"]["code"]) == (status, code)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_unknown_word_is_told_what_may_have_been_meant(system: System) -> None:
-    by_http = await system.doors.ask("POST", "/v1/resrve", {})
+    by_http = await system.endpoints.ask("POST", "/v1/resrve", {})
     assert by_http.status == 404
     assert "did you mean /v1/reserve" in by_http.value["error"]["message"]
-    wrong_method = await system.doors.ask("GET", "/v1/reserve")
+    wrong_method = await system.endpoints.ask("GET", "/v1/reserve")
     assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
-    async with system.doors.peer() as peer:
+    async with system.endpoints.peer() as peer:
         assert "ok" in await peer.hello()
         error = (await peer.ask(op="resrve"))["error"]
     assert error["code"] == "invalid"
@@ -408,7 +411,7 @@ async def test_a_wrong_word_of_a_host_is_refused(
     system: System, op: str, fields: Any, code: str, said: str
 ) -> None:
     before = await standing(system)
-    async with system.doors.peer() as host:
+    async with system.endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", **HOST)
         error = (await host.ask(op=op, **fields))["error"]
     assert error["code"] == code, error
@@ -438,7 +441,7 @@ async def test_a_host_that_says_wrong_things_is_not_welcomed(
     system: System, changes: dict[str, Any], said: str
 ) -> None:
     before = await standing(system)
-    async with system.doors.peer() as peer:
+    async with system.endpoints.peer() as peer:
         error = (await peer.ask(op="hello", **{**HOST, **changes}))["error"]
         assert error["code"] in ("invalid", "conflict", "denied"), error
         assert said in error["message"]
@@ -450,7 +453,7 @@ async def test_a_host_that_says_wrong_things_is_not_welcomed(
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_host_speaks_of_its_own_leases_only(system: System, tmp_path: Path) -> None:
     hello = {**HOST, "host": "g", "devices": [device(id="g/0")]}
-    async with system.doors.peer() as other:
+    async with system.endpoints.peer() as other:
         assert "ok" in await other.ask(op="hello", **hello)
         before = await standing(system)
         told = await other.ask(op="session", lease=system.lease, state="closed", nonce="n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
-from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
+from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -64,8 +66,8 @@ async def closed(found: Silent, count: int) -> None:
                 await reader.read()
 
 
-async def figure(doors: Doors, name: str, key: str) -> float:
-    text: str = (await doors.ask("GET", "/metrics", key=key)).value
+async def figure(endpoints: Endpoints, name: str, key: str) -> float:
+    text: str = (await endpoints.ask("GET", "/metrics", key=key)).value
     line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
     return float(line.rpartition(" ")[2])
 
@@ -78,20 +80,21 @@ async def test_newcomers_get_in_through_a_flood_of_silent_ones(
 ) -> None:
     keys = {role: added(tmp_path, role.value, role) for role in (Role.HOST, Role.OPERATOR)}
     async with (
-        serving(tmp_path, budget=PATIENT, descriptors=DESCRIPTORS) as doors,
-        doors.peer() as before,
+        serving(tmp_path, budget=PATIENT, descriptors=DESCRIPTORS) as endpoints,
+        endpoints.peer() as before,
     ):
         assert "ok" in await before.hello(key=keys[Role.OPERATOR])
-        async with flood(getattr(doors.daemon, door), said) as found:
+        async with flood(getattr(endpoints.daemon, door), said) as found:
             await closed(found, FLOOD - 32)
-            async with doors.peer() as host:
+            async with endpoints.peer() as host:
                 assert "ok" in await host.ask(op="hello", key=keys[Role.HOST], **HOST)
-                answer = await doors.ask("GET", "/v1/inventory", key=keys[Role.OPERATOR])
+                answer = await endpoints.ask("GET", "/v1/inventory", key=keys[Role.OPERATOR])
                 assert answer.value["hosts"][0]["state"] == "UP"
                 assert "ok" in await before.ask(op="beat"), "who was known stays"
                 assert "ok" in await host.ask(op="report", usage=[])
             assert (
-                await figure(doors, "ssgmd_unauthenticated_connections", keys[Role.OPERATOR]) <= 32
+                await figure(endpoints, "ssgmd_unauthenticated_connections", keys[Role.OPERATOR])
+                <= 32
             )
 
 
@@ -100,12 +103,12 @@ async def test_the_daemon_holds_few_bytes_for_those_it_does_not_know(tmp_path: P
     key = added(tmp_path, "op", Role.OPERATOR)
     unfinished = b'{"id": 1, "op": "' + b"x" * 250_000
     async with (
-        serving(tmp_path, budget=PATIENT) as doors,
-        flood(doors.daemon.socket, unfinished) as found,
+        serving(tmp_path, budget=PATIENT) as endpoints,
+        flood(endpoints.daemon.socket, unfinished) as found,
     ):
         await closed(found, 1)
-        assert await figure(doors, "ssgmd_buffered_bytes", key) <= 4 * 2**20
-        async with doors.peer() as peer:
+        assert await figure(endpoints, "ssgmd_buffered_bytes", key) <= 4 * 2**20
+        async with endpoints.peer() as peer:
             assert "ok" in await peer.hello(key=key)
 
 
@@ -115,8 +118,8 @@ async def test_who_does_not_say_who_he_is_is_turned_away(tmp_path: Path, door: s
     added(tmp_path, "op", Role.OPERATOR)
     budget = replace(BUDGET, handshake_s=0.1)
     async with (
-        serving(tmp_path, budget=budget) as doors,
-        flood(getattr(doors.daemon, door), b"G") as found,
+        serving(tmp_path, budget=budget) as endpoints,
+        flood(getattr(endpoints.daemon, door), b"G") as found,
     ):
         await closed(found, FLOOD)
 
@@ -124,8 +127,8 @@ async def test_who_does_not_say_who_he_is_is_turned_away(tmp_path: Path, door: s
 @pytest.mark.asyncio
 async def test_a_body_of_an_unknown_sender_is_not_read(tmp_path: Path) -> None:
     added(tmp_path, "op", Role.OPERATOR)
-    async with serving(tmp_path, budget=PATIENT) as doors:
-        host, _, port = doors.daemon.http.rpartition(":")
+    async with serving(tmp_path, budget=PATIENT) as endpoints:
+        host, _, port = endpoints.daemon.http.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = b"POST /v1/reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
         writer.write(head + b"{")
@@ -138,17 +141,34 @@ async def test_a_body_of_an_unknown_sender_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_who_sends_without_end_takes_turns(tmp_path: Path) -> None:
-    """More requests at once than may be under way: all are answered, and others meanwhile."""
-    count = 5_000
-    async with serving(tmp_path) as doors, doors.peer() as greedy, doors.peer() as modest:
+async def test_many_requests_at_once_are_answered_in_order_and_others_meanwhile(
+    tmp_path: Path,
+) -> None:
+    count = 5 * UNDER_WAY_MAX
+    async with (
+        serving(tmp_path) as endpoints,
+        endpoints.peer() as greedy,
+        endpoints.peer() as modest,
+    ):
         await greedy.hello(session="g")
         await modest.hello(session="m")
-        for n in range(count):
-            greedy.writer.write(b'{"id":%d,"op":"beat"}\n' % n)
+        greedy.writer.write(b"".join(b'{"id":%d,"op":"beat"}\n' % n for n in range(count)))
         assert "ok" in await modest.ask(op="beat")
         answers = [(await greedy.next())["id"] for _ in range(count)]
         assert answers == list(range(count))
+
+
+@pytest.mark.asyncio
+async def test_an_unfinished_hello_is_no_request_under_way(tmp_path: Path) -> None:
+    """It is dropped by the next one, or by a wrong page of it, and never answered."""
+    hello = json.dumps({"id": 1, "op": "hello", **HOST, "more": True}).encode()
+    wrong = json.dumps({"id": 2, "op": "installed", "leases": ["x" * 300]}).encode()
+    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
+        for _ in range(UNDER_WAY_MAX):
+            host.writer.write(hello + b"\n" + wrong + b"\n")
+            host.writer.write(hello + b"\n")
+            assert (await host.next())["id"] == 2
+        assert "ok" in await host.ask(op="hello", **HOST)
 
 
 @pytest.mark.asyncio
@@ -165,19 +185,19 @@ async def test_who_sends_without_end_takes_turns(tmp_path: Path) -> None:
 async def test_a_client_that_breaks_off_leaves_no_trace_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, said: bytes, abort: bool
 ) -> None:
-    async with serving(tmp_path) as doors:
+    async with serving(tmp_path) as endpoints:
         caplog.clear()
-        host, _, port = doors.daemon.http.rpartition(":")
+        host, _, port = endpoints.daemon.http.rpartition(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(said)
-        await doors.ask("GET", "/v1/leases")  # it has come meanwhile
+        await endpoints.ask("GET", "/v1/leases")  # it has come meanwhile
         if abort:
             writer.transport.abort()
         else:
             writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-        await doors.ask("GET", "/v1/leases")
+        await endpoints.ask("GET", "/v1/leases")
     assert [
         record for record in caplog.records if record.exc_info or record.levelname == "ERROR"
     ] == []

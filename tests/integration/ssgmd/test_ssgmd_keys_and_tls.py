@@ -1,4 +1,4 @@
-"""Both doors with keys and TLS: who has no key, or the wrong one, is told so and gets nothing."""
+"""Both endpoints with keys and TLS: a caller without a valid key is refused with the reason."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
     keys = {role: added(state, role.value, role) for role in Role}
     ca, devices = tmp_path / "ca.pem", tmp_path / "devices.yaml"
     devices.write_text("devices: [{kind: cuda, model: M, memory_mib: 1000}]")
-    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
-        address = doors.daemon.socket
+    async with serving(state, certificate=issued(tmp_path, "a")) as endpoints:
+        address = endpoints.daemon.socket
         async with (
             HostLink(
                 address,
@@ -110,16 +110,18 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
                 with pytest.raises(AppError, match="has role") as caught:
                     await refused
                 assert caught.value.code is ErrorCode.DENIED
-            answer = await doors.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.READER])
+            answer = await endpoints.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.READER])
             assert (answer.status, answer.value["error"]["code"]) == (403, "denied")
             for path in ("/healthz", "/readyz", "/v1/openapi.json"):
-                assert (await doors.ask("GET", path)).status == 200
+                assert (await endpoints.ask("GET", path)).status == 200
             for path in ("/metrics", "/v1/watch", "/v1/leases"):
-                assert (await doors.ask("GET", path)).status == 401
-            unknown = await doors.ask("GET", "/v1/leases", key=new_key("nobody"))
+                assert (await endpoints.ask("GET", path)).status == 401
+            unknown = await endpoints.ask("GET", "/v1/leases", key=new_key("nobody"))
             assert (unknown.status, unknown.headers["WWW-Authenticate"]) == (401, "Bearer")
-            assert (await doors.ask("GET", "/metrics", key=keys[Role.READER])).status == 200
-            answer = await doors.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.OPERATOR])
+            assert (await endpoints.ask("GET", "/metrics", key=keys[Role.READER])).status == 200
+            answer = await endpoints.ask(
+                "DELETE", f"/v1/leases/{lease.id}", key=keys[Role.OPERATOR]
+            )
             assert answer.status == 200
     for key in keys.values():
         assert key.partition(".")[2] not in caplog.text
@@ -137,24 +139,28 @@ async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> N
         "installed": [],
         "version": 1,
     }
-    async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as stranger:
+    async with (
+        serving(tmp_path) as endpoints,
+        endpoints.peer() as host,
+        endpoints.peer() as stranger,
+    ):
         wrong = await host.ask(op="hello", role="host", host="gpu-b", key=host_key, **hello)
-        assert "not for 'gpu-b'" in wrong["error"]["message"]
+        assert "not to 'gpu-b'" in wrong["error"]["message"]
         assert (await host.ask(op="beat"))["error"]["code"] == "invalid", "nobody was welcomed"
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
         body = {"attempt": "x", "request": {"memory_mib": 10}}
-        granted = (await doors.ask("POST", "/v1/reserve", body, key=a)).value["granted"]
+        granted = (await endpoints.ask("POST", "/v1/reserve", body, key=a)).value["granted"]
         lease = granted["lease"]["id"]
-        assert (await doors.ask("GET", f"/v1/leases/{lease}", key=b)).status == 200, "may look"
-        answer = await doors.ask("DELETE", f"/v1/leases/{lease}", key=b)
+        assert (await endpoints.ask("GET", f"/v1/leases/{lease}", key=b)).status == 200, "may look"
+        answer = await endpoints.ask("DELETE", f"/v1/leases/{lease}", key=b)
         assert (answer.status, answer.value["error"]["details"]) == (403, {"needs": "owner"})
         assert "ok" in await stranger.hello(session="a/http", key=b)
         for op in ("release", "renew"):
             answer = await stranger.ask(op=op, lease=lease)
             assert answer["error"]["code"] == "denied"
-        again = await doors.ask("POST", "/v1/reserve", body, key=b)
+        again = await endpoints.ask("POST", "/v1/reserve", body, key=b)
         assert (again.status, again.value["error"]["code"]) == (409, "conflict")
-        assert (await doors.ask("DELETE", f"/v1/leases/{lease}", key=a)).status == 200
+        assert (await endpoints.ask("DELETE", f"/v1/leases/{lease}", key=a)).status == 200
 
 
 @pytest.mark.asyncio
@@ -171,7 +177,7 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
         "installed": [],
         "version": 1,
     }
-    async with serving(tmp_path) as doors, doors.peer() as host:
+    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
         for owner, tenant, strangers, friend in (
             (a, "default", (b, lab1), operator),
@@ -180,18 +186,20 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
             job = f"job-of-{tenant}"
             asked = {"memory_mib": 10, "tenant": tenant}
             body = {"holder": job, "n": 1, "revision": 0, "request": asked}
-            granted = (await doors.ask("POST", "/v1/attempt", body, key=owner)).value["granted"]
+            granted = (await endpoints.ask("POST", "/v1/attempt", body, key=owner)).value["granted"]
             end = {"holder": job, "outcome": "FAILED", "reason": "R"}
             for stranger in strangers:
-                answer = await doors.ask("POST", "/v1/finish", end, key=stranger)
+                answer = await endpoints.ask("POST", "/v1/finish", end, key=stranger)
                 assert (answer.status, answer.value["error"]["details"]) == (
                     403,
                     {"needs": "owner"},
                 )
             lease = f"/v1/leases/{granted['lease']['id']}"
-            assert (await doors.ask("GET", lease, key=owner)).status == 200, "it goes on"
-            assert (await doors.ask("POST", "/v1/finish", end, key=friend)).status == 200
-            assert (await doors.ask("POST", "/v1/finish", end, key=owner)).status == 200, "again"
+            assert (await endpoints.ask("GET", lease, key=owner)).status == 200, "it goes on"
+            assert (await endpoints.ask("POST", "/v1/finish", end, key=friend)).status == 200
+            assert (await endpoints.ask("POST", "/v1/finish", end, key=owner)).status == 200, (
+                "again"
+            )
 
 
 @pytest.mark.asyncio
@@ -207,38 +215,38 @@ async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -
         "version": 1,
     }
     body = {"holder": "j", "n": 1, "revision": 0, "request": {"memory_mib": 10}}
-    async with serving(tmp_path) as doors, doors.peer() as host:
+    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
-        record = (await doors.ask("POST", "/v1/attempt", body, key=a)).value["record"]
+        record = (await endpoints.ask("POST", "/v1/attempt", body, key=a)).value["record"]
         back = {"holder": "j", "revision": record["revision"]}
-        record = (await doors.ask("POST", "/v1/hand_back", back, key=a)).value["record"]
+        record = (await endpoints.ask("POST", "/v1/hand_back", back, key=a)).value["record"]
         assert record["owner"] is None
-    async with serving(tmp_path) as doors:
+    async with serving(tmp_path) as endpoints:
         mine = {"holder": "j", "revision": record["revision"]}
         for op in ("adopt", "reopen"):
-            answer = await doors.ask("POST", f"/v1/{op}", {**mine, "handle": ""}, key=b)
+            answer = await endpoints.ask("POST", f"/v1/{op}", {**mine, "handle": ""}, key=b)
             assert (answer.status, answer.value["error"]["details"]) == (403, {"needs": "owner"})
         orphans = [
-            (await doors.ask("GET", "/v1/orphans", key=key)).value["records"] for key in (a, b)
+            (await endpoints.ask("GET", "/v1/orphans", key=key)).value["records"] for key in (a, b)
         ]
         assert [[one["holder"] for one in page] for page in orphans] == [["j"], []]
-        taken = await doors.ask("POST", "/v1/adopt", mine, key=a)
+        taken = await endpoints.ask("POST", "/v1/adopt", mine, key=a)
         assert taken.value["record"]["owner"] == "a/http"
 
 
 @pytest.mark.asyncio
 async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_path: Path) -> None:
-    async with serving(tmp_path) as doors, doors.peer() as early:
+    async with serving(tmp_path) as endpoints, endpoints.peer() as early:
         assert "ok" in await early.hello()
         key = added(tmp_path, "a", Role.READER)
-        doors.daemon.reread.set()
+        endpoints.daemon.reread.set()
         assert await early.next() is None, "who came without a key is let out"
-        async with doors.peer() as late, doors.peer() as without:
+        async with endpoints.peer() as late, endpoints.peer() as without:
             assert "ok" in await late.hello(key=key)
             assert (await without.hello())["error"]["details"] == {"needs": "key"}
             revoke_key(tmp_path / NAME, "a")
             os.utime(tmp_path / NAME, ns=(1, 1))
-            doors.daemon.reread.set()
+            endpoints.daemon.reread.set()
             assert await late.next() is None
 
 
@@ -256,8 +264,8 @@ async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path
     state, other = tmp_path / "state", tmp_path / "other"
     other.mkdir()
     issued(other, "b")
-    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
-        address = doors.daemon.socket
+    async with serving(state, certificate=issued(tmp_path, "a")) as endpoints:
+        address = endpoints.daemon.socket
         async with SchedulerClient(
             address, budget=BUDGET, deadline_s=20, access=Access(ca=other / "ca.pem")
         ) as client:
@@ -266,10 +274,10 @@ async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path
             assert caught.value.code is ErrorCode.DENIED
         async with SchedulerClient(address, budget=BUDGET, deadline_s=0.3) as plain:
             assert "broke off before its welcome" in await why_not(plain)
-    async with serving(tmp_path / "plain") as doors:
+    async with serving(tmp_path / "plain") as endpoints:
         access = Access(ca=tmp_path / "ca.pem")
         async with SchedulerClient(
-            doors.daemon.socket, budget=BUDGET, deadline_s=0.3, access=access
+            endpoints.daemon.socket, budget=BUDGET, deadline_s=0.3, access=access
         ) as client:
             assert "speaks no TLS 1.3" in await why_not(client)
 
@@ -277,12 +285,15 @@ async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path
 @pytest.mark.asyncio
 async def test_a_renewed_certificate_is_for_the_next_connection(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    async with serving(state, certificate=issued(tmp_path, "a")) as doors:
+    async with serving(state, certificate=issued(tmp_path, "a")) as endpoints:
         issued(tmp_path, "a")
         (tmp_path / "a.pem").touch()
-        doors.daemon.reread.set()
+        endpoints.daemon.reread.set()
         async with SchedulerClient(
-            doors.daemon.socket, budget=BUDGET, deadline_s=20, access=Access(ca=tmp_path / "ca.pem")
+            endpoints.daemon.socket,
+            budget=BUDGET,
+            deadline_s=20,
+            access=Access(ca=tmp_path / "ca.pem"),
         ) as client:
             leases = None
             while leases is None:
@@ -313,6 +324,6 @@ async def test_a_named_keys_file_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_nobody_keeps_a_connection_without_a_hello(tmp_path: Path) -> None:
     budget = replace(BUDGET, handshake_s=0.1)
-    async with serving(tmp_path, budget=budget) as doors, doors.peer() as peer:
+    async with serving(tmp_path, budget=budget) as endpoints, endpoints.peer() as peer:
         assert (await peer.next())["error"]["code"] == "timeout"
         assert await peer.next() is None

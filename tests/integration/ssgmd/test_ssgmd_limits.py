@@ -11,7 +11,7 @@ import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from gpu_scheduler.parameters import Parameters
-from tests.integration.ssgmd.conftest import Doors, Peer, serving
+from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 EXCLUSIVE = {"sharing": "exclusive"}
@@ -61,8 +61,8 @@ async def hosted(peer: Peer, key: str) -> None:
     assert "ok" in told, told
 
 
-async def metrics(doors: Doors, key: str) -> dict[str, float]:
-    return figures((await doors.ask("GET", "/metrics", key=key)).value)
+async def metrics(endpoints: Endpoints, key: str) -> dict[str, float]:
+    return figures((await endpoints.ask("GET", "/metrics", key=key)).value)
 
 
 @pytest.mark.asyncio
@@ -74,10 +74,10 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
     keys["host"] = added(state, "host", Role.HOST)
     parameters = Parameters(key_waiting_max=WAITING_MAX)
     async with (
-        serving(state, parameters=parameters) as doors,
-        doors.peer() as host,
-        doors.peer() as greedy,
-        doors.peer() as modest,
+        serving(state, parameters=parameters) as endpoints,
+        endpoints.peer() as host,
+        endpoints.peer() as greedy,
+        endpoints.peer() as modest,
     ):
         await hosted(host, keys["host"])
         await greedy.hello(session="g", key=keys["greedy"])
@@ -88,7 +88,7 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
         assert answers == {"waiting": WAITING_MAX, "KEY_WAITING_MAX": FLOOD - WAITING_MAX}
         again = await modest.ask(op="reserve", attempt="second", request=EXCLUSIVE, wait=True)
         assert again["ok"]["outcome"] == "waiting"
-        found = await metrics(doors, keys["modest"])
+        found = await metrics(endpoints, keys["modest"])
         assert found["ssgmd_waiting_requests"] == WAITING_MAX + 1
         assert found['ssgmd_records{state="live"}'] == WAITING_MAX
         assert found['ssgmd_key_records{key="greedy"}'] == WAITING_MAX
@@ -101,10 +101,10 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
 async def test_who_asks_too_fast_is_told_when_to_come_back(tmp_path: Path) -> None:
     state = tmp_path / "state"
     keys = {name: added(state, name, Role.REQUESTER) for name in ("greedy", "modest")}
-    async with serving(state, parameters=Parameters(key_rate_per_s=1.0)) as doors:
+    async with serving(state, parameters=Parameters(key_rate_per_s=1.0)) as endpoints:
         refused = None
         for _ in range(1000):  # ten at once, then one a second: far fewer fit in the time it takes
-            refused = await doors.ask("GET", "/v1/queue", key=keys["greedy"])
+            refused = await endpoints.ask("GET", "/v1/queue", key=keys["greedy"])
             if refused.status != 200:
                 break
         assert refused is not None
@@ -112,4 +112,4 @@ async def test_who_asks_too_fast_is_told_when_to_come_back(tmp_path: Path) -> No
         assert refused.value["error"]["details"]["limit"] == "KEY_RATE_PER_S"
         assert 0 < refused.value["error"]["details"]["retry_in_s"] <= 1.0
         assert 0 < int(refused.headers["Retry-After"]) <= 1
-        assert (await doors.ask("GET", "/v1/queue", key=keys["modest"])).status == 200
+        assert (await endpoints.ask("GET", "/v1/queue", key=keys["modest"])).status == 200

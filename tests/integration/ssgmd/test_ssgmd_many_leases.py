@@ -24,7 +24,7 @@ from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_words
-from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 from tests.integration.test_ssgmd_process import Host
 
 DEVICES = 16
@@ -128,9 +128,9 @@ class Returning(Host):
     def end(self, lease: LeaseId, fence: int, reason: Any) -> None:
         self.has.pop(lease, None)
 
-    def returning(self, doors: Doors) -> HostLink:
+    def returning(self, endpoints: Endpoints) -> HostLink:
         return HostLink(
-            doors.daemon.socket,
+            endpoints.daemon.socket,
             host="h",
             control=self,
             probe=self,
@@ -163,9 +163,12 @@ def test_a_host_comes_back_with_many_leases(
     host = Returning([*live[vanished:], *unknown])
 
     async def story() -> None:
-        async with serving(tmp_path) as doors, SchedulerClient(doors.daemon.socket) as client:
+        async with (
+            serving(tmp_path) as endpoints,
+            SchedulerClient(endpoints.daemon.socket) as client,
+        ):
             stop = asyncio.Event()
-            async with host.returning(doors) as link, asyncio.timeout(300):
+            async with host.returning(endpoints) as link, asyncio.timeout(300):
                 await link.registered()
                 borrowing = asyncio.ensure_future(borrow(client, stop))
                 for _ in range(3):  # the whole state again, while others come and go
@@ -192,7 +195,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
     journalled(tmp_path, entries)
 
     async def story() -> None:
-        async with serving(tmp_path) as doors, doors.peer() as peer:
+        async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
             hello = {
                 "role": "host",
                 "host": "h",
@@ -215,7 +218,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 
 def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
-        async with serving(tmp_path) as doors, doors.peer() as peer:
+        async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
             hello = {
                 "role": "host",
                 "host": "h",
@@ -246,7 +249,7 @@ def test_pages_of_a_hello_are_no_requests_under_way(tmp_path: Path) -> None:
     """The hello alone is answered: however many pages it has, the door goes on reading them."""
 
     async def story() -> None:
-        async with serving(tmp_path) as doors, doors.peer() as peer:
+        async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
             hello = {
                 "role": "host",
                 "host": "h",
@@ -276,7 +279,10 @@ def test_records_are_told_in_pages_that_fit(tmp_path: Path) -> None:
     """200 of the largest records are 2 MB; whoever asks gets as many as a message holds."""
 
     async def story() -> None:
-        async with serving(tmp_path) as doors, SchedulerClient(doors.daemon.socket) as client:
+        async with (
+            serving(tmp_path) as endpoints,
+            SchedulerClient(endpoints.daemon.socket) as client,
+        ):
             block = {"note": "x" * 4000}
             for number in range(300):
                 await client.finish(

@@ -38,7 +38,11 @@ async def host_says_hello(peer: Peer, **more: Any) -> Any:
 
 def test_a_newer_host_is_let_in_and_heard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as client:
+        async with (
+            serving(tmp_path) as endpoints,
+            endpoints.peer() as host,
+            endpoints.peer() as client,
+        ):
             welcome = await host_says_hello(host, rack="r1")
             assert welcome["ok"]["installs"] == []
             assert (await client.hello(colour="blue"))["ok"]["epoch"] == 1
@@ -52,7 +56,7 @@ def test_a_newer_host_is_let_in_and_heard(tmp_path: Path, caplog: pytest.LogCapt
             assert (await answered(host, **opened, colour="red"))["ok"] == {}
             closed = {"op": "session", "lease": lease, "nonce": "n", "state": "closed"}
             assert (await answered(host, **closed, reason="METEOR", detail="it fell"))["ok"] == {}
-            left = await doors.ask("GET", "/v1/leases")
+            left = await endpoints.ask("GET", "/v1/leases")
             assert left.value["leases"] == [], "the end was not lost for its reason"
 
     with caplog.at_level(logging.WARNING):
@@ -63,9 +67,9 @@ def test_a_newer_host_is_let_in_and_heard(tmp_path: Path, caplog: pytest.LogCapt
 def test_a_symptom_of_a_newer_host_is_another_one(tmp_path: Path) -> None:
     async def story() -> None:
         sick = {**DEVICE, "health": "SUSPECT", "symptoms": ["MELTING"], "detail": "it melts"}
-        async with serving(tmp_path) as doors, doors.peer() as host:
+        async with serving(tmp_path) as endpoints, endpoints.peer() as host:
             assert "ok" in await answered(host, op="hello", **{**HOST, "devices": [sick]})
-            shown = await doors.ask("GET", "/v1/inventory")
+            shown = await endpoints.ask("GET", "/v1/inventory")
             device = shown.value["hosts"][0]["devices"][0]["device"]
             assert (device["symptoms"], device["detail"]) == (["OTHER"], "it melts")
 
@@ -76,7 +80,11 @@ def test_a_newer_client_tells_more_but_may_not_ask_for_more(tmp_path: Path) -> N
     """What it tells is taken; a condition that is not known here is refused by its name."""
 
     async def story() -> None:
-        async with serving(tmp_path) as doors, doors.peer() as host, doors.peer() as client:
+        async with (
+            serving(tmp_path) as endpoints,
+            endpoints.peer() as host,
+            endpoints.peer() as client,
+        ):
             await host_says_hello(host)
             await client.hello()
             assert (await answered(client, op="beat", colour="blue"))["ok"] == {}

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from corekit.budget import Budget
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
-from tests.integration.ssgmd.conftest import Doors, serving
+from tests.integration.ssgmd.conftest import Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -44,7 +44,7 @@ FULL = {"alice", "lab", "labreader", "op"}
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def system(
     tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[tuple[Doors, dict[str, str]]]:
+) -> AsyncIterator[tuple[Endpoints, dict[str, str]]]:
     """Alice's: a reservation with a port of its own, a job that waits, a reservation that does."""
     state = tmp_path_factory.mktemp("redaction")
     keys = {
@@ -53,7 +53,11 @@ async def system(
     }
     # nothing ends by itself here, however loaded the machine is
     budget = Budget().scaled(100)
-    async with serving(state, budget=budget) as doors, doors.peer() as host, doors.peer() as alice:
+    async with (
+        serving(state, budget=budget) as endpoints,
+        endpoints.peer() as host,
+        endpoints.peer() as alice,
+    ):
         assert "ok" in await host.ask(op="hello", key=keys["gpu"], **HOST)
         assert "ok" in await alice.hello(session="s", key=keys["alice"])
         whole = {"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"]}
@@ -81,8 +85,8 @@ async def system(
             op="reserve", attempt="waits", wait=True, request={**whole, "warm_key": DATA}
         )
         assert waits["ok"]["outcome"] == "waiting"
-        await doors.ask("GET", "/v1/leases", key=keys["op"])  # its connection serves all tests
-        yield doors, keys
+        await endpoints.ask("GET", "/v1/leases", key=keys["op"])  # its connection serves all tests
+        yield endpoints, keys
 
 
 def sees(name: str, op: str) -> set[str]:
@@ -103,16 +107,16 @@ def sees(name: str, op: str) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in KEYS if name != "gpu"])
 @pytest.mark.parametrize("door", ["http", "socket"])
 async def test_a_caller_is_shown_its_tenants_things_only(
-    system: tuple[Doors, dict[str, str]], door: str, name: str, op: str
+    system: tuple[Endpoints, dict[str, str]], door: str, name: str, op: str
 ) -> None:
-    doors, keys = system
+    endpoints, keys = system
     fields: dict[str, Any] = {"holder": "job"} if op == "record" else {}
     if door == "http":
-        answer = await doors.ask("POST", f"/v1/{op}", fields, key=keys[name])
+        answer = await endpoints.ask("POST", f"/v1/{op}", fields, key=keys[name])
         assert answer.status == 200
         text = json.dumps(answer.value)
     else:
-        async with doors.peer() as peer:
+        async with endpoints.peer() as peer:
             await peer.hello(session="looks", key=keys[name])
             found = await peer.ask(op=op, **fields)
             assert "ok" in found
@@ -140,10 +144,10 @@ async def test_a_caller_is_shown_its_tenants_things_only(
     ],
 )
 async def test_no_other_way_leads_to_them(
-    system: tuple[Doors, dict[str, str]], name: str, method: str, path: str
+    system: tuple[Endpoints, dict[str, str]], name: str, method: str, path: str
 ) -> None:
-    doors, keys = system
-    answer = await doors.ask(method, path, key=keys[name])
+    endpoints, keys = system
+    answer = await endpoints.ask(method, path, key=keys[name])
     assert answer.status == 200
     text = json.dumps(answer.value)
     assert not [secret for secret in (OBJECT, HANDLE, NETWORK, DATA) if secret in text]
@@ -151,10 +155,10 @@ async def test_no_other_way_leads_to_them(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_conflict_shows_no_more_than_a_look_would(
-    system: tuple[Doors, dict[str, str]],
+    system: tuple[Endpoints, dict[str, str]],
 ) -> None:
-    doors, keys = system
-    async with doors.peer() as peer:
+    endpoints, keys = system
+    async with endpoints.peer() as peer:
         await peer.hello(session="o", key=keys["other"])
         answer = await peer.ask(
             op="attempt", holder="job", n=2, revision=1, request={"tenant": "other"}
@@ -166,17 +170,17 @@ async def test_a_conflict_shows_no_more_than_a_look_would(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
-    system: tuple[Doors, dict[str, str]],
+    system: tuple[Endpoints, dict[str, str]],
 ) -> None:
-    doors, keys = system
+    endpoints, keys = system
     told: dict[str, list[dict[str, Any]]] = {}
     began = asyncio.Queue[str]()
 
     async def watch(name: str) -> None:
         headers = {"Authorization": f"Bearer {keys[name]}"}
         events = told[name] = []
-        url = f"http://{doors.daemon.http}/v1/watch"
-        async with doors.http.get(url, headers=headers) as stream:
+        url = f"http://{endpoints.daemon.http}/v1/watch"
+        async with endpoints.http.get(url, headers=headers) as stream:
             async for line in stream.content:
                 event = json.loads(line)
                 events.append(event)
@@ -185,7 +189,7 @@ async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
                 if event["event"] == "lease" and event["state"] == "ENDED":
                     return
 
-    async with asyncio.timeout(60), doors.peer() as alice, doors.peer() as looker:
+    async with asyncio.timeout(60), endpoints.peer() as alice, endpoints.peer() as looker:
         await alice.hello(session="two", key=keys["alice"])
         await looker.hello(session="looker", key=keys["reader"])
         assert "ok" in await looker.ask(op="watch", all=True)
@@ -193,7 +197,7 @@ async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
         for _ in watching:
             await began.get()
         asked = {"memory_mib": 0, "kinds": ["cpu"], "tenant": "lab"}
-        async with doors.peer() as second:
+        async with endpoints.peer() as second:
             cpu = {**HOST, "host": "c", "devices": [{**DEVICE, "id": "c/0", "kind": "cpu"}]}
             assert "ok" in await second.ask(op="hello", key=keys["gpu"], **cpu)
             taken = await alice.ask(op="reserve", attempt="short", request=asked)

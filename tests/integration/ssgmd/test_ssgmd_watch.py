@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corekit.budget import Budget
-from tests.integration.ssgmd.conftest import Doors, serving
+from tests.integration.ssgmd.conftest import Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HELLO = {
@@ -27,9 +27,9 @@ HELLO = {
 }
 
 
-async def stream(doors: Doors, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
-    url = f"http://{doors.daemon.http}/v1/watch"
-    async with doors.http.get(url, headers={"Accept": accept}) as answer:
+async def stream(endpoints: Endpoints, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
+    url = f"http://{endpoints.daemon.http}/v1/watch"
+    async with endpoints.http.get(url, headers={"Accept": accept}) as answer:
         assert answer.status == 200
         async for line in answer.content:
             text = line.removeprefix(b"data: ").strip()
@@ -49,8 +49,8 @@ async def until(events: AsyncIterator[dict[str, Any]], **wanted: Any) -> dict[st
 @pytest.mark.asyncio
 @pytest.mark.parametrize("accept", ["application/x-ndjson", "text/event-stream"])
 async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None:
-    async with serving(tmp_path) as doors, doors.peer() as host:
-        events = stream(doors, accept)
+    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
+        events = stream(endpoints, accept)
         assert (await anext(events))["event"] == "started"
         await host.ask(**HELLO)
         await until(events, event="host", host="h", state="UP")
@@ -59,32 +59,35 @@ async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None
         async def reserve(attempt: str) -> Any:
             request = {"sharing": "exclusive"}
             body = {"attempt": attempt, "request": request, "wait": True}
-            return (await doors.ask("POST", "/v1/reserve", body)).value
+            return (await endpoints.ask("POST", "/v1/reserve", body)).value
 
         lease = (await reserve("a"))["granted"]["lease"]["id"]
         await until(events, event="lease", lease=lease, state="RESERVED")
         assert (await reserve("b"))["outcome"] == "waiting"
         await until(events, event="queue", attempt="b", queued=True, waiting=1)
-        await doors.ask("DELETE", f"/v1/leases/{lease}")
+        await endpoints.ask("DELETE", f"/v1/leases/{lease}")
         await until(events, event="lease", lease=lease, state="ENDED", reason="RELEASED")
-        await doors.ask("POST", "/v1/withdraw", {"attempt": "b"})
-        await doors.ask("POST", "/v1/set", {"name": "policy", "value": "fair"})
+        await endpoints.ask("POST", "/v1/withdraw", {"attempt": "b"})
+        await endpoints.ask("POST", "/v1/set", {"name": "policy", "value": "fair"})
         await until(events, event="parameter", name="policy", value="fair")
-        await doors.ask("POST", "/v1/drain", {"host": "h"})
+        await endpoints.ask("POST", "/v1/drain", {"host": "h"})
         await until(events, event="host", host="h", state="DRAINED")
-        await doors.ask("POST", "/v1/drain", {"host": "h", "device": "h/0"})
+        await endpoints.ask("POST", "/v1/drain", {"host": "h", "device": "h/0"})
         await until(events, event="device", device="h/0", drained=True)
         await events.aclose()  # type: ignore[attr-defined]
 
 
 @pytest.mark.asyncio
 async def test_silence_is_told_too(tmp_path: Path) -> None:
-    async with serving(tmp_path, budget=Budget().scaled(0.02)) as doors, doors.peer() as host:
-        events = stream(doors)
+    async with (
+        serving(tmp_path, budget=Budget().scaled(0.02)) as endpoints,
+        endpoints.peer() as host,
+    ):
+        events = stream(endpoints)
         assert (await anext(events))["event"] == "started"
         await host.ask(**HELLO)
         await until(events, event="host", host="h", state="LOST")
-        await doors.ask("POST", "/v1/forget", {"host": "h"})
+        await endpoints.ask("POST", "/v1/forget", {"host": "h"})
         await until(events, event="host", host="h", state=None)
         await until(events, event="beat")
         await events.aclose()  # type: ignore[attr-defined]
@@ -92,13 +95,13 @@ async def test_silence_is_told_too(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_stream_begins_with_what_stands_and_ends_with_the_daemon(tmp_path: Path) -> None:
-    async with serving(tmp_path) as doors, doors.peer() as host:
+    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         await host.ask(**HELLO)
-        events = stream(doors)
+        events = stream(endpoints)
         seen = [await anext(events) for _ in range(3)]
         assert [event["event"] for event in seen] == ["started", "host", "device"]
         assert [event["seq"] for event in seen] == [1, 2, 3]
-        doors.daemon.hub.end_all("ssgmd stops")
+        endpoints.daemon.hub.end_all("ssgmd stops")
         assert (await until(events, event="lost"))["why"] == "ssgmd stops"
         with pytest.raises(StopAsyncIteration):
             await anext(events)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry
+from gpu_scheduler.core.durable.changes import Entry, Part
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
+from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.model import Device, DeviceKind, Hold, Request
 
 NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
 ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
@@ -23,6 +27,16 @@ OLD_HEADER = b'{"journal":"ssgmd","version":1}'
 def old_line(body: bytes) -> bytes:
     """A line as format 1 had it, and as every format has its first line."""
     return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+async def compact(journal: Journal, snapshot: Callable[[], Iterable[Part]]) -> None:
+    """Compact the journal once; two groups without a change are appended for it."""
+    journal.snapshot, journal.compact_bytes_min = snapshot, 0
+    await journal.append([Entry(parts=())])
+    assert journal._compacting is not None
+    await asyncio.wrap_future(journal._compacting)
+    journal.compact_bytes_min = 2**40
+    await journal.append([Entry(parts=())])
 
 
 def history() -> list[Entry]:

@@ -8,6 +8,8 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.daemon.config import Told, resolve
+from gpu_scheduler.daemon.config import ResolvedSetting, resolve
+from gpu_scheduler.parameters import PolicyName
 
 
 def written(folder: Path, text: str) -> str:
@@ -20,10 +22,12 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file(tmp_path: Path) 
     file = written(tmp_path, 'state = "/f"\nlisten = "10.0.0.1:1"\nhttp = "10.0.0.1:2"\n')
     environment = {"SSGMD_CONFIG": file, "SSGMD_HTTP": "10.0.0.2:2", "SSGMD_STATE": "/v"}
     found = resolve({"config": None, "state": "/flag"}, environment)
-    assert found.settings["state"] == Told(value="/flag", source="flag --state")
-    assert found.settings["http"] == Told(value="10.0.0.2:2", source="variable SSGMD_HTTP")
-    assert found.settings["listen"] == Told(value="10.0.0.1:1", source=file)
-    assert found.settings["keys"] == Told(value=None, source="default")
+    assert found.settings["state"] == ResolvedSetting(value="/flag", source="flag --state")
+    assert found.settings["http"] == ResolvedSetting(
+        value="10.0.0.2:2", source="variable SSGMD_HTTP"
+    )
+    assert found.settings["listen"] == ResolvedSetting(value="10.0.0.1:1", source=file)
+    assert found.settings["keys"] == ResolvedSetting(value=None, source="default")
     assert found.settings["time_scale"].value == "1"
 
 

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import HostId
+from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal import sync_marker
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import Note, read_note, write_note
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, read_marker, write_marker
+from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, old_line
 
 
 def entry(name: str) -> Entry:
@@ -43,7 +46,7 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
 def forget_note(folder: Path) -> None:
     """As after a power failure that left the note behind: nothing is known to have been synced."""
     header = (folder / NAME).read_bytes()[:8]
-    write_note(folder, Mark(0, header))
+    write_marker(folder, Mark(0, header))
 
 
 def read(folder: Path) -> list[str]:
@@ -173,15 +176,15 @@ def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
 
 
 def test_a_note_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
-    write_note(tmp_path, Mark(0, b"00000000"))
-    note = Note.open(tmp_path)
+    write_marker(tmp_path, Mark(0, b"00000000"))
+    note = SyncMarker.open(tmp_path)
     assert not note.is_due, "nothing was written"
     for number in range(1, 4):
         note.write(Mark(number, b"%08x" % number))
-        assert read_note(tmp_path).mark == Mark(number, b"%08x" % number)
+        assert read_marker(tmp_path).mark == Mark(number, b"%08x" % number)
     note.close()
-    (tmp_path / NOTE_NAME).write_bytes(b"short")
-    assert read_note(tmp_path).mark is None
+    (tmp_path / MARKER_NAME).write_bytes(b"short")
+    assert read_marker(tmp_path).mark is None
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -339,7 +342,7 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
     text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
     data, mark = rewritten([body_of([text])])
     (tmp_path / NAME).write_bytes(data)
-    write_note(tmp_path, mark)
+    write_marker(tmp_path, mark)
     for _ in range(2):
         disk = HeldDisk()
         journal, _ = Journal.open(tmp_path, disk)
@@ -349,12 +352,40 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
     assert not (tmp_path / f"{NAME}.newer-2").exists()
 
 
+def recompacted_twice(folder: Path, text: bytes) -> list[str]:
+    """Two runs of a daemon, each with a compaction; the files that are kept beside the journal."""
+    data, mark = rewritten([body_of([text])])
+    (folder / NAME).write_bytes(data)
+    write_marker(folder, mark)
+    for _ in range(2):
+        journal, entries = Journal.open(folder)
+        machine = SchedulerMachine(Budget(), IdSource("seed"))
+        for one in entries:
+            machine.apply(one)
+        asyncio.run(compact(journal, machine.parts))
+        journal.close()
+    return sorted(path.name for path in folder.glob(f"{NAME}.newer-*"))
+
+
+def test_a_change_that_the_snapshot_keeps_needs_no_copy_of_the_journal(tmp_path: Path) -> None:
+    text = b'[["LeasePainted",{"lease":"x","ignorable":true}]]'
+    assert recompacted_twice(tmp_path, text) == []
+    assert b"LeasePainted" in (tmp_path / NAME).read_bytes()
+
+
+def test_more_unknown_changes_than_are_kept_leave_one_copy_of_the_journal(tmp_path: Path) -> None:
+    change = b'["LeasePainted",{"lease":"x","ignorable":true}]'
+    text = b"[" + b",".join([change] * (UNKNOWN_MAX + 1)) + b"]"
+    assert recompacted_twice(tmp_path, text) == [f"{NAME}.newer-1"]
+    assert (tmp_path / NAME).read_bytes().count(b"LeasePainted") == UNKNOWN_MAX
+
+
 def test_a_note_is_synced_while_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_marker, "SYNC_LAG_S", 0.0)
     journal, _ = Journal.open(tmp_path)
-    note = journal._note
+    note = journal._marker
     assert note is not None
     note.write(Mark(1, b"00000001"))
     assert note.is_due

@@ -13,6 +13,7 @@ import pytest
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import (
     Entry,
     LeaseChanged,
@@ -26,11 +27,11 @@ from gpu_scheduler.daemon.journal.format import body_of
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.daemon.journal.reader import rewritten
 from gpu_scheduler.daemon.journal.repair import apply_all, check, repair
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import write_note
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, history, old_line
+from tests.unit.gpu_scheduler_daemon.journals import NOW, OLD_HEADER, compact, history, old_line
 
 
 def written(folder: Path, entries: Sequence[Entry]) -> Path:
@@ -61,7 +62,7 @@ def test_a_whole_journal_is_left_alone(tmp_path: Path) -> None:
     assert (checked.leases, checked.records, checked.damage) == (2, 1, None)
     assert repair(tmp_path) == checked
     assert path.read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, NOTE_NAME, "lock"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, MARKER_NAME, "lock"]
 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
@@ -99,6 +100,29 @@ def test_what_lies_before_the_damage_stays_and_its_leases_end(tmp_path: Path, li
     assert state.position >= max(fences)
     assert len(state.inventory.hosts) == (line > 2)
     assert check(damaged).damage is None
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["as written", "compacted"])
+def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> None:
+    """A snapshot line stands for all lines before it, so its loss is the loss of all of them."""
+    epochs = 300
+    journal, _ = Journal.open(tmp_path)
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+
+    async def run() -> None:
+        for _ in range(epochs):
+            await journal.append(machine.handle(on.EpochBegan(**NOW)).changes)
+        if compacted:
+            await compact(journal, machine.parts)
+
+    asyncio.run(run())
+    assert journal.figures.compactions == compacted
+    journal.close()
+    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1][:20] + b"?" + lines[1][21:]
+    (tmp_path / NAME).write_bytes(b"".join(lines))
+    assert repair(tmp_path).entries == 0
+    assert recovered(tmp_path).state.epoch > machine.state.epoch
 
 
 def test_what_was_lost_is_named(tmp_path: Path) -> None:
@@ -194,7 +218,7 @@ def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> 
     """Nobody knows whether its end is there: epoch and fences go far above it."""
     written(tmp_path, history())
     before = recovered(tmp_path).state
-    (tmp_path / NOTE_NAME).unlink()
+    (tmp_path / MARKER_NAME).unlink()
     checked = check(tmp_path)
     assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (4, None, 0)
     assert "is not known" in checked.sentence
@@ -268,5 +292,5 @@ def written_as(folder: Path, texts: Sequence[Any]) -> Path:
     groups = [body_of([json.dumps(text).encode()]) for text in texts]
     data, mark = rewritten(groups)
     (folder / NAME).write_bytes(data)
-    write_note(folder, mark)
+    write_marker(folder, mark)
     return folder / NAME

@@ -16,6 +16,7 @@ from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
 from gpu_scheduler.model import Device, DeviceKind, Door, LeaseLifetime, LeaseState, Record, Step
 from gpu_scheduler.monitor.device_report import fitting
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
+from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY
 from gpu_scheduler.protocol.host import (
     INSTALLED_MAX,
@@ -57,24 +58,23 @@ def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
     assert state.hold("end", EMPTY)
     state.add(InstallsPage(installs=(install(5), install(7)), more=True))
     assert state.next_page().after == 7
-    state.add(InstallsPage(installs=(), more=True))
-    assert state.is_whole, "a page without an install cannot lead anywhere"
-    assert [one.fence for one in state.installs] == [3, 5, 7]
+    state.add(InstallsPage(installs=(install(9),)))
+    assert state.is_whole
+    assert [one.fence for one in state.installs] == [3, 5, 7, 9]
     assert [name for name, _ in state.waiting] == ["end"]
     assert not all(state.hold("end", EMPTY) for _ in range(WAITING_MAX))
 
 
-def test_a_hello_is_whole_with_its_last_page_and_bounded() -> None:
-    hello = HostHello(
-        host="h",
-        incarnation="i",
-        gateway=None,
-        devices=(),
-        epoch_seen=0,
-        installed=(LeaseId("a"),),
-        version=1,
-        more=True,
-    )
+def test_an_empty_page_is_not_the_end_of_a_full_state_that_has_more() -> None:
+    """Leases that are not in a full state are revoked: half a one must never pass for it."""
+    state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
+    with pytest.raises(AppError, match="without an install"):
+        state.add(InstallsPage(installs=(), more=True))
+    assert not state.is_whole
+
+
+def test_a_hello_is_whole_with_its_last_page_and_returned_once() -> None:
+    hello = hello_of("a")
     pages = HelloPages()
     pages.begin(hello, "1.0")
     assert pages.whole() is None
@@ -85,9 +85,41 @@ def test_a_hello_is_whole_with_its_last_page_and_bounded() -> None:
     assert pages.whole() is None, "once"
     with pytest.raises(AppError, match="has more to come"):
         pages.add((), more=False)
-    pages.begin(hello, "1.0")
+
+
+def test_a_hello_with_too_many_leases_is_dropped() -> None:
+    pages = HelloPages()
+    pages.begin(hello_of("a"), "1.0")
     with pytest.raises(AppError, match="more than"):
         pages.add((LeaseId("x"),) * INSTALLED_MAX, more=True)
+    with pytest.raises(AppError, match="has more to come"):
+        pages.add((), more=False)
+
+
+def hello_of(*installed: str, more: bool = True) -> HostHello:
+    return HostHello(
+        host="h",
+        incarnation="i",
+        gateway=None,
+        devices=(),
+        epoch_seen=0,
+        installed=tuple(map(LeaseId, installed)),
+        version=1,
+        more=more,
+    )
+
+
+def test_a_name_in_a_hello_has_a_longest_length() -> None:
+    """The leases of a hello are counted; without this their bytes would have no limit."""
+    with pytest.raises(AppError, match="a lease's name has 257 characters"):
+        HelloPages().begin(hello_of("x" * (NAME_CHARS_MAX + 1)), "1.0")
+
+
+def test_a_page_with_a_name_that_is_too_long_drops_the_hello() -> None:
+    pages = HelloPages()
+    pages.begin(hello_of(), "1.0")
+    with pytest.raises(AppError, match="a lease's name has 257 characters"):
+        pages.add((LeaseId("x" * (NAME_CHARS_MAX + 1)),), more=True)
     with pytest.raises(AppError, match="has more to come"):
         pages.add((), more=False)
 
