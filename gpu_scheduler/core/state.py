@@ -6,11 +6,9 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
-from collections import deque
-from collections.abc import Mapping
-from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, JobId, LeaseId, SessionId

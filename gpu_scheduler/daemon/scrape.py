@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from corekit.decode import encode_json
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
-from gpu_scheduler.daemon.access.authorizer import ANYBODY
-from gpu_scheduler.core.admission.usage_counts import Tallies
 from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.journal.journal import Journal

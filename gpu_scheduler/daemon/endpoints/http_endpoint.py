@@ -29,8 +29,6 @@ from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
-from gpu_scheduler.daemon.access.authorizer import Caller, Gate
-from gpu_scheduler.core.admission.usage_counts import Tallies
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.calls import Answered, Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission

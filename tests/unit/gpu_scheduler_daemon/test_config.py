@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from gpu_scheduler.daemon.config import Told, resolve
 from gpu_scheduler.daemon.config import ResolvedSetting, resolve
-from gpu_scheduler.parameters import PolicyName
 
 
 def written(folder: Path, text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.gateway.gateway import GatewayLimits
@@ -47,7 +47,7 @@ def install(
         state=LeaseState.RESERVED,
         shares=(share,),
         tenant="t",
-        hold=Hold.SESSION,
+        hold=LeaseLifetime.SESSION,
         door=Door.GATEWAY,
         cap_s=None,
         connect_by_s=None,
