@@ -7,10 +7,10 @@ passed-over requests, bypasses, timers) is rebuilt from life after a restart.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from corekit.ids import JobId, LeaseId, SessionId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import Tallies

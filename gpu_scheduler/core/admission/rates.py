@@ -7,9 +7,8 @@ flight at once. Time is the event's; a bucket that is full again is forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from corekit.values import dataclass, field
 
 #: A returning orchestrator repeats all that it has in flight (10,000 at most): at the default rate
 #: of a key that is as much as its bucket holds.

@@ -7,13 +7,13 @@ which request is first in order among those that want no more than so much memor
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from corekit.values import dataclass, field
+from corekit.values import replace
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import Shape, fits
 from gpu_scheduler.model import Hold, Request, Sharing
@@ -32,7 +32,7 @@ _GUIDES = (
     "deadline_s",
     "lease_s",
 )
-_needs = attrgetter(*(f.name for f in dataclasses.fields(Request) if f.name not in _GUIDES))
+_needs = attrgetter(*(name for name in Request.__struct_fields__ if name not in _GUIDES))
 
 #: Lengths are told apart in steps of a fourth of an octave: 19 % at most are added to one.
 _STEPS_PER_OCTAVE = 4
@@ -73,7 +73,7 @@ def kin_key(waiting: Waiting) -> tuple[Any, ...]:
 
 def kin_of(waiting: Waiting) -> Kin:
     """A new kin of this request."""
-    request = dataclasses.replace(waiting.request, memory_mib=0)
+    request = replace(waiting.request, memory_mib=0)
     return Kin(kin_key(waiting), request, waiting.hold, longest_s(waiting))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.core.admission.quotas import affordable, within_quota
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.leases.forecast import may_last_s
@@ -21,8 +21,7 @@ from gpu_scheduler.core.queue.request_class import MEMORY_MIB_MAX, Heads, Kin, P
 from gpu_scheduler.core.transaction import Turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Value):
     """One request and the devices it should have."""
 
     place: Place

@@ -1,7 +1,6 @@
 """The examples and the schema that this distribution carries."""
 
 import json
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import fdl
 from corekit.budget import Budget
 from corekit.decode import decode
+from corekit.values import replace
 from fdl.keys.document import json_schema
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import devices_ever, impossible, largest, shortage
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory

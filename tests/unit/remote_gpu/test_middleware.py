@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import replace
 from fdl.model import MIDDLEWARES, ONE_HOST_MIDDLEWARES
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from remote_gpu.middleware import VisibleDevices, find, names, render

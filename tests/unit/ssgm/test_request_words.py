@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from corekit.errors import AppError
@@ -13,7 +11,7 @@ from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
 
 def test_every_field_of_a_request_has_exactly_one_word() -> None:
     assert sorted(word.field for word in WORDS) == sorted(
-        field.name for field in dataclasses.fields(Request)
+        name for name in Request.__struct_fields__
     )
     flags = [word.flag for word in WORDS] + [word.short for word in WORDS if word.short]
     assert len(set(flags)) == len(flags)
