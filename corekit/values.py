@@ -1,91 +1,136 @@
-"""Frozen values that are cheap to make: `dataclass`, `field` and `replace` for hot paths.
+"""`Value`: the base class of frozen values that are made per event or per message.
 
-The three words of `dataclasses`, spelled the same. A frozen dataclass sets its fields one by one
-through `object.__setattr__`: 3 µs for nine fields, and a scheduler makes thirty values per event.
-Here `@dataclass(frozen=True, slots=True, kw_only=True)` gives a `msgspec.Struct` instead, made in C
-in a tenth of that and encoded and decoded as fast. Everything that works on dataclasses still does
-(`dataclasses.fields`, `replace`, `asdict`, `is_dataclass`, `__post_init__`, `match`, equality,
-hashing), since the class carries what those look for. Every other class stays a dataclass.
-
-Use it for values that are made per event or per message; elsewhere the standard one does.
+A value is a `msgspec.Struct`: made, encoded and decoded in C, in a tenth of the time of a frozen
+dataclass. Its fields are given by name, and decoding refuses a key that it does not have. Limits of
+a field are annotations, `Annotated[int, Meta(ge=1, le=64)]`: decoding and the JSON Schema of
+`msgspec.json` take them from there, and `checked` holds a value made in Python to them as well.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING, Any
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import msgspec
+from msgspec import Meta, field
 
-__all__ = ["dataclass", "field", "replace"]
+from corekit.errors import invalid
+
+__all__ = ["Checked", "Meta", "Value", "checked", "field", "replace"]
+
+
+class _ByName(msgspec.StructMeta):
+    """Makes `kw_only` hold for every subclass; msgspec inherits all other options by itself."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **options: Any
+    ) -> _ByName:
+        return super().__new__(cls, name, bases, namespace, kw_only=True, **options)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Value(msgspec.Struct, metaclass=_ByName, frozen=True, forbid_unknown_fields=True):
+    """A frozen value with fields by name."""
+
+    if TYPE_CHECKING:  # mypy checks the names and types that `replace` gets, as of a dataclass
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+class Checked(Value):
+    """A value that is held to the limits of its fields when it is made (raises INVALID)."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass, replace
+    from dataclasses import replace
 else:
 
-    def dataclass(**options: bool) -> Callable[[type], type]:
-        """`dataclasses.dataclass`, and a struct for what is frozen and takes fields by name."""
-        frozen_by_name = options.get("frozen") and options.get("kw_only")
-        return _as_struct if frozen_by_name else dataclasses.dataclass(**options)
-
-    def replace(value: Any, /, **changes: Any) -> Any:
-        """`dataclasses.replace`, in C for a struct."""
-        if type(type(value)) is _Values:
-            return _replaced(value, **changes)
+    def replace(value, /, **changes):
+        """The same value with some fields changed; also of a dataclass."""
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **changes)
         return dataclasses.replace(value, **changes)
 
 
-_replaced = msgspec.structs.replace
+# ---------------------------------------------------------------------- limits
+
+#: What is wrong with a field, to follow its name; None when nothing is.
+_Check = Callable[[Any], str | None]
 
 
-class _Values(msgspec.StructMeta):
-    """Makes structs of what is written as frozen dataclasses."""
-
-    __dataclass_fields__: dict[str, dataclasses.Field[Any]]
-
-    def __new__(cls, name: str, bases: tuple[type, ...], words: dict[str, Any]) -> _Values:
-        own = _fields(name, words)
-        structs = {key: _struct_field(words[key]) for key in own if key in words}
-        made = super().__new__(
-            cls,
-            name,
-            bases,
-            {**words, **structs},
-            frozen=True,
-            kw_only=True,
-            forbid_unknown_fields=True,
-        )
-        fields: dict[str, dataclasses.Field[Any]] = {}
-        for base in reversed(made.__mro__[1:]):
-            fields |= getattr(base, "__dataclass_fields__", {})
-        made.__dataclass_fields__ = fields | own
-        return made
+def checked(value: Value) -> None:
+    """Hold the fields of a value to the limits that they are declared with. Raises INVALID."""
+    for name, check in _checks(type(value)):
+        found = getattr(value, name)
+        if found is not None and (problem := check(found)) is not None:
+            raise invalid(f"{name} {problem}")
 
 
-def _as_struct(cls: type[Any]) -> type[Any]:
-    if isinstance(cls, _Values):
-        return cls  # a subclass of a struct was born as one
-    words = {
-        key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")
-    }
-    bases = (msgspec.Struct, *(base for base in cls.__bases__ if base is not object))
-    return _Values(cls.__name__, bases, words)
+@functools.cache
+def _checks(cls: type[Value]) -> tuple[tuple[str, _Check], ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = ((name, _check_of(hints[name])) for name in cls.__struct_fields__)
+    return tuple((name, check) for name, check in found if check is not None)
 
 
-def _fields(name: str, words: Mapping[str, Any]) -> dict[str, dataclasses.Field[Any]]:
-    """What `dataclasses` would say of the fields that are written in a class."""
-    hints = words.get("__annotations__", {})
-    given = {key: words[key] for key in hints if key in words}
-    told = {"__annotations__": dict(hints), "__module__": words["__module__"], **given}
-    plain: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)
-    return {field.name: field for field in dataclasses.fields(plain(type(name, (), told)))}
+def _check_of(hint: Any) -> _Check | None:
+    """The check of a type's limits: of `X | None` those of X, of a tuple those of its items too."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        own = [_limits(meta) for meta in hint.__metadata__ if isinstance(meta, Meta)]
+        return _first([_check_of(inner[0]), *own])
+    if origin in (typing.Union, types.UnionType):
+        return _first([_check_of(one) for one in inner])
+    item = _check_of(inner[0]) if origin is tuple else None
+    if item is None:
+        return None
+    return lambda found: next((p for one in found if (p := item(one)) is not None), None)
 
 
-def _struct_field(default: Any) -> Any:
-    if not isinstance(default, dataclasses.Field):
-        return default
-    if default.default_factory is not dataclasses.MISSING:
-        return msgspec.field(default_factory=default.default_factory)
-    return default.default
+def _first(checks: list[_Check | None]) -> _Check | None:
+    """The checks as one."""
+    real = [check for check in checks if check is not None]
+    if len(real) < 2:
+        return real[0] if real else None
+    return lambda found: next((p for check in real if (p := check(found)) is not None), None)
+
+
+def _limits(meta: Meta) -> _Check | None:
+    problem = (meta.extra or {}).get("problem")
+    if problem is not None:
+        return typing.cast("_Check", problem)
+    if meta.max_length is not None:
+        return _length(meta.max_length)
+    low, high = meta.ge, math.inf if meta.le is None else meta.le
+    if low is None and meta.gt is not None:
+        above, until = meta.gt, "" if high == math.inf else f" and at most {_shown(high)}"
+        text = f"must be more than {_shown(above)}{until}"
+        return lambda found: None if above < found <= high else f"{found:g} {text}"
+    if low is None:
+        return None
+    least = low
+    text = f"must be {_shown(least)} or more"
+    if high != math.inf:
+        text = f"must lie in {_shown(least)}…{_shown(high)}"
+    return lambda found: None if least <= found <= high else f"{_shown(found)} {text}"
+
+
+def _length(most: int) -> _Check:
+    def check(found: Any) -> str | None:
+        if len(found) <= most:
+            return None
+        what = "characters" if isinstance(found, str) else "items"
+        return f"has {len(found)} {what}; at most {most}"
+
+    return check
+
+
+def _shown(number: float) -> str:
+    return f"{number:.0f}" if float(number).is_integer() else f"{number:g}"

@@ -17,9 +17,12 @@ import types
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
+
+import msgspec
 
 from corekit.errors import AppError, invalid
+from corekit.values import Value, checked
 
 #: A value and its path in; the decoded value out. Raises AppError(INVALID) naming the path.
 Walker = Callable[[Any, str], Any]
@@ -76,11 +79,10 @@ def only_known(known: Container[str], value: Mapping[str, Any], path: str) -> di
 
 @functools.cache
 def walker(cls: Any) -> Walker:
-    """The walker of one dataclass, which must not contain itself."""
+    """The walker of one `Value` or dataclass, which must not contain itself."""
     hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
-    required = tuple(name for name, field in fields.items() if is_required(field))
-    walkers = {name: _walker(hints[name]) for name in fields}
+    required = required_fields(cls)
+    walkers = {name: _walker(hints[name]) for name in field_names(cls)}
 
     def run(value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
@@ -99,16 +101,35 @@ def walker(cls: Any) -> Walker:
             if name not in arguments:
                 raise invalid(f"{path}: missing key {name!r}")
         try:
-            return cls(**arguments)
+            made = cls(**arguments)
+            if isinstance(made, Value):
+                checked(made)
+            return made
         except AppError as error:
             raise invalid(f"{path}: {error.message}") from error
 
     return run
 
 
-def is_required(field: dataclasses.Field[Any]) -> bool:
-    """True when the field has no default."""
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def has_fields(hint: Any) -> bool:
+    """True for a class of named fields: a `Value`, another struct, or a dataclass."""
+    return isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
+
+
+def field_names(cls: Any) -> tuple[str, ...]:
+    """The fields that a value of the class is made of."""
+    if isinstance(cls, msgspec.StructMeta):
+        return cls.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+
+def required_fields(cls: Any) -> tuple[str, ...]:
+    """Those of them that have no default."""
+    if issubclass(cls, msgspec.Struct):
+        return tuple(field.name for field in msgspec.structs.fields(cls) if field.required)
+    none = dataclasses.MISSING
+    found = (field for field in dataclasses.fields(cls) if field.init)
+    return tuple(f.name for f in found if f.default is none and f.default_factory is none)
 
 
 def bare(hint: Any) -> Any:
@@ -137,8 +158,8 @@ def _walker(hint: Any) -> Walker:
         return _tuple_of(_walker(typing.get_args(hint)[0]))
     if origin is not None and issubclass(origin, Mapping):
         return _mapping_of(_walker(typing.get_args(hint)[1]))
-    if dataclasses.is_dataclass(hint):
-        return walker(cast("Any", hint))
+    if has_fields(hint):
+        return walker(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _enum(hint)
     return _scalar(hint)

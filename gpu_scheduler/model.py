@@ -13,7 +13,7 @@ from typing import Any
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
-from corekit.values import dataclass, field
+from corekit.values import Value, field
 from gpu_scheduler.names import named, wrong_name
 from gpu_scheduler.versions import is_version
 
@@ -85,8 +85,7 @@ class Door(StrEnum):
     PORT = "port"  #: a port of its own, source addresses limited (classic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Value):
     """What an attempt asks for. Validated on construction (raises INVALID)."""
 
     count: int = 1  #: devices
@@ -166,8 +165,7 @@ def _wrong_words(asked: Request) -> Iterator[str]:
             yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Value):
     """One accelerator as its monitor describes it. Validated on construction (raises INVALID)."""
 
     id: DeviceId  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
@@ -201,8 +199,7 @@ class Device:
             raise invalid(f"device {self.id}: symptoms belong to SUSPECT or BAD devices")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Value):
     """A device's live figures in one report; facts for people and balance, never for admission."""
 
     device: DeviceId
@@ -250,8 +247,7 @@ class EndReason(StrEnum):
     DEVICE_BAD = "DEVICE_BAD"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(Value):
     """A part of one device, promised to one lease."""
 
     host: HostId
@@ -265,8 +261,7 @@ class Share:
     exclusive: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(Value):
     """Shares promised to one attempt."""
 
     id: LeaseId
@@ -284,8 +279,7 @@ class Lease:
     end_detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantedLease:
+class GrantedLease(Value):
     """A lease with what its holder needs to reach it; secrets appear here and nowhere else."""
 
     lease: Lease
@@ -310,8 +304,7 @@ class Step(StrEnum):
 RETRY_AT = "RETRY_AT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Value):
     """The small durable note about one job, shared by all orchestrators; writes compare-and-set."""
 
     holder: JobId
@@ -387,8 +380,7 @@ class HeldBack(StrEnum):
     JOURNAL_FULL = "JOURNAL_FULL"  #: the scheduler's disk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceVerdict:
+class DeviceVerdict(Value):
     """What one device says to a request."""
 
     host: HostId
@@ -402,8 +394,7 @@ class DeviceVerdict:
     detail: str = ""  #: its health in words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class Shortage(Value):
     """What an impossible request wants and all known devices together do not have."""
 
     #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
@@ -412,8 +403,7 @@ class Shortage:
     most: str  #: the most, or the newest, that is known; the kinds or models that are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Value):
     """Why a request waits or was refused: data first, one sentence for people."""
 
     devices_known: int
@@ -435,8 +425,7 @@ class Explanation:
     expected_why: str = ""  #: what that rests on, or why it is not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Value):
     """A request that is not granted now (busy) or ever (impossible)."""
 
     kind: RefusalKind

@@ -8,14 +8,13 @@ stands for all that have none of their own. The value None (`none`, `off`) takes
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from corekit.errors import AppError, invalid
-from corekit.values import dataclass, field
+from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 
 #: The tenant whose quota and weight everybody has who has none of their own.
@@ -30,8 +29,7 @@ DEFAULT_POLICY = "fifo"
 POLICY_PLUGINS = ("orchgpu.policies", "gpu_scheduler.core.policies", "POLICY")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class Quota(Value):
     """The most that all live leases of one tenant may hold together; None = no limit."""
 
     devices: int | None = None
@@ -39,10 +37,10 @@ class Quota:
     compute_pct: int | None = None  #: sum of guarantees; a whole device is 100
 
     def __post_init__(self) -> None:
-        for limit in dataclasses.fields(self):
-            value = getattr(self, limit.name)
+        for limit in self.__struct_fields__:
+            value = getattr(self, limit)
             if value is not None and not 0 <= value < 2**53:
-                raise invalid(f"quota {limit.name} {value} must be 0 or more")
+                raise invalid(f"quota {limit} {value} must be 0 or more")
 
     def __str__(self) -> str:
         """In words: `4 devices, 8192 MiB`."""
@@ -54,8 +52,7 @@ class Quota:
 NO_QUOTA = Quota()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(Value):
     """Rules of the queue and limits. Validated on construction (raises INVALID)."""
 
     policy: str = DEFAULT_POLICY
@@ -161,7 +158,7 @@ _LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")
 _NUMBERS = (*_LENGTHS_S, *_RATES)
 _MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS, *_RATES)
-_QUOTAS = tuple(limit.name for limit in dataclasses.fields(Quota))
+_QUOTAS = Quota.__struct_fields__
 #: The word that takes an override back.
 DEFAULT = "default"
 _OFF = ("none", "off", "null", "")
@@ -182,11 +179,11 @@ def changed(
     tenant, _, limit = rest.rpartition(".")
     try:
         if name == "policy":
-            return dataclasses.replace(parameters, policy=_policy(value, policies))
+            return replace(parameters, policy=_policy(value, policies))
         if name in _INTEGERS or name in _NUMBERS:
             read = _integer if name in _INTEGERS else _number
             figure: Any = None if name in _MAY_BE_OFF and _is_off(value) else read(value)
-            return dataclasses.replace(parameters, **{name: figure})
+            return replace(parameters, **{name: figure})
         if kind == "weight":
             return _with_weight(parameters, rest, value)
         return _with_quota(parameters, tenant, limit, value)
@@ -238,18 +235,18 @@ def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameter
     weights = {name: weight for name, weight in parameters.weights.items() if name != tenant}
     if not _is_off(value):
         weights[tenant] = _number(value)
-    return dataclasses.replace(parameters, weights=weights)
+    return replace(parameters, weights=weights)
 
 
 def _with_quota(parameters: Parameters, tenant: str, limit: str, value: Given) -> Parameters:
-    quota = dataclasses.replace(
+    quota = replace(
         parameters.quotas.get(tenant, NO_QUOTA),
         **{limit: None if _is_off(value) else _integer(value)},
     )
     quotas = {name: theirs for name, theirs in parameters.quotas.items() if name != tenant}
     if quota != NO_QUOTA:
         quotas[tenant] = quota
-    return dataclasses.replace(parameters, quotas=quotas)
+    return replace(parameters, quotas=quotas)
 
 
 def _is_off(value: Given) -> bool:

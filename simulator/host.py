@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
+from corekit.values import replace
 from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
 from fdl.plan.groups import STEPS_FILE
 from fdl.plan.resources import (

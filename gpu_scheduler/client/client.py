@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from corekit.budget import Budget
 from corekit.decode import decode_known
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import replace
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord

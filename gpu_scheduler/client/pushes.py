@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.protocol.answers import (
     BusyPush,
     DisownedPush,
@@ -15,15 +15,13 @@ from gpu_scheduler.protocol.answers import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connected:
+class Connected(Value):
     """The session is (again) known to the scheduler; pushes may have been lost meanwhile."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disconnected:
+class Disconnected(Value):
     """The connection broke; calls wait for the next one until their deadlines."""
 
     detail: str

@@ -13,7 +13,7 @@ from typing import Any
 
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, JobId, LeaseId, SessionId
-from corekit.values import dataclass, field
+from corekit.values import Value, field
 from gpu_scheduler.model import (
     Device,
     Door,
@@ -40,8 +40,7 @@ class Outcome(StrEnum):
     IMPOSSIBLE = "impossible"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
+class Granted(Value):
     """A lease for its holder, without secrets: those are the daemon's."""
 
     lease: Lease
@@ -49,8 +48,7 @@ class Granted:
     gateways: Mapping[str, str]  #: host id → "address:port"; advisory hosts have none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class Install(Value):
     """A lease as one host must know it, without its secret."""
 
     lease: LeaseId
@@ -69,19 +67,16 @@ class Install:
 # --- answers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Value):
     """`{}`: done, or it was already so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionWelcome:
+class SessionWelcome(Value):
     epoch: int
     now_s: float  #: wall clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostWelcome:
+class HostWelcome(Value):
     """The full state of one host; what is not in it, the host cuts."""
 
     epoch: int
@@ -89,16 +84,14 @@ class HostWelcome:
     installs: tuple[Install, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallsAnswer:
+class InstallsAnswer(Value):
     """A page of a full state that was too long for one message."""
 
     installs: tuple[Install, ...]
     more: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAnswer:
+class AttemptAnswer(Value):
     """Exactly one of `granted` and `explanation` is there; `record` is None for `reserve`."""
 
     outcome: Outcome
@@ -107,30 +100,25 @@ class AttemptAnswer:
     record: Record | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptAnswer:
+class AdoptAnswer(Value):
     record: Record
     granted: Granted | None  #: None: no live lease (record.reason says why it ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordAnswer:
+class RecordAnswer(Value):
     record: Record | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsAnswer:
+class RecordsAnswer(Value):
     records: tuple[Record, ...]  #: fewer than asked for where a message has no room for more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainAnswer:
+class ExplainAnswer(Value):
     outcome: Outcome  #: what stands; for a dry run, what would be answered
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceView:
+class DeviceView(Value):
     """One device with what is promised of it."""
 
     device: Device
@@ -141,8 +129,7 @@ class DeviceView:
     drained: bool = False  #: this device alone; see also the state of its host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostView:
+class HostView(Value):
     host: HostId
     state: HostState
     gateway: str | None
@@ -152,30 +139,26 @@ class HostView:
     middlewares: tuple[str, ...] = ()  #: that requests may name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryAnswer:
+class InventoryAnswer(Value):
     hosts: tuple[HostView, ...]
     declared: tuple[Device, ...] = ()  #: on the first page
     declared_left_out: int = 0
     more: bool = False  #: hosts after the last of these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasesAnswer:
+class LeasesAnswer(Value):
     leases: tuple[Lease, ...]
     ends_in_s: Mapping[str, float] = field(default_factory=dict)  #: lease → at most; see its state
     more: bool = False  #: leases above the fence of the last of these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseAnswer:
+class LeaseAnswer(Value):
     """One lease as it is now."""
 
     lease: Lease
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedView:
+class QueuedView(Value):
     """One waiting request."""
 
     attempt: str
@@ -186,14 +169,12 @@ class QueuedView:
     session: SessionId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueAnswer:
+class QueueAnswer(Value):
     queue: tuple[QueuedView, ...]
     left_out: int = 0  #: behind these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersAnswer:
+class ParametersAnswer(Value):
     """The rules and limits that hold now."""
 
     parameters: Parameters
@@ -221,8 +202,7 @@ Answer = (
 # --- pushes to requester sessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantedPush:
+class GrantedPush(Value):
     """push `granted`: a waiting request got its lease; `renew` it within accept_s."""
 
     holder: JobId | None
@@ -230,17 +210,15 @@ class GrantedPush:
     granted: Granted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImpossiblePush:
-    """push `is_infeasible`: the inventory shrank, the request is withdrawn."""
+class ImpossiblePush(Value):
+    """push `impossible`: the inventory shrank, the request is withdrawn."""
 
     holder: JobId | None
     attempt: str
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusyPush:
+class BusyPush(Value):
     """push `busy`: it waited max_wait_s, the request is withdrawn."""
 
     holder: JobId | None
@@ -248,8 +226,7 @@ class BusyPush:
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasePush:
+class LeasePush(Value):
     """push `lease`: a lease changed its state."""
 
     holder: JobId | None
@@ -261,16 +238,14 @@ class LeasePush:
     device: str  #: of its first share, for people: "host/index kind model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlePush:
+class HandlePush(Value):
     """push `handle`: somebody received the same message again."""
 
     holder: JobId
     handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisownedPush:
+class DisownedPush(Value):
     """push `disowned`: the session does not own this record any more."""
 
     holder: JobId
@@ -282,14 +257,12 @@ Push = GrantedPush | ImpossiblePush | BusyPush | LeasePush | HandlePush | Disown
 # --- actions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Value):
     reply_to: str
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyError:
+class ReplyError(Value):
     """The `error` of an answer; details hold plain values or a `Record` (encode them)."""
 
     reply_to: str
@@ -298,39 +271,34 @@ class ReplyError:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushToSession:
+class PushToSession(Value):
     """Dropped when the session is not connected: it asks again when it returns."""
 
     session: SessionId
     push: Push
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallOnHost:
+class InstallOnHost(Value):
     """Dropped, like the next two, when the host is away: its hello brings the full state."""
 
     host: HostId
     install: Install
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndOnHost:
+class EndOnHost(Value):
     host: HostId
     lease: LeaseId
     fence: int  #: 0: a lease the scheduler no longer knows
     reason: EndReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedOnHost:
+class StagedOnHost(Value):
     host: HostId
     lease: LeaseId
     connect_by_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeOnHost:
+class ResizeOnHost(Value):
     """Dropped, like the others, when the host is away."""
 
     host: HostId
@@ -338,8 +306,7 @@ class ResizeOnHost:
     compute_limit_pct: int  #: of all its shares there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeAt:
+class WakeAt(Value):
     """Send `Ticked` at this monotonic moment. The newest replaces all earlier ones."""
 
     at_s: float

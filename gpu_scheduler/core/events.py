@@ -12,20 +12,18 @@ from enum import StrEnum
 from typing import Any
 
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, Request, Usage
 from gpu_scheduler.parameters import Given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class Happened(Value):
     """What every event knows."""
 
     at_s: float  #: monotonic seconds
     wall_s: float  #: seconds since 1970, for records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochBegan(Happened):
     """Recovery is complete: first event of every run. Hosts and sessions have time to return."""
 
@@ -33,19 +31,16 @@ class EpochBegan(Happened):
     build: str = ""  #: version of this ssgmd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked(Happened):
     """The moment of a `WakeAt` has come; a spurious or doubled one does no harm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityDeclared(Happened):
     """Configuration names devices that may register later; replaces what was declared before."""
 
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RoomChanged(Happened):
     """The journal's disk is full, or has room again: without, nothing is granted."""
 
@@ -55,7 +50,6 @@ class RoomChanged(Happened):
 # --- requester sessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Happened):
     """A request of a requester session; any of them proves that the session lives."""
 
@@ -63,17 +57,14 @@ class Asked(Happened):
     reply_to: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHello(Asked):
     """op `hello` of a requester → SessionWelcome. Also after each reconnect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBeat(Asked):
     """op `beat` → Done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchAsked(Asked):
     """op `watch` → Done. With `all_leases` the session gets every push of every lease."""
 
@@ -81,7 +72,6 @@ class WatchAsked(Asked):
     sees_all: bool = True  #: False: of others' leases not the words of their holders
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAsked(Asked):
     """op `attempt` → AttemptAnswer | CONFLICT with details.record."""
 
@@ -96,7 +86,6 @@ class AttemptAsked(Asked):
     received_ago_s: float = 0.0  #: since its message was received; for a new record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptAsked(Asked):
     """op `adopt` → AdoptAnswer | CONFLICT with details.record | NOT_FOUND."""
 
@@ -105,7 +94,6 @@ class AdoptAsked(Asked):
     handle: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OrphansAsked(Asked):
     """op `orphans` → RecordsAnswer, longest ownerless first."""
 
@@ -113,14 +101,12 @@ class OrphansAsked(Asked):
     foreign: tuple[str, ...] = ()  #: not those that these keys made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAsked(Asked):
     """op `record` → RecordAnswer."""
 
     holder: JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsAsked(Asked):
     """op `records` → RecordsAnswer, newest first; the page after holder `after`."""
 
@@ -128,7 +114,6 @@ class RecordsAsked(Asked):
     after: JobId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandleGiven(Asked):
     """op `handle` → Done; unknown holder = success."""
 
@@ -136,7 +121,6 @@ class HandleGiven(Asked):
     handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandBackAsked(Asked):
     """op `hand_back` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
 
@@ -144,7 +128,6 @@ class HandBackAsked(Asked):
     revision: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RenewAsked(Asked):
     """op `renew` → Done | NOT_FOUND when the lease is over | CONFLICT | INVALID."""
 
@@ -152,7 +135,6 @@ class RenewAsked(Asked):
     lease_s: float | None = None  #: of a deadline lease: it ends so long from now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTold(Asked):
     """op `staged` → RecordAnswer | NOT_FOUND when the lease is over."""
 
@@ -161,7 +143,6 @@ class StagedTold(Asked):
     connect_by_s: float  #: seconds from now to the first session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAsked(Asked):
     """op `release` → Done; unknown lease = success."""
 
@@ -170,7 +151,6 @@ class ReleaseAsked(Asked):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeAsked(Asked):
     """op `resize` → LeaseAnswer | NOT_FOUND when it is over | INVALID. The limit only."""
 
@@ -178,7 +158,6 @@ class ResizeAsked(Asked):
     compute_limit_pct: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransferAsked(Asked):
     """op `transfer` → LeaseAnswer | NOT_FOUND when it is over | CONFLICT. Reservations only."""
 
@@ -186,7 +165,6 @@ class TransferAsked(Asked):
     to: SessionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(Asked):
     """op `fail_attempt` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
 
@@ -197,7 +175,6 @@ class AttemptFailed(Asked):
     retry_at_s: float | None  #: wall clock; kept in record.times["RETRY_AT"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishAsked(Asked):
     """op `finish` → RecordAnswer; repeating it is success.
 
@@ -213,7 +190,6 @@ class FinishAsked(Asked):
     committed_ago_s: float | None = None  #: since the caller saw the result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenAsked(Asked):
     """op `reopen` → RecordAnswer | CONFLICT with details.record | NOT_FOUND."""
 
@@ -222,7 +198,6 @@ class ReopenAsked(Asked):
     handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveAsked(Asked):
     """op `reserve` → AttemptAnswer with record None. `lease_s` is needed for DEADLINE."""
 
@@ -235,14 +210,12 @@ class ReserveAsked(Asked):
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawAsked(Asked):
     """op `withdraw` → Done | CONFLICT. A reservation nobody wants any more; unknown = success."""
 
     attempt: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainAsked(Asked):
     """op `explain` → ExplainAnswer | NOT_FOUND. Exactly one of the three is given."""
 
@@ -253,7 +226,6 @@ class ExplainAsked(Asked):
     lease_s: float | None = None  #: its length, if that is not the request's own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryAsked(Asked):
     """op `inventory` → InventoryAnswer. With a limit, a page of hosts by name, after `after`."""
 
@@ -261,7 +233,6 @@ class InventoryAsked(Asked):
     limit: int | None = None  #: devices; a host is not split
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesAsked(Asked):
     """op `leases` → LeasesAnswer: all that are not ENDED, oldest first, above fence `after`."""
 
@@ -269,19 +240,16 @@ class LeasesAsked(Asked):
     limit: int | None = None  #: shares; a lease is not split
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAsked(Asked):
     """op `queue` → QueueAnswer in the order of service, parked ones last; the first `limit`."""
 
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersAsked(Asked):
     """op `parameters` → ParametersAnswer: the rules and limits that hold now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetAsked(Asked):
     """op `set` → ParametersAnswer | INVALID. One parameter changes; `parameters.NAMES`."""
 
@@ -289,7 +257,6 @@ class SetAsked(Asked):
     value: Given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked(Asked):
     """ops `drain` and `undrain` → Done | NOT_FOUND."""
 
@@ -299,7 +266,6 @@ class DrainAsked(Asked):
     revoke: bool = False  #: what lives there ends as REVOKED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetAsked(Asked):
     """op `forget` → Done | NOT_FOUND | CONFLICT while the host is up. Ends its leases."""
 
@@ -309,7 +275,6 @@ class ForgetAsked(Asked):
 # --- host sessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSaid(Happened):
     """A message of a host; any of them proves that the host lives."""
 
@@ -317,14 +282,12 @@ class HostSaid(Happened):
     reply_to: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostLeft(Happened):
     """The connection of a host ended, and no newer one of it is there."""
 
     host: HostId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostHello(HostSaid):
     """op `hello` of a host → HostWelcome | CONFLICT | INVALID.
 
@@ -340,7 +303,6 @@ class HostHello(HostSaid):
     run_seen: str = ""  #: of `epoch_seen`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InstallsAsked(HostSaid):
     """op `installs` of a host → InstallsAnswer | NOT_FOUND: the host is not known."""
 
@@ -348,7 +310,6 @@ class InstallsAsked(HostSaid):
     until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostReported(HostSaid):
     """op `report` → Done | NOT_FOUND: the host is not known, it must say hello."""
 
@@ -364,7 +325,6 @@ class SessionChange(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSessionTold(HostSaid):
     """op `session` → Done; about a lease that is over it is answered by EndOnHost."""
 
@@ -375,7 +335,6 @@ class LeaseSessionTold(HostSaid):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DoorTold(HostSaid):
     """op `door` → Done: a lease's own port is open there; of one that is over EndOnHost says so."""
 
@@ -383,7 +342,6 @@ class DoorTold(HostSaid):
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CutTold(HostSaid):
     """op `cut` → Done. A fact for people: promises never wait for it."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, JobId, LeaseId, SessionId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.budget import Budget
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
-from corekit.values import dataclass, field, replace
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.durable.apply import apply_part

@@ -7,9 +7,10 @@ again. What a user's program does to itself (a wild pointer: Xid 13, 31) says no
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 
 #: Caused by the program on the device, which ends by them: graphics exception, page fault, stopped

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.ids import JobId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.core.actions import (
     BusyPush,
     DeviceView,
@@ -33,8 +33,7 @@ from gpu_scheduler.core.actions import (
 from gpu_scheduler.model import Explanation, GrantedLease, Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutcome:
+class AttemptOutcome(Value):
     """Answer of `attempt` and `reserve`: exactly one of `granted` and `explanation` is there."""
 
     outcome: Outcome
@@ -43,16 +42,14 @@ class AttemptOutcome:
     record: Record | None = None  #: None for `reserve`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class Adopted(Value):
     """Answer of `adopt`."""
 
     record: Record
     granted: GrantedLease | None  #: None: no live lease (record.reason says why it ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantedPush:
+class GrantedPush(Value):
     """Push `granted`: a waiting request got its lease; `renew` it within `accept_s`."""
 
     holder: JobId | None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from corekit.decode import Buffer, decode, decode_known, encode_json, reader
+from corekit.decode import Buffer, decode, decode_known, encode_json, fast_reader
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.walk import parse_json
 
@@ -66,30 +66,34 @@ class Body(NamedTuple):
     """JSON text of one object, to be read as a class or as plain data."""
 
     text: Buffer
-    beside: tuple[str, ...] = ()  #: keys of the envelope that stand among the object's own
 
     def read(self, cls: type[T], path: str = "") -> T:
-        """The object as a `cls`. Raises INVALID, as BrokenFrame when the text is no object."""
+        """The object as a `cls`. Raises INVALID, as BrokenFrame when the text is not an object."""
         kind: Any = cls
-        found: T | None = reader(kind, self.beside).read(self.text)
+        found: T | None = fast_reader(kind)(self.text)
         return decode(cls, self.plain(), path) if found is None else found
 
     def read_known(self, cls: type[T], path: str = "") -> tuple[T, tuple[str, ...]]:
-        """As `read`, for what may be of a newer version: unknown keys are passed over and named.
+        """As `read`, for a peer that may be newer: unknown keys are skipped, and returned.
 
         Only where no key can change what is asked for: what happened, answers, pushes.
         """
         kind: Any = cls
-        found: T | None = reader(kind, self.beside).read(self.text)
+        found: T | None = fast_reader(kind)(self.text)
         return decode_known(cls, self.plain(), path) if found is None else (found, ())
 
     def plain(self) -> dict[str, Any]:
-        """The object without the envelope's keys. Raises BrokenFrame when it is none."""
-        value = decode_line(bytes(self.text))
-        for key in self.beside:
-            value.pop(key, None)
-        return value
+        """The object as plain data. Raises BrokenFrame when it is not an object."""
+        return decode_line(bytes(self.text))
 
+
+def _without(line: bytes, *keys: str) -> Body:
+    """The object of a line without the keys of its envelope."""
+    fields = _FIELDS.decode(line)
+    return Body(encode_json({key: text for key, text in fields.items() if key not in keys}))
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 #: `{}`.
 EMPTY = Body(b"{}")
@@ -112,7 +116,6 @@ class _RequestHead(msgspec.Struct):
 
 
 _REQUEST_HEAD = msgspec.json.Decoder(_RequestHead)
-_REQUEST_KEYS = ("id", "op")
 #: How clients write the envelope: first. Then what follows is the body, and is read only once.
 _PLAIN_HEAD = re.compile(rb'\{"id": ?([0-9]{1,15}), ?"op": ?"([a-z_]+)"(?:, ?(?=")|(?=\}))')
 
@@ -131,7 +134,7 @@ def read_request(line: bytes) -> RequestFrame:
         head = _REQUEST_HEAD.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         raise _wrong_head(decode_line(line)) from None
-    return RequestFrame(head.id, head.op, Body(line, _REQUEST_KEYS))
+    return RequestFrame(head.id, head.op, _without(line, "id", "op"))
 
 
 def _wrong_head(value: dict[str, Any]) -> AppError:
@@ -166,7 +169,6 @@ class _AnswerHead(msgspec.Struct):
 
 
 _ANSWER_HEAD = msgspec.json.Decoder(_AnswerHead)
-_PUSH_KEYS = ("push",)
 #: How a daemon begins a good answer and a push; the body is read only once then.
 _PLAIN_OK = re.compile(rb'\{"id":([0-9]{1,15}),"ok":(?=\{)')
 _PLAIN_PUSH = re.compile(rb'\{"push":"([a-z_]+)"(?:,(?=")|(?=\}))')
@@ -186,7 +188,7 @@ def read_answer(line: bytes) -> AnswerFrame:
         error = None if head.error is None else AppError.from_json(head.error)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error_:
         raise BrokenFrame(f"not an answer or push: {error_}") from None
-    body = Body(head.ok) if head.push is None else Body(line, _PUSH_KEYS)
+    body = Body(head.ok) if head.push is None else _without(line, "push")
     return AnswerFrame(head.id, head.push, error, body)
 
 

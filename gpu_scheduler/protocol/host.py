@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
 from gpu_scheduler.names import named
@@ -27,8 +27,7 @@ INSTALLED_MAX = 100_000
 MIDDLEWARES_MAX = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Install:
+class Install(Value):
     """A lease made known to one host; only then its doors open there."""
 
     lease: LeaseId
@@ -47,15 +46,13 @@ class Install:
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallPush:
+class InstallPush(Value):
     """Push `install`."""
 
     install: Install
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Value):
     """The lease is over: close its doors, kill what runs on it, then answer `cut`."""
 
     lease: LeaseId
@@ -63,16 +60,14 @@ class End:
     reason: EndReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class Staged(Value):
     """The envelope is out: from now on a first session must come within `connect_by_s`."""
 
     lease: LeaseId
     connect_by_s: float  #: seconds from receipt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class Resize(Value):
     """Its shares here have another elastic limit of compute."""
 
     lease: LeaseId
@@ -90,8 +85,7 @@ HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostHello:
+class HostHello(Value):
     """First request of a host session (`role: "host"`); answered by `HostWelcome`."""
 
     host: HostId
@@ -128,8 +122,7 @@ def _limited(devices: int) -> None:
         raise invalid(f"{devices} devices; a host may have {DEVICES_MAX}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostWelcome:
+class HostWelcome(Value):
     """The full state: what is not in `installs` the host cuts.
 
     With `more` this is its first page; the host asks for the others by `InstallsAsked`, and only
@@ -144,16 +137,14 @@ class HostWelcome:
     until: int = 0  #: highest fence of the state; what was granted later is pushed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoreInstalled:
+class MoreInstalled(Value):
     """Op `installed`: what did not fit into the hello; under the hello's id, which is answered."""
 
     leases: tuple[LeaseId, ...]
     more: bool = False  #: and there are still others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallsAsked:
+class InstallsAsked(Value):
     """Op `installs`: the next page of a full state → InstallsPage | NOT_FOUND."""
 
     after: int  #: fence of the last install that came
@@ -164,16 +155,14 @@ class InstallsAsked:
             raise invalid("after and until must be 0 or more")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallsPage:
+class InstallsPage(Value):
     """Installs above `after` and up to `until`, by fence."""
 
     installs: tuple[Install, ...]
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Value):
     """Every `host_report_s`; a silent host is stale, then lost. An empty one proves life."""
 
     devices: tuple[Device, ...] | None = None  #: all of them; None = as said last
@@ -184,8 +173,7 @@ class Report:
         _limited(len(self.usage))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionChange:
+class SessionChange(Value):
     """Op `session`: one step of a lease's session."""
 
     lease: LeaseId
@@ -202,8 +190,7 @@ class SessionChange:
             raise invalid(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoorOpened:
+class DoorOpened(Value):
     """Op `door`: the lease's own port listens at this "address:port"."""
 
     lease: LeaseId
@@ -215,8 +202,7 @@ class DoorOpened:
         parse_address(self.address)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(Value):
     """The processes of an ended lease are gone from this host and its memory is back."""
 
     lease: LeaseId

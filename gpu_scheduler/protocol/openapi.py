@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.model import Lease
@@ -150,10 +151,10 @@ def _reading(op: str, schemas: dict[str, Schema]) -> Schema:
         {
             "name": field.name,
             "in": "query",
-            "required": _required(field),
+            "required": field.required,
             "schema": _bounded(_scalar(hints[field.name]), cls, field.name),
         }
-        for field in dataclasses.fields(cls)
+        for field in msgspec.structs.fields(cls)
         if _is_scalar(hints[field.name])
     ]
     described = {"operationId": f"get_{op}", **_described(op, schemas)}
@@ -271,7 +272,7 @@ def _reference(cls: Any, schemas: dict[str, Schema]) -> Schema:
     if cls.__name__ not in schemas:
         schemas[cls.__name__] = {}  # named before it is filled: a class may refer to itself
         hints = typing.get_type_hints(cls)
-        fields = dataclasses.fields(cls)
+        fields = msgspec.structs.fields(cls)
         schemas[cls.__name__] = {
             "type": "object",
             "additionalProperties": False,
@@ -279,7 +280,7 @@ def _reference(cls: Any, schemas: dict[str, Schema]) -> Schema:
                 field.name: _bounded(schema_of(hints[field.name], schemas), cls, field.name)
                 for field in fields
             },
-            "required": [field.name for field in fields if _required(field)],
+            "required": [field.name for field in fields if field.required],
         }
     return {"$ref": f"#/components/schemas/{cls.__name__}"}
 
@@ -291,7 +292,3 @@ def _bounded(schema: Schema, cls: type[Any], field: str) -> Schema:
         one, *rest = schema["anyOf"]
         return {"anyOf": [{**one, **bounds}, *rest]}
     return {**schema, **bounds}
-
-
-def _required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -12,7 +12,7 @@ from typing import Any
 
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.values import dataclass, field
+from corekit.values import Value, field
 from gpu_scheduler.model import LENGTH_S_MAX, Door, EndReason, LeaseLifetime, Request
 from gpu_scheduler.names import NAME_CHARS_MAX, named
 
@@ -54,8 +54,7 @@ def _at_most(what: str, value: str, limit: int) -> None:
         raise invalid(f"{what} has {len(value)} characters; at most {limit}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Value):
     """First request of the connection (`role: "requester"`) → `SessionWelcome`."""
 
     session: str
@@ -65,20 +64,17 @@ class Hello:
         named("session", self.session)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Beat(Value):
     """The session lives."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(Value):
     """`all`: this session gets every push about every lease."""
 
     all: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Value):
     """Open attempt `n` and ask for its share → `AttemptOutcome`."""
 
     holder: JobId
@@ -103,8 +99,7 @@ class Attempt:
         _past("received_ago_s", self.received_ago_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
+class Adopt(Value):
     """Take an ownerless record → `Adopted`."""
 
     holder: JobId
@@ -116,8 +111,7 @@ class Adopt:
         _at_most("handle", self.handle or "", HANDLE_CHARACTERS_MAX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphans:
+class Orphans(Value):
     """Records without a live owner, not ENDED → `Records`."""
 
     limit: int = PAGE_MAX
@@ -126,8 +120,7 @@ class Orphans:
         _page(self.limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOf:
+class RecordOf(Value):
     """Op `record` → `RecordAnswer`."""
 
     holder: JobId
@@ -136,8 +129,7 @@ class RecordOf:
         named("holder", self.holder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(Value):
     """A page of all records, newest first, after holder `after` → `RecordsAnswer`."""
 
     limit: int = PAGE_MAX
@@ -158,8 +150,7 @@ def _page(limit: int) -> None:
         raise invalid(f"limit {limit} must lie in 1…{PAGE_MAX}; ask for the next page with `after`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handle:
+class Handle(Value):
     """The newest receipt handle of a job's message."""
 
     holder: JobId
@@ -170,8 +161,7 @@ class Handle:
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandBack:
+class HandBack(Value):
     """Withdraw the waiting request; the record loses its owner, keeps its place."""
 
     holder: JobId
@@ -181,8 +171,7 @@ class HandBack:
         named("holder", self.holder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renew:
+class Renew(Value):
     """The lease stays RESERVED for another `reserved_ttl_s`; the first one accepts a push.
 
     With `lease_s` a deadline lease ends so long from now.
@@ -197,8 +186,7 @@ class Renew:
             raise invalid(f"lease_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedOp:
+class StagedOp(Value):
     """Op `staged`: the envelope is out, nothing renews after that."""
 
     holder: JobId
@@ -212,8 +200,7 @@ class StagedOp:
             raise invalid(f"connect_by_s must be more than 0 and at most {LENGTH_S_MAX:g} seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(Value):
     """End a lease; unknown = success."""
 
     lease: LeaseId
@@ -225,8 +212,7 @@ class Release:
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class Resize(Value):
     """Another elastic limit of compute for a shared lease → `LeaseAnswer`; the rest stays."""
 
     lease: LeaseId
@@ -238,8 +224,7 @@ class Resize:
             raise invalid("compute_limit_pct must lie in 1…100")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Value):
     """A reservation belongs to session `to` from now on → `LeaseAnswer`.
 
     Its own session may do so, or anybody once that is gone.
@@ -253,8 +238,7 @@ class Transfer:
         named("to", self.to)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailAttempt:
+class FailAttempt(Value):
     """The newest attempt is over; its leases end, the owner stays."""
 
     holder: JobId
@@ -269,8 +253,7 @@ class FailAttempt:
         _at_most("detail", self.detail, DETAIL_CHARACTERS_MAX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(Value):
     """The job is terminal; all its leases end in the same entry.
 
     Of a job that never had a record nothing is kept, unless `block` says what it was about.
@@ -293,8 +276,7 @@ class Finish:
         _past("committed_ago_s", self.committed_ago_s or 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reopen:
+class Reopen(Value):
     """Redrive of a FAILED record."""
 
     holder: JobId
@@ -306,8 +288,7 @@ class Reopen:
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
+class Reserve(Value):
     """A lease without a job record → `AttemptOutcome`."""
 
     attempt: str
@@ -331,8 +312,7 @@ class Reserve:
         _held(self.hold, self.lease_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
+class Withdraw(Value):
     """A reservation nobody waits for any more: out of the queue, or its lease ends."""
 
     attempt: str
@@ -341,8 +321,7 @@ class Withdraw:
         named("attempt", self.attempt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explain:
+class Explain(Value):
     """Why it waits, or (request) what would be answered → `Explained`. Exactly one is given."""
 
     attempt: str | None = None
@@ -362,8 +341,7 @@ class Explain:
             raise invalid("explain needs exactly one of attempt, holder, request")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(Value):
     """Hosts by name, devices, what is promised of them → `InventoryAnswer`, page by page."""
 
     after: HostId | None = None  #: the last host of the page before
@@ -374,8 +352,7 @@ class Inventory:
         _positive(self.limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leases:
+class Leases(Value):
     """All leases that are not ENDED, oldest first → `LeasesAnswer`, page by page."""
 
     after: int = 0  #: fence of the last lease of the page before
@@ -385,8 +362,7 @@ class Leases:
         _positive(self.limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class Queue(Value):
     """Waiting requests in the order of service → `QueueAnswer`."""
 
     limit: int | None = None  #: the first of them; None = all
@@ -395,8 +371,7 @@ class Queue:
         _positive(self.limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(Value):
     """No new leases on this host, or on one device of it; what lives there goes on.
 
     With `revoke` it ends as REVOKED.
@@ -411,8 +386,7 @@ class Drain:
         named("device", self.device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undrain:
+class Undrain(Value):
     """New leases on this host, or on this device of it, again."""
 
     host: HostId
@@ -423,8 +397,7 @@ class Undrain:
         named("device", self.device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class Forget(Value):
     """The host is gone for good; its devices leave the inventory."""
 
     host: HostId
@@ -433,13 +406,11 @@ class Forget:
         named("host", self.host)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersOf:
+class ParametersOf(Value):
     """Op `parameters`: the rules and limits that hold now → `ParametersAnswer`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetParameter:
+class SetParameter(Value):
     """Op `set`: one parameter changes, durably and at once → `ParametersAnswer`."""
 
     name: str  #: one of `gpu_scheduler.parameters.NAMES`

@@ -8,23 +8,21 @@ says that nothing happened; after `lost` the stream ends: read the state again, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from corekit.ids import DeviceId, HostId
+from corekit.values import Value
 from gpu_scheduler.core.actions import LeasePush
 from gpu_scheduler.model import Health, HostState, Symptom
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Value):
     """First of a stream."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueChanged:
+class QueueChanged(Value):
     """A request waits from now on, or does not any more (granted, withdrawn, refused)."""
 
     attempt: str
@@ -32,16 +30,14 @@ class QueueChanged:
     waiting: int  #: requests in the queue now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostChanged:
+class HostChanged(Value):
     """A host as it is now; `state` None: forgotten."""
 
     host: HostId
     state: HostState | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceChanged:
+class DeviceChanged(Value):
     """A device as it is now; `health` None: gone from the inventory."""
 
     host: HostId
@@ -51,21 +47,18 @@ class DeviceChanged:
     drained: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterChanged:
+class ParameterChanged(Value):
     """`set` was asked for."""
 
     name: str
     value: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Beat(Value):
     """Nothing happened; the stream lives."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class Lost(Value):
     """The reader was too slow, or the daemon stops: events after this one are missing."""
 
     why: str

@@ -10,6 +10,7 @@ from typing import Any
 
 from contract.result import Result
 from contract.states import JobState, Reason
+from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
@@ -121,7 +122,7 @@ class Job:
         asked = self.function.request
         if not self.fell_back:
             return asked
-        return dataclasses.replace(
+        return replace(
             asked,
             count=1,
             kinds=(DeviceKind.CPU,),

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.ids import DeviceId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.wire.errors import Refusal, Refused
@@ -151,10 +152,10 @@ class LeaseTable:
         entry = self._entries.get(lease)
         if entry is not None:
             shares = tuple(
-                dataclasses.replace(share, compute_limit_pct=compute_limit_pct)
+                replace(share, compute_limit_pct=compute_limit_pct)
                 for share in entry.install.shares
             )
-            entry.install = dataclasses.replace(entry.install, shares=shares)
+            entry.install = replace(entry.install, shares=shares)
 
     def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
         """Bind the lease to the first session that proved itself.

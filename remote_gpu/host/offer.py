@@ -7,10 +7,10 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from corekit.values import replace
 from gpu_scheduler.model import Device
 from gpu_scheduler.warm import kept_key
 from remote_gpu.host.workers.pool import Ready

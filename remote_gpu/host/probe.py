@@ -7,11 +7,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.watch import LastSeen

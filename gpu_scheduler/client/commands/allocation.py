@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import replace
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
 from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
@@ -49,7 +49,7 @@ class Ask:
 
 def with_length(request: Request) -> Request:
     """The request with the length that its lease will have."""
-    return dataclasses.replace(request, lease_s=request.lease_s or LEASE_S)
+    return replace(request, lease_s=request.lease_s or LEASE_S)
 
 
 def check_lease(lease: str) -> None:
@@ -136,7 +136,7 @@ class _Reservation:
         if request.max_wait_s is not None:
             left_s = request.max_wait_s - self._waited_s()
             wait = wait and left_s > 0
-            request = dataclasses.replace(request, max_wait_s=max(0.0, left_s))
+            request = replace(request, max_wait_s=max(0.0, left_s))
         request = with_length(request)
         return await self._client.reserve(
             self._attempt,

@@ -6,9 +6,9 @@ Within a version keys are added, but none goes or changes its meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from corekit.values import Value
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
 
@@ -16,44 +16,38 @@ from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
 JSON_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
+class Released(Value):
     """Answer of `dealloc`."""
 
     released: tuple[str, ...]  #: as they were named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed:
+class Renewed(Value):
     """Answer of `renew`."""
 
     renewed: str
     lease_s: float  #: from now to its end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drained:
+class Drained(Value):
     """Answer of `drain`."""
 
     drained: str  #: host, or host/index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undrained:
+class Undrained(Value):
     """Answer of `undrain`."""
 
     undrained: str  #: host, or host/index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgotten:
+class Forgotten(Value):
     """Answer of `forget`."""
 
     forgotten: str  #: host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Value):
     """Answer of `get` and `set`: rules and limits by the names that `set` takes."""
 
     parameters: Mapping[str, Any]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from corekit.values import dataclass, field
 
 #: A returning orchestrator repeats all that it has in flight (10,000 at most): at the default rate
 #: of a key that is as much as its bucket holds.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from corekit.values import dataclass, field
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota

@@ -8,9 +8,9 @@ no session owns it; a waiting reservation by its session.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from corekit.ids import JobId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.model import Record, Step
 

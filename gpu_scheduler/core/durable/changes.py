@@ -15,7 +15,7 @@ import msgspec
 from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.model import (
     Device,
     Door,
@@ -28,8 +28,7 @@ from gpu_scheduler.model import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochStarted:
+class EpochStarted(Value):
     """One run of ssgmd. `position` is the journal position after this part: it never goes back."""
 
     epoch: int
@@ -38,13 +37,11 @@ class EpochStarted:
     build: str = ""  #: version of the ssgmd of this run: who wrote what follows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryDeclared:
+class InventoryDeclared(Value):
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRegistered:
+class HostRegistered(Value):
     """A host said hello with something new, or its devices changed."""
 
     host: HostId
@@ -54,40 +51,34 @@ class HostRegistered:
     middlewares: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostDrained:
+class HostDrained(Value):
     host: HostId
     drained: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceDrained:
+class DeviceDrained(Value):
     device: DeviceId
     drained: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceChanged:
+class DeviceChanged(Value):
     """One device counts differently from now on: a recovering one is OK again."""
 
     device: Device  #: `resident` left out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostForgotten:
+class HostForgotten(Value):
     host: HostId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterSet:
+class ParameterSet(Value):
     """An operator changed a rule or a limit; DEFAULT takes back what was set before."""
 
     name: str
     value: Any  #: `parameters.Given`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantUsed:
+class TenantUsed(Value):
     """Of a snapshot: what a tenant gave back until then; live, the ends of its leases tell it."""
 
     tenant: str
@@ -95,8 +86,7 @@ class TenantUsed:
     as_of_s: float  #: wall clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(Value):
     """A request in the queue."""
 
     attempt: str
@@ -110,20 +100,17 @@ class Waiting:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestQueued:
+class RequestQueued(Value):
     """Also when it changes its session."""
 
     waiting: Waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDropped:
+class RequestDropped(Value):
     attempt: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseGranted:
+class LeaseGranted(Value):
     """A lease exists; a waiting request of its attempt is answered by it."""
 
     lease: Lease
@@ -135,8 +122,7 @@ class LeaseGranted:
     accepted: bool  #: False: granted to a waiter that has yet to take it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseChanged:
+class LeaseChanged(Value):
     """Taken, staged, opened, freed or ended. An ENDED lease leaves the state."""
 
     lease: LeaseId
@@ -149,32 +135,28 @@ class LeaseChanged:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseProlonged:
+class LeaseProlonged(Value):
     """A deadline lease has another length, counted from its begin."""
 
     lease: LeaseId
     lease_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseResized:
+class LeaseResized(Value):
     """All its shares have another elastic limit."""
 
     lease: LeaseId
     compute_limit_pct: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseTransferred:
+class LeaseTransferred(Value):
     """A reservation belongs to another session."""
 
     lease: LeaseId
     session: SessionId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseDoorOpened:
+class LeaseDoorOpened(Value):
     """A host of it listens for its holder."""
 
     lease: LeaseId
@@ -182,18 +164,15 @@ class LeaseDoorOpened:
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordWritten:
+class RecordWritten(Value):
     record: Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordForgotten:
+class RecordForgotten(Value):
     holder: JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class Unknown(Value):
     """A change of a newer version that may be passed over; kept, for that version to find again.
 
     A kind of change may be passed over when its fields say `"ignorable": true`.
@@ -227,8 +206,7 @@ Part = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Value):
     """The durable effect of one event."""
 
     parts: tuple[Part, ...]

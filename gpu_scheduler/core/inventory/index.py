@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.ids import DeviceId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.placement.fits import (
     DeviceClass,
     DeviceState,

@@ -7,10 +7,11 @@ with a warm key true (`index.py`), and notes what became looser: only that can s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from corekit.values import dataclass, field, replace
+from corekit.values import replace
 from gpu_scheduler.core.inventory.index import Devices, Index
 from gpu_scheduler.core.placement.fits import (
     COMPUTE_PCT_MAX,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from corekit.ids import DeviceId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.fits import DeviceState
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.ids import SessionId
-from corekit.values import dataclass, field
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.request_class import (
     FirstByMemory,

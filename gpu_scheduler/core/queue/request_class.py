@@ -6,13 +6,13 @@ memory. `FirstByMemory` finds in one class the first request that asks for at mo
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from corekit.values import dataclass, field
+from corekit.values import replace
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
@@ -31,7 +31,7 @@ _GUIDES = (
     "deadline_s",
     "lease_s",
 )
-_needs = attrgetter(*(f.name for f in dataclasses.fields(Request) if f.name not in _GUIDES))
+_needs = attrgetter(*(name for name in Request.__struct_fields__ if name not in _GUIDES))
 
 #: Lengths are told apart in steps of a fourth of an octave: 19 % at most are added to one.
 _STEPS_PER_OCTAVE = 4
@@ -72,7 +72,7 @@ def class_key(waiting: Waiting) -> tuple[Any, ...]:
 
 def request_class_of(waiting: Waiting) -> RequestClass:
     """A new kin of this request."""
-    request = dataclasses.replace(waiting.request, memory_mib=0)
+    request = replace(waiting.request, memory_mib=0)
     return RequestClass(class_key(waiting), request, waiting.hold, rounded_length_s(waiting))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId
-from corekit.values import dataclass
+from corekit.values import Value
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.leases.forecast import may_last_s
@@ -25,8 +25,7 @@ from gpu_scheduler.core.queue.request_class import (
 from gpu_scheduler.core.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Value):
     """One request and the devices it should have."""
 
     key: QueueKey

@@ -11,14 +11,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import DURABLE
 from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, SessionId
-from corekit.values import replace as replace_value
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import State
@@ -58,7 +57,7 @@ class Subscriber:
             self.end("the reader is too slow", at_s)
             return
         if isinstance(event, do.LeasePush) and not self._sees_all:
-            event = replace_value(event, detail="")  # its holder's words
+            event = replace(event, detail="")  # its holder's words
         self._seq += 1
         head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
         fields = encode_json(event)

@@ -11,13 +11,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
 
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.drivers.child import Seen, answer_lines
 from gpu_scheduler.monitor.health import Ailments, judge_device

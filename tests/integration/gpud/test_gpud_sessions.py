@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
 from corekit.budget import Budget
+from corekit.values import replace
 from gpu_scheduler.model import LeaseLifetime
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from contract.states import Reason
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.values import replace
 from gpu_scheduler.model import (
     DeviceKind,
     DeviceVerdict,

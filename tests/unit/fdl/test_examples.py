@@ -1,6 +1,5 @@
 """The examples and the schema that this distribution carries."""
 
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import fdl
 from corekit.budget import Budget
 from corekit.decode import decode
+from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed

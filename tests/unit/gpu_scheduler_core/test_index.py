@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.core.inventory.capacity import feasible_devices, is_infeasible, largest, shortage
+from corekit.values import replace
+from gpu_scheduler.core.inventory.capacity import (
+    feasible_devices,
+    is_infeasible,
+    largest,
+    shortage,
+)
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.fits import fits, idle_state, is_feasible, share_of

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from contract.states import JobState, Reason
+from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseState, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
@@ -242,7 +243,7 @@ def test_the_next_attempt_is_of_what_is_deployed_by_then(bench: Bench) -> None:
 
 def test_a_job_that_is_being_read_is_of_what_is_deployed_when_it_opens(bench: Bench) -> None:
     bench.received()
-    deployed_again(bench, request=dataclasses.replace(FUNCTION.request, memory_mib=64))
+    deployed_again(bench, request=replace(FUNCTION.request, memory_mib=64))
     bench.tell(input_read())
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     assert bench.one(do.OpenAttempt).request.memory_mib == 64

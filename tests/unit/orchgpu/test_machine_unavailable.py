@@ -1,11 +1,11 @@
 """What a job does when no device comes: rejected, once more for any cpu, or back to its place."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from corekit.budget import Budget
+from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, Request, Sharing, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.values import replace
 from fdl.keys.document import json_schema
 from fdl.lint.lint import lint
 from fdl.parse import parse

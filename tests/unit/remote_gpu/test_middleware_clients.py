@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from corekit.errors import AppError
 from corekit.ids import DeviceId
+from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, GrantedLease
 from remote_gpu.middleware import VisibleDevices, find, names, render
 from remote_gpu.wire.variables import filled_variables

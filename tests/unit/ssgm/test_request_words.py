@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from corekit.errors import AppError
@@ -13,7 +11,7 @@ from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_
 
 def test_every_field_of_a_request_has_exactly_one_word() -> None:
     assert sorted(word.field for word in REQUEST_OPTIONS) == sorted(
-        field.name for field in dataclasses.fields(Request)
+        name for name in Request.__struct_fields__
     )
     flags = [word.flag for word in REQUEST_OPTIONS] + [
         word.short for word in REQUEST_OPTIONS if word.short

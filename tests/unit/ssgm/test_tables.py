@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import replace
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (
     Device,
