@@ -202,9 +202,9 @@ def _locked(
     """Keys, secrets, and what is empty yet; the folder is locked from here on."""
     with _using(settings.state):
         private_folder(settings.state)
-        secret_of = Secrets.open(settings.state)
         journal = Journal.locked(settings.state, disk)
-    stack.callback(journal.close)
+        stack.callback(journal.close)
+        secret_of = Secrets.open(settings.state)  # under the lock: only its holder may make a key
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -22,7 +23,7 @@ from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
-from gpu_scheduler.daemon.journal.journal import RealDisk
+from gpu_scheduler.daemon.journal.journal import RealDisk, lock_folder
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome
@@ -200,6 +201,18 @@ async def test_a_lease_and_its_secret_survive_a_restart(programs: Any) -> None:
         await client.finish("job", "SUCCEEDED", "NONE")
         assert await client.leases() == ()
     assert daemon.terminate() == 0
+
+
+def test_a_daemon_without_the_lock_creates_no_master_key(programs: Any) -> None:
+    """Two new daemons must not both make the key that secrets of leases derive from."""
+    folder = programs.folder / "state"
+    folder.mkdir(mode=0o700)
+    held = lock_folder(folder)
+    try:
+        assert programs.ssgmd().process.wait(timeout=60) == 4
+    finally:
+        os.close(held)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
 def test_a_folder_has_one_writer_also_while_that_one_is_stopped(programs: Any) -> None:

@@ -36,12 +36,6 @@ DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1
 #: file → what stands there today → what stands there in the newer build
 NEWER = {
     "gpu_scheduler/daemon/build.py": [("BUILD = _version()", 'BUILD = "9.9.9"')],
-    "gpu_scheduler/parameters.py": [
-        ('    FIFO = "fifo"', '    LOTTERY = "lottery"\n    FIFO = "fifo"'),
-    ],
-    "gpu_scheduler/core/policies/__init__.py": [
-        ("PolicyName.FIFO: Fifo(),", "PolicyName.FIFO: Fifo(), PolicyName.LOTTERY: Fifo(),"),
-    ],
     "gpu_scheduler/model.py": [
         ('    driver: str = ""', '    rack: str = "r1"\n    driver: str = ""'),
         ("    id: LeaseId\n", '    id: LeaseId\n    mood: str = "good"\n'),
@@ -89,6 +83,8 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, root / package, ignore=ignored)
     changed(root, NEWER)
+    policies = root / "gpu_scheduler/core/policies"
+    shutil.copy(policies / "fifo.py", policies / "lottery.py")
     return root
 
 
@@ -111,8 +107,8 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
             ],
             "gpu_scheduler/core/durable/recovery.py": [
                 (
-                    "    turn.emit(began)\n",
-                    "    turn.emit(began)\n    turn.emit(to.RunPainted())\n",
+                    "    tx.emit(began)\n",
+                    "    tx.emit(began)\n    tx.emit(to.RunPainted())\n",
                 ),
             ],
         },

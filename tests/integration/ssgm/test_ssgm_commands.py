@@ -146,7 +146,11 @@ def test_tables_for_people(lab: Lab) -> None:
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
         (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not a whole number"),
-        (("set", "policy", "random"), 2, "'random' is no policy; known are fifo, backfill, fair"),
+        (
+            ("set", "policy", "random"),
+            2,
+            "'random' is not an installed policy; installed are fifo, backfill, fair",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_one_object(
