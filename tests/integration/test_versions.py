@@ -56,8 +56,7 @@ NEWER = {
 }
 #: The same build with a change of its own that can, or cannot, be passed over by others.
 PAINTED = """
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPainted:
+class RunPainted(Value):
     colour: str = "blue"
     {ignorable}
 
