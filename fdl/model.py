@@ -303,7 +303,7 @@ class Function:
         return container.image or container.image_file
 
     @property
-    def lends(self) -> bool:
+    def queued(self) -> bool:
         """True: its jobs go through the queue and get a device; False: a plain SCAR function."""
         return self.gpu is not None or self.job is not None
 

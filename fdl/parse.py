@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fdl.keys.document import DOCUMENT
-from fdl.keys.reference import belongs
+from fdl.keys.reference import placement_hint
 from fdl.migrate.migrate import migrate
 from fdl.model import Document
 from fdl.schema.schema import Faulty, Reading
@@ -23,7 +23,7 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
 
 def read(composed: Composed) -> tuple[Document, Node]:
     """The document and the nodes it was read from. Raises as `parse` does."""
-    reading = Reading(source=composed.source, elsewhere=belongs)
+    reading = Reading(source=composed.source, elsewhere=placement_hint)
     try:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)

@@ -13,7 +13,7 @@ from fdl.text.nodes import Mapping, Node, Sequence
 from fdl.text.render import one_line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
-#: Whole files in an older shape; the reader itself says what each is read as.
+#: Integer files in an older shape; the reader itself says what each is read as.
 FILES = (
     "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",
     "functions: {NAME: {s3: {input_bucket: bucket, deployment_bucket: packages}}}",

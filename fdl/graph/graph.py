@@ -9,7 +9,7 @@ from fdl.model import Document, Function, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StorageNode:
     """A place in S3 that starts or ends the workflow."""
 
     path: str  #: bucket/prefix
@@ -36,7 +36,7 @@ class Edge:
 
     source: str
     target: str
-    place: Place
+    place: StorageNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ class Graph:
 
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
-    entries: tuple[tuple[Place, str], ...]  #: places nobody of the file writes → who reads
-    exits: tuple[tuple[str, Place], ...]  #: who writes → places nobody of the file reads
+    entries: tuple[tuple[StorageNode, str], ...]  #: places nobody of the file writes → who reads
+    exits: tuple[tuple[str, StorageNode], ...]  #: who writes → places nobody of the file reads
 
 
 def graph_of(document: Document) -> Graph:
@@ -75,12 +75,12 @@ def graph_of(document: Document) -> Graph:
     return Graph(steps=steps, edges=edges, entries=entries, exits=exits)
 
 
-def _place(storage: Storage) -> Place:
-    return Place(path=str(storage.path), suffixes=storage.suffixes)
+def _place(storage: Storage) -> StorageNode:
+    return StorageNode(path=str(storage.path), suffixes=storage.suffixes)
 
 
 def _device(function: Function) -> str:
-    if not function.lends:
+    if not function.queued:
         return ""
     gpu = function.gpu
     if gpu is None:

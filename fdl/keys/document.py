@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fdl.keys.lending import GPU, JOB
+from fdl.keys.jobs import GPU, JOB
 from fdl.keys.scar import (
     ANOTHER_TOOL,
     API_GATEWAY,

@@ -18,7 +18,7 @@ from fdl.model import (
     Lambda,
     Vpc,
 )
-from fdl.schema.scalars import Choice, Flag, Text, Whole
+from fdl.schema.scalars import Choice, Flag, Integer, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Values
 
 _TEXT = Text()
@@ -85,13 +85,13 @@ CONTAINER_KEYS = {
         reader=_VARIABLES_BLOCK, to="variables", about="What the script finds in its environment."
     ),
     "timeout_threshold": Key(
-        reader=Whole(low=0, high=LAMBDA_TIMEOUT_S_MAX - 1, unit="s"),
+        reader=Integer(low=0, high=LAMBDA_TIMEOUT_S_MAX - 1, unit="s"),
         to="timeout_threshold_s",
         about="Kept back of `timeout` for uploading outputs; never more than half of it.",
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
-_SIZE = Key(reader=Whole(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
+_SIZE = Key(reader=Integer(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
 _DEPLOYMENT = Block(
     into=Deployment,
     keys={
@@ -160,12 +160,12 @@ LAMBDA = Block(
             about="Name of the function; queues and buckets of ours are named after it.",
         ),
         "memory": Key(
-            reader=Whole(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
+            reader=Integer(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
             to="memory_mib",
             about="Of the function, not of a device.",
         ),
         "timeout": Key(
-            reader=Whole(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
+            reader=Integer(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
             to="timeout_s",
             about="The longest run of the function.",
         ),
@@ -319,7 +319,7 @@ CLOUDWATCH = Block(
     into=Values,
     keys={
         "log_retention_policy_in_days": Key(
-            reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
+            reader=Integer(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
             about="How long CloudWatch keeps the function's logs; `rm` leaves them as they are."
             " Off AWS there is no CloudWatch.",
         ),
@@ -386,8 +386,8 @@ class Batch(TypedDict, total=False):
 BATCH = Block(
     into=Batch,
     keys={
-        "vcpus": Key(reader=Whole(low=1, high=1024)),
-        "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
+        "vcpus": Key(reader=Integer(low=1, high=1024)),
+        "memory": Key(reader=Integer(low=4, high=2**24, unit="MB")),
         "enable_gpu": Key(reader=Flag()),
         "service_role": Key(reader=_TEXT),
         "state": Key(reader=_TEXT),
@@ -420,8 +420,8 @@ BATCH = Block(
                 into=Values,
                 keys={
                     "enabled": Key(reader=Flag()),
-                    "number_nodes": Key(reader=Whole(low=1, high=10_000)),
-                    "main_node_index": Key(reader=Whole(low=0, high=10_000)),
+                    "number_nodes": Key(reader=Integer(low=1, high=10_000)),
+                    "main_node_index": Key(reader=Integer(low=0, high=10_000)),
                 },
             )
         ),

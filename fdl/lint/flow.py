@@ -1,4 +1,4 @@
-"""What is wrong between functions: two triggers for one object, loops, edges that lead nowhere."""
+"""Errors between functions: two triggers for one object, loops, edges that lead nowhere."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Storage
 
 _E, _W = Severity.ERROR, Severity.WARNING
 _OWN = "write `job: {queue: NAME}` with a name of its own"
 
 
-def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """What is wrong between functions, or steps, as they are written."""
+def workflow_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """Errors between the functions, or steps, of a file as they are written."""
     for left, right in combinations(functions, 2):
         if left.name == right.name:
             yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
@@ -52,21 +52,21 @@ def _twice(function: Function) -> Iterator[Finding]:
             return
 
 
-def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
+def deployment_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
     """What each deployed function (a group is one) must have to itself."""
     for function in functions:
         yield from _twice(function)
-        names = function.queues if function.lends else ()
+        names = function.queues if function.queued else ()
         for queue in dict.fromkeys(name for name in names if names.count(name) > 1):
             message = f"{queue!r} is named for two of its queues; each needs a name of its own"
             yield _E, f"{function.path}.job.queue", message
     for left, right in combinations(functions, 2):
-        for queue in right.queues if left.lends and right.lends else ():
+        for queue in right.queues if left.queued and right.queued else ():
             if queue in left.queues:
                 message = f"{left.name} uses the queue {queue!r} too; {_OWN}"
                 yield _E, f"{right.path}.job.queue", message
     for function in functions:
-        if function.lends:
+        if function.queued:
             yield from _intermediate(function, functions)
 
 
@@ -80,7 +80,7 @@ def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterat
     place, path = function.intermediate, f"{function.path}.job.intermediate"
     for other in functions:
         used = {s.path.bucket for s in (*other.user_input, *other.function.output)}
-        if other is not function and other.lends:
+        if other is not function and other.queued:
             used.add(other.intermediate.bucket)
         if place.bucket in used:
             whose = "this function" if other is function else other.name

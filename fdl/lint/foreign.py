@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Path, Storage
 
 #: What a key's pattern may have in braces; `orchgpu.core.target` fills it in.

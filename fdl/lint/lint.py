@@ -2,7 +2,7 @@
 
 An ERROR stops a deploy, a WARNING is shown by it, a NOTE only by `fdl validate`. Facts about files
 come from outside (`FileFacts`); what only matters on AWS, or only beside it, is asked when the
-`Place` is known.
+`DeployTarget` is known.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
-from fdl.lint.flow import apart, between
+from fdl.lint.diagnostics import Diagnostic, FileFacts, FileKind, Finding, Severity
+from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
-from fdl.lint.notes import FileFacts, FileKind, Finding, Note, Severity
 from fdl.model import ONE_HOST_MIDDLEWARES, Document, Function, Storage
 from fdl.plan.desired import RETENTION, variables_of
 from fdl.plan.groups import check, deployed
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096
@@ -78,12 +78,12 @@ def lint(
     document: Document,
     *,
     files: Mapping[str, FileFacts] | None = None,
-    place: Place | None = None,
-) -> tuple[Note, ...]:
+    place: DeployTarget | None = None,
+) -> tuple[Diagnostic, ...]:
     """All findings, in the order of the file. Without `files` no file is judged."""
     of_groups = list(check(document))
-    findings = [*_document(document), *between(document.functions.aws), *of_groups]
-    findings += apart(deployed(document)) if not of_groups else ()
+    findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
+    findings += deployment_findings(deployed(document)) if not of_groups else ()
     for function in document.functions.aws:
         findings += _one_place(function)
         findings += _script_time(function, document)
@@ -99,7 +99,7 @@ def lint(
         if files is not None:
             findings += _files(function, files)
     notes = [
-        Note(
+        Diagnostic(
             severity=severity,
             path=document.written(path),
             at=document.location(path),
@@ -108,7 +108,7 @@ def lint(
         for severity, path, message in findings
     ]
     notes += [
-        Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
+        Diagnostic(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
         for rewrite in document.rewrites
     ]
     return tuple(sorted(notes, key=lambda note: note.at))
@@ -224,13 +224,13 @@ def _storages(function: Function) -> Iterator[Finding]:
             if storage.prefixes and name != "lambda.output":
                 yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
             yield from _patterns(path, storage)
-    if function.lends and len(function.user_input) != 1:
+    if function.queued and len(function.user_input) != 1:
         message = (
             f"a function with `gpu:` or `job:` has exactly one input, this one has"
             f" {len(function.user_input)}: write `job: {{input: BUCKET/PREFIX}}`"
         )
         yield _E, f"{function.path}.job.input", message
-    if not function.lends and not function.user_input:
+    if not function.queued and not function.user_input:
         yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
@@ -291,12 +291,12 @@ def _risky(name: str) -> str:
     return ""
 
 
-def _runs_its_image(function: Function, place: Place) -> bool:
+def _runs_its_image(function: Function, place: DeployTarget) -> bool:
     """True on AWS, where an image function without a script is the image's own business."""
     return not place.local and function.function.runtime == "image"
 
 
-def _code(function: Function, place: Place | None) -> Iterator[Finding]:
+def _code(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
     declared, path = function.function, f"{function.path}.lambda"
     if declared.runtime == "image" and declared.container.image is None:
         yield _E, f"{path}.runtime", "'image' needs container.image"
@@ -307,7 +307,7 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
         if place is not None and place.local:
             message = "no container is started here, so an image's own command is not run"
             yield _E, f"{path}.container.image", message
-    elif function.runs is None and function.lends:
+    elif function.runs is None and function.queued:
         message = "no script: nothing says what a job runs; add init_script or handler"
         yield _E, f"{path}.init_script", message
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):
@@ -326,7 +326,7 @@ def _code(function: Function, place: Place | None) -> Iterator[Finding]:
         yield _W, f"{path}.architectures", "arm64 works as far as your script does"
 
 
-def _at_place(function: Function, place: Place) -> Iterator[Finding]:
+def _at_place(function: Function, place: DeployTarget) -> Iterator[Finding]:
     declared, image = function.function, function.function.container.image
     if place.local:
         if RETENTION in function.cloudwatch:
@@ -347,7 +347,7 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
     if declared.container.create_image:
         message = "images are not built here; push it to ECR and write false"
         yield _E, f"{function.path}.lambda.container.create_image", message
-    if function.lends and not declared.vpc.subnet_ids:
+    if function.queued and not declared.vpc.subnet_ids:
         message = "no vpc: GPU hosts with private addresses cannot be reached"
         yield _W, f"{function.path}.lambda", message
 

@@ -15,6 +15,7 @@ from fdl.plan.groups import STEPS_FILE
 from fdl.plan.resources import (
     QUEUE_URL,
     Bucket,
+    DeployTarget,
     Expiry,
     FunctionResource,
     InvokeConfig,
@@ -23,7 +24,6 @@ from fdl.plan.resources import (
     Notification,
     Package,
     Permission,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -68,7 +68,7 @@ class DesiredFunction:
     notices: tuple[str, ...] = ()  #: what people must know about this deployment
 
 
-def desired(function: Function, place: Place, code: Code, budget: Budget) -> DesiredFunction:
+def desired(function: Function, place: DeployTarget, code: Code, budget: Budget) -> DesiredFunction:
     """What must exist for `function` to work at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
@@ -78,7 +78,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
         parts.append(LogRetention(name=function.name, days=days))
-    if function.lends:
+    if function.queued:
         parts.append(_expiry(function))
         parts += _queues(function, place, budget)
         parts += [lambda_function, _invoke_config(function, place)]
@@ -86,7 +86,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
         parts.append(lambda_function)
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
-    if function.lends:
+    if function.queued:
         parts.append(_record(function, place, budget, digest(parts)))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
@@ -96,13 +96,13 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
 def buckets_of(function: Function) -> tuple[str, ...]:
     """Names of the buckets of input, intermediate and output, each once, in this order."""
     names = [storage.path.bucket for storage in function.user_input]
-    names += [function.intermediate.bucket] if function.lends else []
+    names += [function.intermediate.bucket] if function.queued else []
     names += [storage.path.bucket for storage in function.function.output]
     names += _told_of(function)[1:]
     return tuple(dict.fromkeys(names))
 
 
-def runs_here(function: Function, place: Place) -> bool:
+def runs_outside_image(function: Function, place: DeployTarget) -> bool:
     """True when an image is declared, but the script will run on this machine's own files."""
     return place.local and function.image is not None
 
@@ -124,7 +124,7 @@ def variables_of(function: Function) -> dict[str, str]:
     """The Lambda process's environment: the declared one and what the runner needs."""
     declared = function.function
     variables = dict(declared.variables)
-    variables["ORCHGPU_MODE"] = "job" if function.lends else "plain"
+    variables["ORCHGPU_MODE"] = "job" if function.queued else "plain"
     variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     if declared.init_script is not None:
@@ -135,7 +135,7 @@ def variables_of(function: Function) -> dict[str, str]:
         variables["ORCHGPU_HANDLER"] = declared.handler
     if function.steps:
         variables["ORCHGPU_STEPS"] = STEPS_FILE
-    elif not function.lends:
+    elif not function.queued:
         variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
         variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
     return dict(sorted(variables.items()))
@@ -171,7 +171,7 @@ def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
+def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Resource, ...]:
     state = Bucket(name=place.state_bucket, versioned=False)
     package = _stored(function, place, code)
     if not _has_package(function, place):
@@ -182,7 +182,7 @@ def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, .
     return (state, package) if by_bucket else (state,)
 
 
-def _stored(function: Function, place: Place, code: Code) -> Package:
+def _stored(function: Function, place: DeployTarget, code: Code) -> Package:
     """Where the zip lies when it goes through a bucket."""
     bucket = function.function.deployment.bucket or place.state_bucket
     return Package(bucket=bucket, sha256=code.sha256)
@@ -192,11 +192,11 @@ def _is_image(function: Function) -> bool:
     return function.function.runtime == "image"
 
 
-def _has_package(function: Function, place: Place) -> bool:
+def _has_package(function: Function, place: DeployTarget) -> bool:
     return place.local or not _is_image(function)
 
 
-def _function(function: Function, place: Place, code: Code) -> FunctionResource:
+def _function(function: Function, place: DeployTarget, code: Code) -> FunctionResource:
     declared = function.function
     image = _is_image(function)
     package = code.sha256 if _has_package(function, place) else ""
@@ -239,13 +239,13 @@ def _expiry(function: Function) -> Expiry:
     )
 
 
-def _role_arn(function: Function, place: Place) -> str:
+def _role_arn(function: Function, place: DeployTarget) -> str:
     if function.iam.create and not place.local:
         return place.role_arn(role_name(function.name))
     return function.iam.role or place.role_arn(LOCAL_ROLE)
 
 
-def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
+def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Resource]:
     jobs, dead, done = function.queues
     visibility_s = max(1, round(budget.visibility_s))
     retention_s = round((function.job or Job()).queue.retention_s)
@@ -279,7 +279,7 @@ def _told_of(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, object]:
+def _from_s3(place: DeployTarget, queue: str, *buckets: str) -> dict[str, object]:
     arns = [place.bucket_arn(bucket) for bucket in buckets]
     return {
         "Sid": "events",
@@ -294,7 +294,7 @@ def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, object]:
     }
 
 
-def _from_role(place: Place, queue: str, role: str) -> dict[str, object]:
+def _from_role(place: DeployTarget, queue: str, role: str) -> dict[str, object]:
     return {
         "Sid": "failures",
         "Effect": "Allow",
@@ -304,7 +304,7 @@ def _from_role(place: Place, queue: str, role: str) -> dict[str, object]:
     }
 
 
-def _invoke_config(function: Function, place: Place) -> InvokeConfig:
+def _invoke_config(function: Function, place: DeployTarget) -> InvokeConfig:
     return InvokeConfig(
         name=function.name,
         retries=0,
@@ -313,8 +313,8 @@ def _invoke_config(function: Function, place: Place) -> InvokeConfig:
     )
 
 
-def _permissions(function: Function, place: Place) -> list[Resource]:
-    sources = [function.intermediate] if function.lends else [s.path for s in function.user_input]
+def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
+    sources = [function.intermediate] if function.queued else [s.path for s in function.user_input]
     return [
         Permission(
             function=function.name,
@@ -326,10 +326,10 @@ def _permissions(function: Function, place: Place) -> list[Resource]:
     ]
 
 
-def notifications_of(function: Function, place: Place) -> list[Notification]:
+def notifications_of(function: Function, place: DeployTarget) -> list[Notification]:
     """Rules with stable ids; one per suffix, because an S3 rule takes only one."""
     name = function.name
-    if not function.lends:
+    if not function.queued:
         target = place.function_arn(name)
         return _rules(f"orchgpu-{name}-invoke", function.user_input, target)
     jobs, _, done = function.queues
@@ -393,7 +393,7 @@ def _request(function: Function, budget: Budget) -> Request:
     return replace(asked, lease_s=longest_s + function.function.timeout_s)
 
 
-def _record(function: Function, place: Place, budget: Budget, revision: str) -> Record:
+def _record(function: Function, place: DeployTarget, budget: Budget, revision: str) -> Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -433,19 +433,19 @@ def _output(storage: Storage) -> dict[str, object]:
     }
 
 
-def _notices(function: Function, place: Place) -> tuple[str, ...]:
-    if not runs_here(function, place):
+def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
+    if not runs_outside_image(function, place):
         return ()
     where = f"the script runs on this machine's files, not in {function.image}"
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 
-def ledger_of(name: str, place: Place, created: tuple[str, ...]) -> Ledger:
+def ledger_of(name: str, place: DeployTarget, created: tuple[str, ...]) -> Ledger:
     """The note of what deploy made for a function."""
     return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
 
 
-def owned_keys(wanted: DesiredFunction, place: Place) -> tuple[str, ...]:
+def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:
     """Keys a deployment may own: not the state bucket, the record, or what is never taken away."""
     state = key_of(Bucket(name=place.state_bucket))
     owned = [r for r in wanted.resources if not isinstance(r, Record | LogRetention)]

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from corekit.errors import AppError
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_TIMEOUT_S_MAX,

@@ -19,10 +19,10 @@ from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
     Bucket,
+    DeployTarget,
     FunctionResource,
     Ledger,
     Notification,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -32,7 +32,7 @@ from fdl.plan.resources import (
 )
 
 #: Fields whose values are shown by name only: they may be long, or somebody's.
-_QUIET = ("variables", "policy", "body", "created", "package", "tags")
+_OPAQUE = ("variables", "policy", "body", "created", "package", "tags")
 
 
 class Action(StrEnum):
@@ -76,7 +76,7 @@ class Step:
 
 
 def _change(name: str, old: object, new: object) -> str:
-    if name not in _QUIET:
+    if name not in _OPAQUE:
         return f"{name} {_shown(old)} → {_shown(new)}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = sorted(dict.fromkeys((*old, *new)))
@@ -129,7 +129,7 @@ class Plan:
 
 def _step_json(step: Step) -> dict[str, object]:
     changes = {
-        name: None if name in _QUIET else {"before": old, "after": new}
+        name: None if name in _OPAQUE else {"before": old, "after": new}
         for name, (old, new) in step.changes().items()
     }
     return {
@@ -154,7 +154,7 @@ class Observed:
     messages: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) -> Plan:
+def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget) -> Plan:
     """What to do so that `wanted` exists. Raises CONFLICT for what is not ours to change."""
     resources = {key_of(r): r for function in wanted for r in function.resources}
     owned = _owned(observed.ledgers.values())
@@ -183,7 +183,9 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) ->
     )
 
 
-def removal(names: Sequence[str], observed: Observed, place: Place, *, force: bool = False) -> Plan:
+def removal(
+    names: Sequence[str], observed: Observed, place: DeployTarget, *, force: bool = False
+) -> Plan:
     """What to do so that nothing of these functions is left but data and foreign things.
 
     Raises CONFLICT when a queue of theirs still holds messages, unless `force`.
@@ -312,7 +314,7 @@ def _along(resource: Resource, doomed: Sequence[Resource]) -> tuple[Notification
 
 
 def _final(
-    function: DesiredFunction, observed: Observed, place: Place, owned: tuple[str, ...]
+    function: DesiredFunction, observed: Observed, place: DeployTarget, owned: tuple[str, ...]
 ) -> Ledger:
     keys = owned_keys(function, place)
     ours = tuple(key for key in keys if key not in observed.resources or key in owned)
@@ -320,7 +322,10 @@ def _final(
 
 
 def _intents(
-    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+    wanted: Sequence[DesiredFunction],
+    observed: Observed,
+    place: DeployTarget,
+    owned: tuple[str, ...],
 ) -> list[Step]:
     """Ledgers that name what was and what will be ours, before anything is made."""
     steps = []
@@ -338,7 +343,10 @@ def _intents(
 
 
 def _settled(
-    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+    wanted: Sequence[DesiredFunction],
+    observed: Observed,
+    place: DeployTarget,
+    owned: tuple[str, ...],
 ) -> list[Step]:
     """Ledgers without what is no longer ours, after everything."""
     steps = []

@@ -21,7 +21,7 @@ QUEUE_URL = "$queue_url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DeployTarget:
     """Where a plan applies."""
 
     account: str

@@ -103,7 +103,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Integer:
     """An integer within bounds."""
 
     low: int

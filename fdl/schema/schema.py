@@ -61,7 +61,7 @@ class Reading:
         return as_written(path, self.origins)
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
+    def collecting_errors(self) -> Iterator[None]:
         """Note a fault within and go on after it, so that one look tells of all."""
         try:
             yield
@@ -76,7 +76,7 @@ class Reading:
     def value(self, reader: Reader[T], node: Node, path: str) -> T | None:
         """The value that a reader makes of a node; None and a noted fault where it refuses."""
         found: list[T] = []
-        with self.going_on():
+        with self.collecting_errors():
             found.append(reader.read(node, path, self))
         return found[0] if found else None
 
@@ -88,7 +88,7 @@ class Reading:
 
     def fault(self, node: Node, path: str, message: str) -> None:
         """Note a fault and go on."""
-        with self.going_on():
+        with self.collecting_errors():
             raise self.error(node, path, message)
 
     def end(self, faults_before: int) -> None:
@@ -160,7 +160,7 @@ class ListOf(Generic[T_co]):
         for index, child in enumerate(node.items):
             inner = f"{path}[{index}]"
             reading.locations[inner] = child.at
-            with reading.going_on():
+            with reading.collecting_errors():
                 values.append(self.item.read(child, inner, reading))
         reading.end(faults)
         return tuple(values)
@@ -195,7 +195,7 @@ class MapOf(Generic[T_co]):
         values = {}
         faults = len(reading.faults)
         for entry in node.entries:
-            with reading.going_on():
+            with reading.collecting_errors():
                 values[entry.key] = self._value(entry, path, reading)
         reading.end(faults)
         return values
@@ -295,7 +295,7 @@ class Block(Generic[T_co]):
         faults = len(reading.faults)
         for entry in node.entries:
             if not entry.key.startswith("x-"):
-                with reading.going_on():
+                with reading.collecting_errors():
                     self._value(entry, path, reading, values)
         reading.end(faults)
         return values

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from corekit.errors import invalid
-from fdl.text.faults import explained, location_of
 from fdl.text.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source, kind_of
+from fdl.text.yaml_errors import explained, location_of
 
 #: A comment starts after a blank or at the start of a line.
 _HASH = re.compile(r"(?:(?<=[ \t])|^)#")

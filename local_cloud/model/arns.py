@@ -13,20 +13,20 @@ _FUNCTION = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where this cloud says it is."""
+class Account:
+    """The account that everything belongs to, and the region it is in."""
 
-    account: str = "000000000000"
+    id: str = "000000000000"
     region: str = "us-east-1"
 
     def queue_arn(self, name: str) -> str:
-        return f"arn:aws:sqs:{self.region}:{self.account}:{name}"
+        return f"arn:aws:sqs:{self.region}:{self.id}:{name}"
 
     def function_arn(self, name: str) -> str:
-        return f"arn:aws:lambda:{self.region}:{self.account}:function:{name}"
+        return f"arn:aws:lambda:{self.region}:{self.id}:function:{name}"
 
     def role_arn(self, name: str) -> str:
-        return f"arn:aws:iam::{self.account}:role/{name}"
+        return f"arn:aws:iam::{self.id}:role/{name}"
 
     @staticmethod
     def bucket_arn(name: str) -> str:

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 from corekit.bucket_names import broken_rule
 from corekit.ids import IdSource
-from local_cloud.model.arns import Place, arn_name, arn_service
+from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.s3.bucket import Bucket, Deleted
 from local_cloud.model.s3.multipart import Upload, WantedPart
 from local_cloud.model.s3.notifications import (
-    Happened,
     Rule,
+    S3Event,
     bad_destination,
     check_rules,
     matching,
@@ -44,10 +44,10 @@ _S3 = "s3.amazonaws.com"
 class Cloud:
     """One account in one region."""
 
-    place: Place = field(default_factory=Place)
+    account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("cloud"))
     bodies: BodyStore = field(default_factory=MemoryBodies)
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     on_message: Callable[[Queue], None] = lambda _queue: None
     on_invocation: Callable[[LambdaFunction], None] = lambda _function: None
     strict_policies: bool = True  #: False: S3 may reach any destination without its permission
@@ -58,9 +58,9 @@ class Cloud:
     _sequence: int = 0
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.place, self.ids, self.recorder)
+        self.queues = Queues(self.account, self.ids, self.recorder)
         self.queues.on_message = lambda queue: self.on_message(queue)
-        self.functions = Functions(self.place, self.ids, self.recorder)
+        self.functions = Functions(self.account, self.ids, self.recorder)
 
     # --- buckets
 
@@ -78,7 +78,7 @@ class Cloud:
             )
         found = self._buckets.get(name)
         if found is not None:
-            if self.place.region == FIRST_REGION and not location and not found.location:
+            if self.account.region == FIRST_REGION and not location and not found.location:
                 return found
             raise CloudError(
                 "BucketAlreadyOwnedByYou",
@@ -255,20 +255,20 @@ class Cloud:
             service=_S3,
             action=action,
             resource=arn,
-            source_arn=self.place.bucket_arn(bucket),
-            source_account=self.place.account,
+            source_arn=self.account.bucket_arn(bucket),
+            source_account=self.account.id,
         )
         if self.strict_policies and not allows(policy, access):
             raise bad_destination()
 
     def _notify(self, now_s: float, bucket: str, event: str, version: ObjectVersion) -> None:
         for rule in matching(self._rules.get(bucket, ()), event, version.key):
-            happened = Happened(
+            happened = S3Event(
                 event=event,
                 at_s=now_s,
                 bucket=bucket,
-                region=self.place.region,
-                account=self.place.account,
+                region=self.account.region,
+                account=self.account.id,
                 version=version,
                 request_id=self._request_id(),
             )

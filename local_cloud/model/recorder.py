@@ -21,7 +21,7 @@ class Recorder(Protocol):
         ...
 
 
-class Forgetful:
+class NullRecorder:
     """Keeps nothing: for the simulator and for the memory adapter."""
 
     def put(self, key: str, value: object) -> None:

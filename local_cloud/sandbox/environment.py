@@ -11,7 +11,7 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from local_cloud.model.functions.function import Outcome
-from local_cloud.sandbox.process_tree import kill_all, lives, signal_all
+from local_cloud.sandbox.process_tree import is_alive, kill_all, signal_all
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work, error_payload
 
@@ -107,8 +107,8 @@ class ExecutionEnvironment:
 
     @property
     def alive(self) -> bool:
-        """Its process lives and asks for work. Anything may have ended one that is frozen."""
-        return self._process is not None and self._channel.waiting and lives(self._process.pid)
+        """Its process is_alive and asks for work. Anything may have ended one that is frozen."""
+        return self._process is not None and self._channel.waiting and is_alive(self._process.pid)
 
     async def rest(self) -> bool:
         """After a run: wait until it asks for work again, then freeze it. False: it is gone."""

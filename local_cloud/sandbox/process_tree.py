@@ -65,7 +65,7 @@ def _has_any(data: bytes, values: tuple[bytes, ...]) -> bool:
     return any(value in data for value in values)
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """False also for a process whose end has begun: killed, exiting, or a zombie.
 
     The pending signals are read first: a SIGKILL leaves them just before the exit is flagged.

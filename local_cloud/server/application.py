@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from local_cloud.clock import CloudClock
-from local_cloud.model.arns import Place
+from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.process import SILENT_HTTP
@@ -27,7 +27,7 @@ from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 from local_cloud.server.functions.runner import Runner
-from local_cloud.server.http import Front
+from local_cloud.server.http import Router
 from local_cloud.server.signatures.keys import KeyPair
 from local_cloud.server.signatures.verifier import Verifier
 from local_cloud.server.sqs.polling import Pollers
@@ -59,7 +59,7 @@ async def running(options: Options) -> AsyncIterator[Context]:
         state = StateLog(options.state, asyncio.get_running_loop().call_soon)
         stack.callback(state.close)
         context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
-        front = Front(context)
+        front = Router(context)
         server = web.Server(
             front,
             handler_cancellation=True,
@@ -88,7 +88,7 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
     bodies = FileBodies(options.state / "bodies")
     pollers = Pollers(clock.now_s)
     cloud = Cloud(
-        place=Place(account=options.account, region=options.region),
+        account=Account(id=options.account, region=options.region),
         ids=IdSource(secrets.token_hex(16)),
         bodies=bodies,
         recorder=state,

@@ -62,7 +62,7 @@ def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
     return Service.CODE if path.startswith(_CODE) else Service.S3
 
 
-class Front:
+class Router:
     """The handler of all requests."""
 
     def __init__(self, context: Context) -> None:
@@ -95,7 +95,7 @@ class Front:
             self._state.flush()
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
-        allowed, region = self._context.allowed_hosts, self._context.cloud.place.region
+        allowed, region = self._context.allowed_hosts, self._context.cloud.account.region
         host_bucket = bucket_of_host(request, region, allowed)
         service = _service_of(request, host_bucket)
         found = foreign(request, allowed)

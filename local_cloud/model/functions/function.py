@@ -15,7 +15,7 @@ from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.json_text import read_json
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder
 from local_cloud.model.s3.notifications import iso_time
 
 ERROR_RETRY_S = (60.0, 120.0)  #: before the second and the third try
@@ -76,7 +76,7 @@ class InvocationQueue:
     """
 
     function_arn: str
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     config: InvokeConfig = field(default_factory=InvokeConfig)
     error_retry_s: tuple[float, ...] = ERROR_RETRY_S
     _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time

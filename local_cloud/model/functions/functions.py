@@ -10,10 +10,10 @@ from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
-from local_cloud.model.arns import Place, function_name
+from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class LambdaFunction:
 class Functions:
     """Functions by name."""
 
-    place: Place = field(default_factory=Place)
+    account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("functions"))
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     _functions: dict[str, LambdaFunction] = field(default_factory=dict)
 
     def create(
@@ -82,7 +82,7 @@ class Functions:
                 "ResourceConflictException", 409, f"Function already exist: {settings.name}"
             )
         _check(settings)
-        arn = self.place.function_arn(settings.name)
+        arn = self.account.function_arn(settings.name)
         made = LambdaFunction(
             settings=settings,
             arn=arn,
@@ -111,7 +111,9 @@ class Functions:
         name = function_name(reference)
         found = self._functions.get(name) if name is not None else None
         if found is None:
-            arn = reference if reference.startswith("arn:") else self.place.function_arn(reference)
+            arn = (
+                reference if reference.startswith("arn:") else self.account.function_arn(reference)
+            )
             raise CloudError("ResourceNotFoundException", 404, f"Function not found: {arn}")
         return found
 
@@ -154,7 +156,7 @@ class Functions:
     def restore(self, value: Recorded) -> LambdaFunction:
         """Take back a recorded function."""
         settings = decode(FunctionSettings, value["settings"])
-        arn = self.place.function_arn(settings.name)
+        arn = self.account.function_arn(settings.name)
         config = decode(InvokeConfig, value["invoke_config"])
         made = LambdaFunction(
             settings=settings,

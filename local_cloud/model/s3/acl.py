@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from local_cloud.model.errors import CloudError, refused
 
 OWNER_ID = "0" * 64  #: canonical id of the one account
-OWNER, EVERYBODY, AUTHENTICATED, LOGS = "owner", "all", "authenticated", "logs"
+OWNER, ALL_USERS, AUTHENTICATED, LOGS = "owner", "all", "authenticated", "logs"
 GROUPS = {
-    EVERYBODY: "http://acs.amazonaws.com/groups/global/AllUsers",
+    ALL_USERS: "http://acs.amazonaws.com/groups/global/AllUsers",
     AUTHENTICATED: "http://acs.amazonaws.com/groups/global/AuthenticatedUsers",
     LOGS: "http://acs.amazonaws.com/groups/s3/LogDelivery",
 }
@@ -24,8 +24,8 @@ Grants = tuple[tuple[str, str], ...]  #: grantee and permission
 PRIVATE: Grants = ((OWNER, "FULL_CONTROL"),)
 CANNED: dict[str, Grants] = {
     "private": PRIVATE,
-    "public-read": (*PRIVATE, (EVERYBODY, "READ")),
-    "public-read-write": (*PRIVATE, (EVERYBODY, "READ"), (EVERYBODY, "WRITE")),
+    "public-read": (*PRIVATE, (ALL_USERS, "READ")),
+    "public-read-write": (*PRIVATE, (ALL_USERS, "READ"), (ALL_USERS, "WRITE")),
     "authenticated-read": (*PRIVATE, (AUTHENTICATED, "READ")),
     "aws-exec-read": PRIVATE,
     "bucket-owner-read": PRIVATE,
@@ -96,15 +96,15 @@ def grantee(kind: str, value: str) -> str:
     raise refused("InvalidArgument", "Argument format not recognized")
 
 
-def open_to_everybody(text: str, permission: str) -> bool:
+def is_public(text: str, permission: str) -> bool:
     """Whether a kept list lets requests without a signature do this."""
     return any(
-        who == EVERYBODY and what in (permission, "FULL_CONTROL") for who, what in from_text(text)
+        who == ALL_USERS and what in (permission, "FULL_CONTROL") for who, what in from_text(text)
     )
 
 
 def check_block(grants: Grants, *, blocked: bool) -> None:
     """Raises AccessDenied for a public list where BlockPublicAcls is set."""
-    if blocked and any(who in (EVERYBODY, AUTHENTICATED) for who, _ in grants):
+    if blocked and any(who in (ALL_USERS, AUTHENTICATED) for who, _ in grants):
         message = "Public access control lists are prevented by the BlockPublicAcls setting"
         raise CloudError("AccessDenied", 403, message)

@@ -104,7 +104,7 @@ def bad_destination() -> CloudError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class S3Event:
     """What one record tells, beside the rule that it came by."""
 
     event: str  #: `ObjectCreated:Put`, without `s3:`
@@ -116,7 +116,7 @@ class Happened:
     request_id: str
 
 
-def record_of(happened: Happened, rule: Rule) -> dict[str, object]:
+def record_of(happened: S3Event, rule: Rule) -> dict[str, object]:
     """One entry of `Records`. Fields of a removal are those that AWS leaves: key and sequencer."""
     version = happened.version
     entity: dict[str, object] = {"key": quoted_key(version.key)}

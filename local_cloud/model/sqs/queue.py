@@ -20,7 +20,7 @@ from typing import TypeAlias
 from corekit.ids import IdSource
 from corekit.walk import only_known
 from local_cloud.model.errors import refused
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
@@ -75,7 +75,7 @@ class Counts:
 
 
 #: Gives a dead message to the dead-letter queue; False when there is none (it stays then).
-Bury = Callable[[float, Message], bool]
+DeadLetter = Callable[[float, Message], bool]
 
 
 @dataclass(slots=True)
@@ -88,8 +88,8 @@ class Queue:
     ids: IdSource
     settings: QueueSettings = field(default_factory=QueueSettings)
     tags: dict[str, str] = field(default_factory=dict)
-    recorder: Recorder = field(default_factory=Forgetful)
-    bury: Bury = lambda _now_s, _message: False
+    recorder: Recorder = field(default_factory=NullRecorder)
+    dead_letter: DeadLetter = lambda _now_s, _message: False
     modified_at_s: float = 0.0
     _messages: dict[str, Message] = field(default_factory=dict)
     _ready: deque[str] = field(default_factory=deque)  #: ids; may name deleted or hidden ones
@@ -180,14 +180,14 @@ class Queue:
         return found
 
     def _is_dead(self, now_s: float, message: Message) -> bool:
-        """Drop a message that is too old, or bury one received too often."""
+        """Drop a message that is too old, or dead_letter one received too often."""
         redrive = self.settings.redrive
         if message.sent_at_s + self.settings.retention_s <= now_s:
             self._forget(message.id)
             return True
         if redrive is None or message.receives < redrive.receives_max:
             return False
-        if not self.bury(now_s, message):
+        if not self.dead_letter(now_s, message):
             return False
         self._forget(message.id)
         return True
@@ -263,7 +263,7 @@ class Queue:
         )
 
     def has_visible(self, now_s: float) -> bool:
-        """True when a receive would find something (or would have something to bury)."""
+        """True when a receive would find something (or would have something to dead_letter)."""
         self._reveal(now_s)
         while self._ready:
             message = self._messages.get(self._ready[0])

@@ -100,8 +100,8 @@ def _error_response(
 
 
 async def _routed(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
-    if owner != context.cloud.place.account:
+    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.account.id)
+    if owner != context.cloud.account.id:
         raise CloudError("AccessDenied", 403, "Access Denied")
     if target.bucket:
         unsupported_features.check_query(context, target, request)
@@ -190,7 +190,7 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
-        region = bucket.location or context.cloud.place.region
+        region = bucket.location or context.cloud.account.region
         return web.Response(headers={"x-amz-bucket-region": region})
     if method == "DELETE":
         context.cloud.delete_bucket(target.bucket)
@@ -209,7 +209,7 @@ async def _post_bucket(context: Context, target: Target, request: web.BaseReques
 def _get_bucket(context: Context, target: Target) -> web.Response:
     bucket = context.cloud.bucket(target.bucket)
     if "location" in target.query:
-        region = bucket.location or context.cloud.place.region
+        region = bucket.location or context.cloud.account.region
         inner = "" if region == FIRST_REGION else region
         body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
         return web.Response(body=body.encode(), content_type="application/xml")

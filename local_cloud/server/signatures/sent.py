@@ -14,7 +14,7 @@ AMZ_DATE = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRequest:
     """One request: everything as it came over the wire."""
 
     method: str
@@ -62,7 +62,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class ExpectedSignature:
     """What a signer must have signed, and the signature that comes of it."""
 
     signature: str
@@ -88,7 +88,7 @@ def read_amz_date(text: str) -> datetime | None:
         return None
 
 
-def signing_date(sent: Sent) -> datetime:
+def signing_date(sent: SentRequest) -> datetime:
     """When a request was signed, by `x-amz-date` or `Date`. Raises AccessDenied without one."""
     text = sent.header("x-amz-date") or sent.header("date") or ""
     try:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from local_cloud.model.errors import refused
 from local_cloud.server.signatures import form, v2, v4
-from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied
+from local_cloud.server.signatures.sent import Claim, ExpectedSignature, SentRequest, denied
 from local_cloud.server.signatures.v4 import ChunkSigner
 
 #: A clock may differ so much from ours (S3: RequestTimeTooSkewed).
@@ -84,9 +84,9 @@ class Verifier:
         return True
 
 
-def _sent(request: web.BaseRequest, host_bucket: str) -> Sent:
+def _sent(request: web.BaseRequest, host_bucket: str) -> SentRequest:
     path, _, query = request.raw_path.partition("?")
-    return Sent(
+    return SentRequest(
         method=request.method,
         path=path,
         query=query,
@@ -95,7 +95,7 @@ def _sent(request: web.BaseRequest, host_bucket: str) -> Sent:
     )
 
 
-def _query_claim(sent: Sent) -> Claim | None:
+def _query_claim(sent: SentRequest) -> Claim | None:
     """The claim of a presigned URL; None for every other request."""
     names = {name for name, _ in sent.pairs()}
     if "X-Amz-Algorithm" in names:
@@ -103,7 +103,7 @@ def _query_claim(sent: Sent) -> Claim | None:
     return v2.query_claim(sent) if "AWSAccessKeyId" in names else None
 
 
-def _header_claim(sent: Sent, services: tuple[str, ...]) -> Claim:
+def _header_claim(sent: SentRequest, services: tuple[str, ...]) -> Claim:
     """The claim of the Authorization header. Raises AccessDenied without one."""
     authorization = sent.header("authorization")
     if authorization is None:
@@ -154,7 +154,7 @@ def _secret(claim: Claim, keys: Mapping[str, str], services: tuple[str, ...]) ->
 
 
 def _verified(
-    sent: Sent,
+    sent: SentRequest,
     claim: Claim,
     keys: Mapping[str, str],
     services: tuple[str, ...],
@@ -188,7 +188,7 @@ def _verified(
     return None
 
 
-def _check_scope(sent: Sent, claim: Claim, services: tuple[str, ...]) -> None:
+def _check_scope(sent: SentRequest, claim: Claim, services: tuple[str, ...]) -> None:
     if claim.service not in services:
         raise refused(
             "AuthorizationHeaderMalformed",
@@ -207,7 +207,7 @@ def _check_scope(sent: Sent, claim: Claim, services: tuple[str, ...]) -> None:
         )
 
 
-def _compare(claim: Claim, signed: Signed) -> None:
+def _compare(claim: Claim, signed: ExpectedSignature) -> None:
     """Raises SignatureDoesNotMatch with what should have been signed."""
     if hmac.compare_digest(claim.signature.encode(), signed.signature.encode()):
         return

@@ -105,7 +105,7 @@ def error_response(error: CloudError) -> web.Response:
 
 def queue_url(context: Context, name: str) -> str:
     """Where clients say they reach the queue; only its last component matters to us."""
-    return f"{context.endpoint}/{context.cloud.place.account}/{name}"
+    return f"{context.endpoint}/{context.cloud.account.id}/{name}"
 
 
 def _queue(context: Context, body: Body) -> Queue:

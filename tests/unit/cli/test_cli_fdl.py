@@ -145,8 +145,8 @@ def test_explain() -> None:
     assert "functions.aws[].gpu.kinds\n" in run(["explain", "gpu.kinds"]).stdout
     assert "did you mean 'kinds'?" in run(["explain", "kindz"], 3).stderr
     shown = json.loads(run(["explain", "job.attempts", "--json"]).stdout)["keys"]
-    assert [(key["path"], key["default"], key["standing"]) for key in shown] == [
-        ("functions.aws[].job.attempts", "3", "done")
+    assert [(key["path"], key["default"], key["status"]) for key in shown] == [
+        ("functions.aws[].job.attempts", "3", "supported")
     ]
     assert len(run(["explain"]).stdout.splitlines()) > 100
 

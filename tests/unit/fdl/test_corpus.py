@@ -4,8 +4,8 @@
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX
 

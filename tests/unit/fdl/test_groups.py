@@ -8,16 +8,16 @@ import pytest
 from corekit.budget import Budget
 from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import graph_of
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed, steps_json
-from fdl.plan.resources import FunctionResource, Notification, Place, Record
+from fdl.plan.resources import DeployTarget, FunctionResource, Notification, Record
 from gpu_scheduler.model import Request
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 TEXT = """\
 functions:
   aws:

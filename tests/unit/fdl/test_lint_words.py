@@ -5,8 +5,8 @@ import time
 import pytest
 
 from contract.timing import kept_back
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from lambda_functions.gpu_runner.settings import Time
 

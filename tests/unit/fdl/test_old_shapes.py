@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.model import Document
 from fdl.parse import parse, read
 from fdl.text.compose import compose

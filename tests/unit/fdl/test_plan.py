@@ -17,11 +17,11 @@ from fdl.plan.desired import Code, DesiredFunction, desired
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
+    DeployTarget,
     FunctionResource,
     InvokeConfig,
     Ledger,
     Notification,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -29,7 +29,7 @@ from fdl.plan.resources import (
 )
 from orchgpu.core.function import Function
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 CODE = Code(sha256="ab" * 32, size=1000)
 
 BLAST = """\

@@ -9,17 +9,17 @@ import pytest
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError
-from fdl.keys.reference import Standing, known_keys
+from fdl.keys.reference import KeyStatus, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import removal
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import ListOf
 from tests.unit.fdl.test_plan import BLAST, PLACE, World
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_the_page_names_tests_that_exist() -> None:
@@ -56,7 +56,7 @@ def _blocks() -> list[str]:
     return [
         known.path
         for known in known_keys()
-        if known.block and known.standing is not Standing.TRANSLATED
+        if known.block and known.status is not KeyStatus.TRANSLATED
     ]
 
 

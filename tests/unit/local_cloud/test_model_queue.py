@@ -108,7 +108,7 @@ def test_a_dead_message_moves_with_its_id_body_and_age() -> None:
 
 def test_without_its_dead_letter_queue_a_message_stays() -> None:
     queues = Queues(ids=IdSource(1))
-    arn = queues.place.queue_arn("gone")
+    arn = queues.account.queue_arn("gone")
     redrive = f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": 1}}'
     queue = queues.create(0.0, "q", {"RedrivePolicy": redrive, "VisibilityTimeout": "0"})
     queue.send(0.0, "a")

@@ -75,7 +75,7 @@ async def post(context: Context, target: Target, request: web.BaseRequest) -> we
     form = await _read(request)
     bucket = context.cloud.bucket(target.bucket)
     owner = context.verifier.check_form(_lower(form.fields))
-    if not owner and not acl.bucket_open(bucket, "WRITE"):
+    if not owner and not acl.allows_anonymous(bucket, "WRITE"):
         raise CloudError("AccessDenied", 403, "Access Denied")
     policy = _policy(context, target, form.fields)
     if "acl" in form.fields:

@@ -74,10 +74,10 @@ def set_for_bucket(bucket: Bucket, grants: acl.Grants) -> None:
         bucket.set_document(DOCUMENT, text)
 
 
-def bucket_open(bucket: Bucket, permission: str) -> bool:
+def allows_anonymous(bucket: Bucket, permission: str) -> bool:
     """Whether the bucket's list lets anybody do this."""
     ignored = _blocks(bucket, "IgnorePublicAcls")
-    return not ignored and acl.open_to_everybody(bucket.documents.get(DOCUMENT, ""), permission)
+    return not ignored and acl.is_public(bucket.documents.get(DOCUMENT, ""), permission)
 
 
 def check_anonymous(context: Context, target: Target, request: web.BaseRequest) -> None:
@@ -96,17 +96,17 @@ def check_anonymous(context: Context, target: Target, request: web.BaseRequest) 
 def _lets_in(bucket: Bucket, target: Target, method: str, *, copies: bool) -> bool:
     names = target.query.keys()
     if not target.key:
-        return names <= _LISTING and bucket_open(bucket, "READ")
+        return names <= _LISTING and allows_anonymous(bucket, "READ")
     if method == "PUT":
-        return names <= {"x-id"} and not copies and bucket_open(bucket, "WRITE")
+        return names <= {"x-id"} and not copies and allows_anonymous(bucket, "WRITE")
     if method not in ("GET", "HEAD") or not names <= _READING:
         return False
     try:
         version = bucket.get(target.key, target.query.get("versionId", ""))
     except CloudError:
-        return bucket_open(bucket, "READ")  # only who may list learns that a key is missing
+        return allows_anonymous(bucket, "READ")  # only who may list learns that a key is missing
     ignored = _blocks(bucket, "IgnorePublicAcls")
-    return not ignored and acl.open_to_everybody(version.attributes.acl, "READ")
+    return not ignored and acl.is_public(version.attributes.acl, "READ")
 
 
 async def handle(context: Context, target: Target, request: web.BaseRequest) -> web.Response:

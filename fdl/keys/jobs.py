@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
 from fdl.model import MIDDLEWARES, Compute, Gpu, Intermediate, Job, Queue
-from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
+from fdl.schema.scalars import Choice, Duration, Flag, Integer, Memory, Percent, Text, Version
 from fdl.schema.schema import Block, Key, ListOf, Reader
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
 from gpu_scheduler.request_options import WORDS
@@ -47,7 +47,7 @@ _COMPUTE = Block(
 GPU = Block(
     into=Gpu,
     keys={
-        "count": _word("count", Whole(low=1, high=COUNT_MAX)),
+        "count": _word("count", Integer(low=1, high=COUNT_MAX)),
         "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
         "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
         "memory": _word(
@@ -75,7 +75,7 @@ GPU = Block(
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),
-        "priority": _word("priority", Whole(low=-100, high=100)),
+        "priority": _word("priority", Integer(low=-100, high=100)),
         "tenant": _word(
             "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
         ),
@@ -160,7 +160,7 @@ JOB = Block(
                         about="A bucket of its own, for envelopes and results.",
                     ),
                     "expire_days": Key(
-                        reader=Whole(low=1, high=365, unit="days"),
+                        reader=Integer(low=1, high=365, unit="days"),
                         about="Staged envelopes are deleted after this.",
                     ),
                 },
@@ -169,9 +169,11 @@ JOB = Block(
             default="`<name>-intermediate`; with `job.input`, `lambda.input`",
         ),
         "queue": Key(reader=_QUEUES, about="Names of the queues; a lone name is the job queue's."),
-        "attempts": Key(reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."),
+        "attempts": Key(
+            reader=Integer(low=1, high=10), to="attempts_max", about="Tries of one job."
+        ),
         "concurrency": Key(
-            reader=Whole(low=1, high=1000),
+            reader=Integer(low=1, high=1000),
             to="concurrency_max",
             about="At most so many jobs at once, waiting or running, in one orchestrator.",
             default="no limit but the devices'",

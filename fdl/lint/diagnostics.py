@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Diagnostic:
     """One finding."""
 
     severity: Severity
