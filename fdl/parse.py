@@ -16,7 +16,7 @@ from fdl.text.nodes import Node
 def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
     """The declared document. Raises AppError(INVALID) with file:line:column and an excerpt.
 
-    `name` is what error messages call the file. Nothing else is ever raised, whatever `data` holds.
+    `name` is the name of the file in messages. Nothing else is raised, whatever `data` holds.
     """
     return read(compose(data, name))[0]
 

@@ -10,7 +10,7 @@ from fdl.model import Document, Function, Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageNode:
-    """A place in S3 that starts or ends the workflow."""
+    """A path in S3 at which the workflow starts or ends."""
 
     path: str  #: bucket/prefix
     suffixes: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Step:
     """One function."""
 
     name: str
-    device: str  #: what it borrows, for people; "" = nothing
+    device: str  #: the devices of a job, for people; "" = none
     group: str = ""  #: steps of one group share a sandbox
 
 
@@ -45,8 +45,10 @@ class Graph:
 
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
-    entries: tuple[tuple[StorageNode, str], ...]  #: places nobody of the file writes → who reads
-    exits: tuple[tuple[str, StorageNode], ...]  #: who writes → places nobody of the file reads
+    entries: tuple[
+        tuple[StorageNode, str], ...
+    ]  #: inputs that no function writes, and their readers
+    exits: tuple[tuple[str, StorageNode], ...]  #: writers, and outputs that no function reads
 
 
 def graph_of(document: Document) -> Graph:

@@ -1,8 +1,8 @@
-"""The whole document as one tree of known keys: what is read, explained and given to editors.
+"""The whole document as one tree of known keys: for the reader, `fdl explain` and editors.
 
-SCAR's blocks are in `scar`, ours in `lending`. A key that is not here is refused with a
-did-you-mean; `x-…` is free. Keys that `fdl.migrate` rewrites stand here too, for editors and for
-the table of all keys; the readers never see them.
+SCAR's blocks are in `scar`, ours in `jobs`. A key that is not here is refused with a
+did-you-mean; `x-…` keys are the user's own. Keys that `fdl.migrate` rewrites are listed here too,
+for editors and for the table of all keys; the readers never see them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ ELEMENT = Block(
     into=Function,
     keys={
         "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
-        "gpu": Key(reader=GPU, bare=True, about="What each job asks of the scheduler."),
-        "job": Key(reader=JOB, bare=True, about="How input becomes jobs."),
+        "gpu": Key(reader=GPU, bare=True, about="The request of each job to the scheduler."),
+        "job": Key(reader=JOB, bare=True, about="The jobs that input becomes."),
         "group": Key(
             reader=Text(
                 pattern=r"[A-Za-z0-9_-]{1,64}",
@@ -65,7 +65,7 @@ ELEMENT = Block(
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
         "api_gateway": Key(
             reader=API_GATEWAY,
-            about="An HTTP door; none is made here.",
+            about="An HTTP endpoint; none is made here.",
             dropped="objects in `input` start the function",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
@@ -74,7 +74,7 @@ ELEMENT = Block(
             about="AWS Batch, SCAR's way to a GPU.",
             becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
             " `execution_mode: batch`, `lambda.memory`",
-            dropped="functions run in Lambda; write `gpu: {count: 1}` beside `lambda` for a device",
+            dropped="functions run in Lambda; for a device write `gpu: {count: 1}` next to `lambda`",
         ),
     },
 )
@@ -102,8 +102,8 @@ DOCUMENT = Block(
         ),
         "storage_providers": Key(
             reader=STORAGE_PROVIDERS,
-            about="Credentials of places.",
-            dropped="every place is in S3, reached by the function's role",
+            about="Credentials of storage.",
+            dropped="all storage is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
         "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),

@@ -1,4 +1,4 @@
-"""Our keys: `gpu:`, what each job asks of the scheduler, and `job:`, how input becomes jobs."""
+"""Our keys: `gpu:`, the request of each job to the scheduler, and `job:`, the jobs themselves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _word(
     refused: str = "",
     default: str | None = None,
 ) -> Key:
-    """A word of the scheduler's requests; `ssgm` says the same with the same words."""
+    """A key of the scheduler's requests, as `ssgm` has it."""
     return Key(reader=reader, to=to, about=_HELP[key], refused=refused, default=default)
 
 
@@ -83,25 +83,25 @@ GPU = Block(
         "deadline": Key(
             reader=Duration(),
             to="deadline_s",
-            about="A job that waited this long is of no use any more and ends as DEADLINE; it goes"
-            " on through hand-backs and further attempts.",
+            about="Give up after a job has waited this long: it ends as DEADLINE. Hand-backs and"
+            " further attempts count.",
         ),
         "lease_length": Key(
             reader=Duration(),
             to="lease_s",
-            about=_HELP["lease_length"] + " Forecasts and backfilling go by it.",
+            about=_HELP["lease_length"] + " Forecasts and backfill use it.",
             default="what the function's timeout allows",
         ),
         "on_unavailable": Key(
             reader=Choice(("fail", "cpu", "requeue")),
-            about="When `max_wait` passed: `fail` rejects the job, `cpu` asks once more for any"
-            " device of kind cpu (also when no known device could ever do), `requeue` waits again"
-            " at its old place.",
+            about="After `max_wait`: `fail` rejects the job, `cpu` requests any device of kind cpu"
+            " (also when the request is permanently infeasible), `requeue` waits again and keeps"
+            " the job's position in the queue.",
         ),
         "middleware": Key(
             reader=Choice(MIDDLEWARES),
-            about="What carries the device's work: our own plane, or a server of this software"
-            " that the host offers (`gpud --middleware`), behind a door of its gateway.",
+            about="The remote-GPU software between function and device: our own, or a server of"
+            " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
         ),
         "advisory": _word(
             "advisory",
@@ -109,7 +109,7 @@ GPU = Block(
             refused="functions reach devices through a gateway, and advisory ones have none:"
             " use `ssgm alloc --advisory`",
         ),
-        "group": Key(reader=_TEXT, refused="write `group: NAME` beside `gpu:`"),
+        "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },
 )
 
@@ -118,10 +118,10 @@ _QUEUES = Block(
     short="name",
     keys={
         "name": Key(reader=_QUEUE, about="The job queue.", default="`<name>-jobs`"),
-        "dead_letter": Key(reader=_QUEUE, about="Where failed jobs go.", default="`<name>-dlq`"),
+        "dead_letter": Key(reader=_QUEUE, about="Receives failed jobs.", default="`<name>-dlq`"),
         "completion": Key(
             reader=_QUEUE,
-            about="Where results and Lambda's failures are told.",
+            about="Receives results and Lambda's failures.",
             default="`<name>-done`",
         ),
         "retention": Key(
@@ -131,12 +131,12 @@ _QUEUES = Block(
         ),
         "visibility_timeout": Key(
             reader=_TEXT,
-            refused="the orchestrator extends the visibility of what it works on by itself:"
+            refused="the orchestrator extends the visibility timeout of its messages by itself:"
             " leave it out",
         ),
         "max_receive_count": Key(
             reader=_TEXT,
-            refused="receives are no attempts here: write `job: {attempts: …}`",
+            refused="a receive does not count as an attempt here: write `job: {attempts: …}`",
         ),
     },
 )
@@ -145,7 +145,7 @@ JOB = Block(
     keys={
         "input": Key(
             reader=ListOf(item=STORAGE, one=True),
-            about="Where users upload; exactly one. Each object there is one job.",
+            about="The path to which users upload; exactly one. Each object there is one job.",
             default="`lambda.input`",
         ),
         "intermediate": Key(
@@ -157,11 +157,11 @@ JOB = Block(
                     "path": Key(
                         reader=STORAGE_KEYS["path"].reader,
                         required=True,
-                        about="A bucket of its own, for envelopes and results.",
+                        about="A separate bucket for envelopes and results.",
                     ),
                     "expire_days": Key(
                         reader=Integer(low=1, high=365, unit="days"),
-                        about="Staged envelopes are deleted after this.",
+                        about="Staged envelopes are deleted after this time.",
                     ),
                 },
             ),
@@ -175,15 +175,15 @@ JOB = Block(
         "concurrency": Key(
             reader=Integer(low=1, high=1000),
             to="concurrency_max",
-            about="At most so many jobs at once, waiting or running, in one orchestrator.",
-            default="no limit but the devices'",
+            about="Limit of jobs in one orchestrator, waiting or running.",
+            default="limited by the devices alone",
         ),
         "completion": Key(
             reader=Choice(("result", "object")),
-            about="What ends a job: the `result` that our runner commits, or, for code that is not"
-            " run by it (an image with SCAR's supervisor, a `handler` of Lambda's own form), that"
-            " one `object` has changed. Weaker: a failure is seen by Lambda's record or the end of"
-            " the lease, and the lease lasts for its whole length unless the object comes.",
+            about="The event that ends a job: the `result` that our runner commits, or a change of"
+            " one `object`, for code that our runner does not run (an image with SCAR's supervisor,"
+            " a `handler` in Lambda's own form). The second is weaker: a failure shows in Lambda's"
+            " record or at the end of the lease, and the lease is held until the object changes.",
         ),
         "object": Key(
             reader=STORAGE_KEYS["path"].reader,
@@ -193,8 +193,8 @@ JOB = Block(
         ),
         "envelope": Key(
             reader=Choice(("zip", "tar.gz", "reference")),
-            about="How the input travels: inside the envelope while it is small (a `zip`, or a"
-            " `tar.gz` as orchGPU packs it), or never copied, the runner reads it where it is"
+            about="The form in which the runner gets the input: inside the envelope while it is"
+            " small (a `zip`, or a `tar.gz` as orchGPU packs it), or in place, never copied"
             " (`reference`).",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),

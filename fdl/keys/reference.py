@@ -21,12 +21,12 @@ _PLACES_NAMED_MAX = 2
 
 
 class KeyStatus(StrEnum):
-    """What becomes of a key."""
+    """The treatment of a key."""
 
     SUPPORTED = "supported"
     TRANSLATED = "translated"  #: rewritten before it is read, with a warning
-    REFUSED = "refused"  #: known, and an error that says what to write instead
-    IDLE = "no effect"  #: SCAR's, read as it is and changing nothing here; lint says so
+    REFUSED = "refused"  #: known, and an error that names the key to write instead
+    IDLE = "no effect"  #: SCAR's, accepted without effect; lint reports it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class KnownKey:
 
     @property
     def short(self) -> str:
-        """The path as people say it: `lambda.memory`."""
+        """The path without the list of functions: `lambda.memory`."""
         return self.path.removeprefix("functions.aws[].")
 
     @property
@@ -53,7 +53,7 @@ class KnownKey:
 
     @property
     def works(self) -> bool:
-        """Whether something follows from writing it where it belongs."""
+        """Whether the key has an effect in the right block."""
         return self.status in (KeyStatus.SUPPORTED, KeyStatus.TRANSLATED) and not self.key.dropped
 
     @property
@@ -79,7 +79,7 @@ class KnownKey:
         if not self.key.refused:
             lines.append(f"  value: {self.key.reader.words()}")
         if self.key.required:
-            lines.append("  must be there")
+            lines.append("  required")
         elif self.default:
             lines.append(f"  default: {self.default}")
         lines.append(f"  {self.status.value}")
@@ -157,13 +157,13 @@ def explain(word: str) -> tuple[KnownKey, ...]:
             name for key in known_keys() for name in (key.short, *_words(key.path))
         )
         hint = did_you_mean(word, names)
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no key {word[:60]!r}{hint}")
+        raise AppError(ErrorCode.NOT_FOUND, f"no key is named {word[:60]!r}{hint}")
     exact = tuple(key for key in found if word in (key.path, key.short))
     return exact or found
 
 
 def placement_hint(path: str, key: str) -> str:
-    """How to go on with a key that the block at `path` does not know, as the end of a sentence.
+    """The advice for a key that is unknown to the block at `path`, as the end of a sentence.
 
     Names only places where the key has an effect; "" where nothing is known of it.
     """
@@ -194,7 +194,7 @@ def _place(known: KnownKey) -> str:
         case "":
             return "at the top of the file"
         case "functions.aws[]":
-            return "beside 'lambda'"
+            return "next to 'lambda'"
     return f"in {known.short.rpartition('.')[0].replace('[]', '')!r}"
 
 
@@ -212,7 +212,7 @@ def table() -> str:
 
 
 def _is_wrapper(keys: list[KnownKey]) -> bool:
-    """`environment: {Variables: …}`: its one key is told with the block."""
+    """`environment: {Variables: …}`: its one key is listed with the block."""
     return [known.path.rpartition(".")[2] for known in keys] == ["Variables"]
 
 
@@ -222,7 +222,7 @@ def _table(path: str, keys: list[KnownKey]) -> str:
     for known in keys:
         name = known.path.rpartition(".")[2]
         value = "" if known.key.refused else known.key.reader.words()
-        default = "**must be there**" if known.key.required else known.default
+        default = "**required**" if known.key.required else known.default
         cells = (f"`{name}`", value, default, known.status.value, known.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return f"#### {title}\n\n" + "\n".join(rows)

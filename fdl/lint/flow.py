@@ -53,7 +53,7 @@ def _twice(function: Function) -> Iterator[Finding]:
 
 
 def deployment_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """What each deployed function (a group is one) must have to itself."""
+    """Errors about queues, buckets and rules that deployed functions (a group is one) share."""
     for function in functions:
         yield from _twice(function)
         names = function.queues if function.queued else ()
@@ -143,7 +143,7 @@ def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
 
 
 def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """An output that nobody reads is a result, unless somebody waits right beside it."""
+    """Outputs without a reader whose path is almost the input of a function without a writer."""
     follows = _follows(functions)
     starved = [
         (i, storage)
@@ -160,16 +160,16 @@ def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
                 upstream = r == w or w in _reach(follows, r)
                 if not upstream and (why := _missed(output, storage)):
                     name = functions[r].name
-                    yield _W, path, f"nothing reads it, and {name} waits for {why}"
+                    yield _W, path, f"no function reads it, and {name} waits for {why}"
                     break
 
 
 def _missed(output: Storage, storage: Storage) -> str:
-    """How close an output comes to an input that nobody fills; empty = not close."""
+    """The reason why an output just misses an input without a writer; empty = it is not close."""
     if output.path == storage.path:
         wanted = ", ".join(storage.suffixes)
         return f"other names there: only {wanted}"
     if output.path.bucket != storage.path.bucket:
         return ""
     close = difflib.get_close_matches(str(output.path), [str(storage.path)], n=1, cutoff=0.85)
-    return f"{storage.path}; is that the same place?" if close else ""
+    return f"{storage.path}; is that the same path?" if close else ""

@@ -1,7 +1,7 @@
-"""Older shapes and foreign blocks, rewritten into what this program does; nodes to nodes.
+"""Older shapes and foreign blocks, rewritten into supported keys; nodes to nodes.
 
-What `orchgpu fdl migrate` prints is exactly what a deploy reads: there is one translation. Every
-rewrite is told as a warning with its place. A file that needs none stays as it is, node for node.
+A deploy reads exactly the text that `orchgpu fdl migrate` prints: there is one translation. Every
+rewrite is a warning with its location. A file that needs none stays as it is, node for node.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services
 from fdl.migrate.scar_shapes import (
+    duplicated,
     into_container,
     named_storages,
     old_place,
     old_places,
     shape_of_functions,
-    twice,
 )
 from fdl.model import (
     DEFAULT_RUNTIME,
@@ -31,22 +31,22 @@ from fdl.model import (
 from fdl.schema.schema import Faulty, Reading
 from fdl.text.nodes import Entry, Mapping, Node, Sequence
 
-#: SCAR's default of `batch.memory`: nobody asked for it.
+#: SCAR's default of `batch.memory`.
 _BATCH_MEMORY_MB = 1024
-#: Kinds of S3 by name; every other provider's places are taken in S3 too, and that is told.
+#: Names of S3; storage of every other provider is read as S3, with a warning.
 _S3 = ("s3", "s3.default")
 _TRANSLATED_PROVIDERS = ("s3", "minio", "onedata")
 
 
 def migrate(root: Node, reading: Reading) -> tuple[Node, tuple[Rewrite, ...]]:
-    """The file as it is read, and what was rewritten; faults in what goes away are noted.
+    """The file as it is read, and the rewrites; faults in dropped blocks are noted.
 
     Raises Faulty for a file of another tool.
     """
     if not isinstance(root, Mapping):
         return root, ()
     provider = root.entry("provider")
-    if provider is not None:  # another tool's file: nothing else in it is of interest
+    if provider is not None:  # another tool's file: the rest of it is not checked
         reading.fault(provider.value, "provider", ANOTHER_TOOL)
         raise Faulty
     work = Migration(reading=reading)
@@ -63,10 +63,10 @@ def _providers(work: Migration, root: Mapping) -> Mapping:
     if not work.reading.passes(STORAGE_PROVIDERS, named, "storage_providers"):
         return root.without("storage_providers")
     message = (
-        "left out: every place is in S3, reached by the function's role;"
-        " credentials in clear are never sent anywhere, and are better not in a file"
+        "left out: all storage is in S3, reached by the function's role;"
+        " credentials in clear are not used; remove them from the file"
     )
-    work.tell("storage_providers", entry.at, message)
+    work.warn("storage_providers", entry.at, message)
     return root.without("storage_providers")
 
 
@@ -126,7 +126,7 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
     api = element.entry("api_gateway")
     if api is not None:
         message = "left out: no API is created; objects in `input` start the function"
-        work.tell(f"{path}.api_gateway", api.at, message)
+        work.warn(f"{path}.api_gateway", api.at, message)
         element = element.without("api_gateway")
     return element
 
@@ -137,7 +137,7 @@ def _stray_quotes(work: Migration, block: Mapping, path: str) -> Mapping:
         inner = f"{path}.{entry.key}"
         if entry.key.endswith('"'):
             clean = entry.key.rstrip('"')
-            work.tell(inner, entry.at, f"a stray quote; read as {clean}")
+            work.warn(inner, entry.at, f"a stray quote; read as {clean}")
             block = block.having(clean, entry.value, instead_of=entry.key)
         elif entry.key == "container" and isinstance(entry.value, Mapping):
             changed = _stray_quotes(work, entry.value, inner)
@@ -146,31 +146,31 @@ def _stray_quotes(work: Migration, block: Mapping, path: str) -> Mapping:
 
 
 def _container(work: Migration, block: Mapping, path: str) -> Mapping:
-    """What says how the image runs stood among the function's own keys once."""
+    """Settings of the container, which older files have among the function's own keys."""
     for key in ("image", "image_file", "timeout_threshold"):
         entry = block.entry(key)
         if entry is None:
             continue
-        if twice(work, block, key, f"{path}.{key}"):
+        if duplicated(work, block, key, f"{path}.{key}"):
             block = block.without(key)
             continue
-        work.tell(f"{path}.{key}", entry.at, f"an older shape; read as container.{key}")
+        work.warn(f"{path}.{key}", entry.at, f"an older shape; read as container.{key}")
         work.moved(f"{path}.container.{key}", f"{path}.{key}")
         block = into_container(block, key, entry.value, instead_of=key)
     return block
 
 
 def _words(work: Migration, block: Mapping, path: str) -> Mapping:
-    """Words that changed: a lower-case log level, a runtime that AWS has retired."""
+    """Values that changed: a lower-case log level, a runtime that AWS has retired."""
     level = block.entry("log_level")
     word = scalar_text(level.value) if level is not None else None
     if level is not None and word is not None and word != word.upper():
-        work.tell(f"{path}.log_level", level.at, f"read as {word.upper()}")
+        work.warn(f"{path}.log_level", level.at, f"read as {word.upper()}")
         block = block.having("log_level", text(word.upper(), level.value.at))
     runtime = block.entry("runtime")
     if runtime is not None and scalar_text(runtime.value) in RETIRED_RUNTIMES:
         message = f"{scalar_text(runtime.value)} is retired by AWS; read as {DEFAULT_RUNTIME}"
-        work.tell(f"{path}.runtime", runtime.at, message)
+        work.warn(f"{path}.runtime", runtime.at, message)
         block = block.having("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
     return block
 
@@ -181,9 +181,9 @@ def _run_script(work: Migration, block: Mapping, path: str) -> Mapping:
     if entry is None:
         return block
     if scalar_text(block.child("init_script")) is not None:
-        work.tell(f"{path}.run_script", entry.at, "left out: init_script is what runs")
+        work.warn(f"{path}.run_script", entry.at, "left out: init_script runs instead")
         return block.without("run_script")
-    work.tell(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
+    work.warn(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
     return block.without("init_script").having("init_script", entry.value, instead_of="run_script")
 
 
@@ -201,7 +201,7 @@ def _places(work: Migration, block: Mapping, path: str) -> Mapping:
 
 
 def _place(work: Migration, place: Node, path: str) -> Node:
-    """Another provider's place is taken in S3, at the same path."""
+    """Storage of another provider is read as S3, at the same path."""
     place = old_place(work, place, path)
     entry = place.entry("storage_provider") if isinstance(place, Mapping) else None
     name = scalar_text(entry.value) if entry is not None else None
@@ -210,12 +210,12 @@ def _place(work: Migration, place: Node, path: str) -> Node:
     if name.partition(".")[0] not in _TRANSLATED_PROVIDERS:
         return place
     where = "with the function's role" if name.startswith("s3.") else "at the same path"
-    work.tell(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
+    work.warn(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
     return place.having("storage_provider", text("s3", entry.value.at))
 
 
 def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
-    """AWS Batch was SCAR's way to more time, memory or a GPU: Lambda and a lent device do it."""
+    """SCAR's AWS Batch, for more time, memory or a GPU, becomes Lambda with a device."""
     block = element.child("lambda")
     mode = block.entry("execution_mode") if isinstance(block, Mapping) else None
     word = scalar_text(mode.value) if mode is not None else None
@@ -225,7 +225,7 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
             # Batch's jobs have no limit of their own; Lambda's longest run is the nearest
             block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
             became = f"lambda with timeout: {LAMBDA_TIMEOUT_S_MAX}"
-        work.tell(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
+        work.warn(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
         element = element.having("lambda", block)
     entry = element.entry("batch")
     if entry is None:
@@ -243,7 +243,7 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
         element = element.having("gpu", count)
     shown = " and ".join(parts)
     message = f"AWS Batch is not used; read as {shown}" if parts else "left out: no AWS Batch here"
-    work.tell(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
+    work.warn(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
     return element
 
 

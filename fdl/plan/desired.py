@@ -1,4 +1,4 @@
-"""Function → the cloud resources it means. Pure and total for a document that `lint` passed."""
+"""Function → its cloud resources. Pure, and total for a document that `lint` passed."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from gpu_scheduler.model import Request
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
 LOCAL_ROLE = "orchgpu-function"
-#: Where a cloud that is not AWS finds what an image function runs there, and where moto's bridge
-#: finds every function's zip, which moto itself gives to nobody: s3://bucket/key.
+#: Tag with the zip that an image function runs on a cloud that is not AWS, and that moto's bridge
+#: runs for every function (moto serves no zips): s3://bucket/key.
 PACKAGE_TAG = "orchgpu:package"
-#: Set to the package's hash after the function took it up: says that an update was not cut off.
+#: Tag with the package's hash, set after the update: without it the update was interrupted.
 DEPLOYED_TAG = "orchgpu:deployed"
-#: A completion message only wakes somebody; the result itself is in the bucket.
+#: A completion message only wakes an orchestrator; the result itself is in the bucket.
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
 EVENT_AGE_S = 60
@@ -65,11 +65,11 @@ class DesiredFunction:
 
     name: str
     resources: tuple[Resource, ...]
-    notices: tuple[str, ...] = ()  #: what people must know about this deployment
+    notices: tuple[str, ...] = ()  #: warnings about this deployment
 
 
 def desired(function: Function, place: DeployTarget, code: Code, budget: Budget) -> DesiredFunction:
-    """What must exist for `function` to work at `place`."""
+    """The resources that `function` needs at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [Bucket(name=name) for name in buckets_of(function)]
@@ -98,7 +98,7 @@ def buckets_of(function: Function) -> tuple[str, ...]:
     names = [storage.path.bucket for storage in function.user_input]
     names += [function.intermediate.bucket] if function.queued else []
     names += [storage.path.bucket for storage in function.function.output]
-    names += _told_of(function)[1:]
+    names += _event_buckets(function)[1:]
     return tuple(dict.fromkeys(names))
 
 
@@ -108,7 +108,7 @@ def runs_outside_image(function: Function, place: DeployTarget) -> bool:
 
 
 def outputs_of(function: Function) -> list[dict[str, object]]:
-    """In the form of `contract.envelope.Job.outputs`."""
+    """The outputs in the form of `contract.envelope.Job.outputs`."""
     return [
         {
             "bucket": storage.path.bucket,
@@ -142,7 +142,7 @@ def variables_of(function: Function) -> dict[str, str]:
 
 
 def _foreign_variables(function: Function) -> dict[str, str]:
-    """The user's own, and for an image what SCAR's supervisor reads: no credentials are in it."""
+    """The user's variables, and for an image SCAR's supervisor's settings, without credentials."""
     declared = function.function
     variables = dict(declared.container.variables)
     if _is_image(function):
@@ -183,7 +183,7 @@ def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Reso
 
 
 def _stored(function: Function, place: DeployTarget, code: Code) -> Package:
-    """Where the zip lies when it goes through a bucket."""
+    """The location of a zip that goes through a bucket."""
     bucket = function.function.deployment.bucket or place.state_bucket
     return Package(bucket=bucket, sha256=code.sha256)
 
@@ -229,7 +229,7 @@ def _function(function: Function, place: DeployTarget, code: Code) -> FunctionRe
 
 
 def _expiry(function: Function) -> Expiry:
-    """An envelope is of no use once its attempt is over, and nobody else takes it away."""
+    """The lifecycle rule that deletes envelopes, which are not needed after their attempt."""
     declared = function.job.intermediate if function.job is not None else None
     return Expiry(
         bucket=function.intermediate.bucket,
@@ -263,7 +263,9 @@ def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Res
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
-        policy=_policy(_from_s3(place, done, *_told_of(function)), _from_role(place, done, role)),
+        policy=_policy(
+            _from_s3(place, done, *_event_buckets(function)), _from_role(place, done, role)
+        ),
     )
     return [dead_letter, job_queue, completion]
 
@@ -272,7 +274,7 @@ def _policy(*statements: Mapping[str, object]) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _told_of(function: Function) -> tuple[str, ...]:
+def _event_buckets(function: Function) -> tuple[str, ...]:
     """Buckets whose events go to the completion queue."""
     target = function.job.object if function.job is not None else None
     names = (function.intermediate.bucket, *((target.bucket,) if target is not None else ()))
@@ -355,7 +357,7 @@ def notifications_of(function: Function, place: DeployTarget) -> list[Notificati
 
 
 def _object_rule(function: Function, target: str) -> list[Notification]:
-    """What lies around the words of the pattern is all that S3 can filter by."""
+    """The rule for the object that ends a job, by the prefix and suffix around placeholders."""
     path = function.job.object if function.job is not None else None
     if path is None:
         return []
@@ -385,7 +387,7 @@ def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[Notifica
 
 
 def _request(function: Function, budget: Budget) -> Request:
-    """What each job asks for, with the longest that its lease can be needed."""
+    """The request of each job; the lease length defaults to the longest that a run can take."""
     asked = (function.gpu or Gpu()).request()
     if asked.lease_s is not None:
         return asked
@@ -441,12 +443,12 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
 
 
 def ledger_of(name: str, place: DeployTarget, created: tuple[str, ...]) -> Ledger:
-    """The note of what deploy made for a function."""
+    """The ledger of the resources that deploy made for a function."""
     return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
 
 
 def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:
-    """Keys a deployment may own: not the state bucket, the record, or what is never taken away."""
+    """Keys a deployment may own: all but the state bucket, the record and log retention."""
     state = key_of(Bucket(name=place.state_bucket))
     owned = [r for r in wanted.resources if not isinstance(r, Record | LogRetention)]
     return tuple(key for key in map(key_of, owned) if key != state)

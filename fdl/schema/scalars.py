@@ -13,15 +13,15 @@ from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
 from gpu_scheduler.versions import is_version
 
-#: Longer text is no name, path or description that any service here accepts.
+#: No service here accepts a longer name, path or description.
 TEXT_CHARACTERS_MAX = 4096
 _WHOLE = re.compile(r"[-+]?[0-9]{1,40}")
 _LEADING_ZERO = re.compile(r"([-+]?)0+([0-9]+)")
-#: Kinds of characters that nobody sees: control, format, separators of lines, not assigned.
+#: Categories of invisible characters: control, format, separators of lines, not assigned.
 _HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")
-#: Two that words of several scripts need: the joiner and the non-joiner.
+#: Invisible characters that several scripts need: the joiner and the non-joiner.
 _JOINERS = "\u200c\u200d"
-#: YAML 1.1's words, which SCAR's own loader takes too.
+#: YAML 1.1's words, which SCAR's own loader accepts too.
 _FLAGS = {
     "true": True,
     "yes": True,
@@ -61,11 +61,11 @@ class Text:
     """A string; a plain number or word is taken as it was written."""
 
     pattern: str = r"(?s).*"
-    what: str = "a string"  #: what the pattern means, for people
+    what: str = "a string"  #: the meaning of the pattern, for people
     short: str = ""  #: the same in a word or two
     empty: bool = False  #: whether "" (and nothing at all) is allowed
     lines: bool = False  #: whether it may have several lines
-    free: bool = False  #: any character: the value of somebody else's variable
+    free: bool = False  #: any character but NUL
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         if self.empty and isinstance(node, Scalar) and node.is_null:
@@ -84,7 +84,7 @@ class Text:
         return text
 
     def _hidden(self, text: str) -> str | None:
-        """The first character that nobody sees and that changes what a text seems to say."""
+        """The first invisible character, which could make a text look like another one."""
         if self.free:
             return "\0" if "\0" in text else None
         allowed = "\n\t" + _JOINERS if self.lines else _JOINERS
@@ -160,13 +160,13 @@ class Choice:
     """One of a closed set of words."""
 
     options: tuple[str, ...]
-    #: Words that are known and not done yet → what to do instead.
+    #: Words that are known and not supported → what to write instead.
     refused: MappingABC[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
         if text in self.refused:
-            raise reading.error(node, path, f"{text!r} is not done yet: {self.refused[text]}")
+            raise reading.error(node, path, f"{text!r} is not supported: {self.refused[text]}")
         if text not in self.options:
             hint = did_you_mean(text, self.options)
             message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
@@ -202,7 +202,7 @@ class Memory:
 
     @staticmethod
     def size_mib(text: str) -> int:
-        """Raises AppError or OverflowError for what is no size."""
+        """Raises AppError or OverflowError for an invalid size."""
         return parse_memory_mib(text)
 
     def read(self, node: Node, path: str, reading: Reading) -> int:

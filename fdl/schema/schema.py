@@ -1,4 +1,4 @@
-"""How a located node becomes a typed value: lists, maps and blocks of known keys.
+"""Readers that turn a located node into a typed value: lists, maps, blocks of known keys.
 
 A reader has `read(node, path, reading)`, which raises INVALID pointing at the node, and `schema()`,
 the JSON Schema of what it accepts, for the user's editor. The tables in `keys` are made of them.
@@ -34,24 +34,24 @@ Schema: TypeAlias = dict[str, object]
 #: The value of a block that fills no dataclass: its keys.
 Values: TypeAlias = dict[str, object]
 
-#: So many faults are told at once: more would hide the first, and cost a hostile file nothing.
+#: Faults in one error message, at most: a hostile file could have any number.
 FAULTS_MAX = 20
 
 
 class Faulty(Exception):
-    """A list or block has faults, all noted in the `Reading`; it has no value."""
+    """A list or block without a value: its faults are noted in the `Reading`."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one pass over a document needs: the text for errors, and where every key was."""
+    """The state of one pass over a document: its text for errors, its faults, its locations."""
 
     source: Source
     locations: dict[str, Location] = field(default_factory=dict)
-    #: Keys without effect, with what is so instead.
+    #: Keys without effect, each with the reason.
     idle: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
-    #: Block and key → where a key that is unknown there belongs, as the end of a sentence, or "".
+    #: Block and unknown key → the block it belongs in, as the end of a sentence, or "".
     elsewhere: Callable[[str, str], str] = lambda _, __: ""
     #: Path of a key as it is read → its path in the file, where a rewrite moved it.
     origins: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Reading:
 
     @contextmanager
     def collecting_errors(self) -> Iterator[None]:
-        """Note a fault within and go on after it, so that one look tells of all."""
+        """Note a fault of the block and continue, so that one pass reports all."""
         try:
             yield
         except AppError as error:
@@ -87,19 +87,20 @@ class Reading:
         return len(self.faults) == faults
 
     def fault(self, node: Node, path: str, message: str) -> None:
-        """Note a fault and go on."""
+        """Note a fault and continue."""
         with self.collecting_errors():
             raise self.error(node, path, message)
 
     def end(self, faults_before: int) -> None:
-        """Raise Faulty when something was noted since there were `faults_before`."""
+        """Raise Faulty if faults were noted since there were `faults_before`."""
         if len(self.faults) > faults_before:
             raise Faulty
 
     def together(self) -> AppError:
-        """All that was noted as one INVALID; its place is the first one's.
+        """All faults as one INVALID, with the location of the first.
 
-        What is read in two ways, as a bucket of inputs that takes the outputs too, is told once.
+        A fault that is found twice, as in a bucket of inputs that is read for outputs too, counts
+        once.
         """
         faults = list({fault.message: fault for fault in self.faults}.values())
         if len(faults) == 1:
@@ -113,7 +114,7 @@ class Reading:
         return self.error_at(node.at, path, message)
 
     def error_at(self, at: Location, path: str, message: str) -> AppError:
-        """The same at a place."""
+        """The same at a location."""
         return self.source.error(at, f"{self.written(path)}: {message}" if path else message)
 
 
@@ -125,7 +126,7 @@ class Reader(Protocol[T_co]):
         ...
 
     def words(self) -> str:
-        """What `read` accepts, for people: a few words."""
+        """The accepted values, for people: a few words."""
         ...
 
     def schema(self) -> Schema:
@@ -139,7 +140,7 @@ class ListOf(Generic[T_co]):
 
     item: Reader[T_co]
     one: bool = False
-    items_max: int = 100  #: no list of the schema means anything beyond this
+    items_max: int = 100
     items_min: int = 0
 
     def read(self, node: Node, path: str, reading: Reading) -> tuple[T_co, ...]:
@@ -217,7 +218,7 @@ class MapOf(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Anything, as plain data: blocks that are accepted and not acted on."""
+    """Any value, as plain data: of blocks that are accepted without effect."""
 
     def read(self, node: Node, path: str, reading: Reading) -> object:
         match node:
@@ -243,16 +244,16 @@ class Key:
     to: str | None = None  #: the attribute it fills; None = the key's own name
     required: bool = False
     bare: bool = False  #: `key:` with nothing after it is the block with all its defaults
-    blank: bool = False  #: `key: ""` is no value, as SCAR writes it
-    about: str = ""  #: what it means, one sentence
+    blank: bool = False  #: `key: ""` counts as empty, as SCAR writes it
+    about: str = ""  #: its meaning, one sentence
     default: str | None = None  #: for people, where the dataclass cannot say it
-    becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate.migrate`)
-    dropped: str = ""  #: the reason why it is left out, with a warning, before the file is read
-    refused: str = ""  #: why it is known and not done, and what to do instead
-    idle: bool = False  #: SCAR's, and changing nothing here; lint says so
+    becomes: str = ""  #: the keys that `fdl.migrate` rewrites it into
+    dropped: str = ""  #: the reason for which `fdl.migrate` leaves it out
+    refused: str = ""  #: the reason for which it is an error, and what to write instead
+    idle: bool = False  #: SCAR's, without effect here; lint reports it
 
     def schema(self) -> Schema:
-        """Its reader's, with what an editor shows beside it."""
+        """The reader's schema, with the description that an editor shows."""
         shown: Schema = {"description": self.about} if self.about else {}
         if self.becomes or self.dropped:
             shown["deprecated"] = True
@@ -348,8 +349,8 @@ class Only(Generic[T_co]):
     key: str
     reader: Reader[T_co]
     also: str = ""  #: another spelling of the key
-    refused: tuple[str, str] | None = None  #: a key beside it, and what is so instead
-    beside: str = ""  #: what else a key that stands too high may mean
+    refused: tuple[str, str] | None = None  #: another key that is an error, and the reason
+    alternative: str = ""  #: another block that a misplaced key may be meant for
 
     def _block(self) -> Block[dict[str, T_co]]:
         names = [name for name in (self.key, self.also) if name]
@@ -366,7 +367,7 @@ class Only(Generic[T_co]):
             if not known and not did_you_mean(entry.key, [self.key]):
                 last = reading.written(path).rpartition(".")[2]
                 shown = f"`{last}: {{{self.key}: {{{entry.key[:60]}: …}}}}`"
-                message = f"unknown key {entry.key[:60]!r}; write {shown}{self.beside}"
+                message = f"unknown key {entry.key[:60]!r}; write {shown}{self.alternative}"
                 raise reading.error_at(entry.at, path, message)
         return block.read(node, path, reading).get(self.key, {})
 

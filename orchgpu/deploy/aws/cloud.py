@@ -207,7 +207,7 @@ class AwsCloud:
             case Permission():
                 parts.permissions.delete(resource)
             case Notification():
-                parts.notifications.delete(resource, *step.along)
+                parts.notifications.delete(resource, *step.deleted_with)
             case Role():
                 parts.roles.delete(resource.name)
             case LogRetention():

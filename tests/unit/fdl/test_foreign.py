@@ -119,7 +119,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         (
             "completion: object",
             "completion: result",
-            "functions.aws[0].job.object: is without effect unless you write completion: object",
+            "functions.aws[0].job.object: has no effect without completion: object",
         ),
         (
             "{stem}.tsv",
@@ -129,7 +129,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         (
             "{stem}.tsv",
             "{file}.tsv",
-            "functions.aws[0].job.object: {file} is none of {job}, {key}, {name}, {stem}",
+            "functions.aws[0].job.object: {file} is not one of {job}, {key}, {name}, {stem}",
         ),
         (
             "runtime: image",

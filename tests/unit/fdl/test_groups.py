@@ -125,7 +125,7 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         (
             "guarantee: 30",
             "guarantee: 95",
-            "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100",
+            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute must lie in 0…100",
         ),
         (
             "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",
@@ -150,13 +150,13 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         (
             "max_wait: 5m}",
             "max_wait: 5m}\n    job: {}",
-            "functions.aws[0].job: jobs of the group come in at frames",
+            "functions.aws[0].job: jobs of the group start at frames",
         ),
-        ("name: index", "name: film", "functions.aws[0].group: a function is called 'film' too"),
+        ("name: index", "name: film", "functions.aws[0].group: a function is named 'film' too"),
         (
             "    gpu: {memory: 2GiB,",
             "    gpu: {group: film, memory: 2GiB,",
-            "functions.aws[0].gpu.group: write `group: NAME` beside `gpu:`",
+            "functions.aws[0].gpu.group: write `group: NAME` next to `gpu:`",
         ),
     ],
 )

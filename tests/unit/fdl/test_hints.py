@@ -57,7 +57,7 @@ def test_a_hint_names_blocks_that_have_the_key(name: str) -> None:
     assert hint.startswith("; it belongs ")
     for place in hint.removeprefix("; it belongs ").split(" or "):
         block = re.sub(r"^in '(.*)'$", r"\1", place)
-        ends = {"at the top of the file": name, "beside 'lambda'": f"functions.aws.{name}"}
+        ends = {"at the top of the file": name, "next to 'lambda'": f"functions.aws.{name}"}
         assert any(path.endswith(ends.get(block, f"{block}.{name}")) for path in PATHS)
 
 

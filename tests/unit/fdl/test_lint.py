@@ -138,7 +138,7 @@ CASES = {
     ),
     "architecture of a zip": (
         one(IO + "\narchitectures: [arm64]"),
-        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does",
+        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64: the script and its programs must be built for it",
     ),
     "file system": (
         one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"),
@@ -181,7 +181,7 @@ def test_a_client_of_one_server_needs_its_devices_on_one_host(name: str) -> None
 def test_a_job_needs_a_script() -> None:
     text = "functions: {aws: [{lambda: {name: a, input: [{path: inn}], output: [{path: out}]}, gpu: {}}]}"
     assert findings(text, {}) == [
-        "f:1:20: error: functions.aws[0].lambda: no script: nothing says what a job runs; add init_script or handler"
+        "f:1:20: error: functions.aws[0].lambda: no script: a job has nothing to run; add init_script or handler"
     ]
 
 
@@ -296,8 +296,8 @@ def test_an_output_that_just_misses_an_input_is_told() -> None:
         "  - lambda: {name: c, init_script: run.sh, input: [{path: mid/c, suffix: [.wav]}], output: [{path: end}]}\n"
     )
     assert findings(text) == [
-        "f:3:75: warning: functions.aws[0].lambda.output[0]: nothing reads it, and b waits for mid/videos; is that the same place?",
-        "f:4:82: warning: functions.aws[1].lambda.output[0]: nothing reads it, and c waits for other names there: only .wav",
+        "f:3:75: warning: functions.aws[0].lambda.output[0]: no function reads it, and b waits for mid/videos; is that the same path?",
+        "f:4:82: warning: functions.aws[1].lambda.output[0]: no function reads it, and c waits for other names there: only .wav",
     ]
 
 

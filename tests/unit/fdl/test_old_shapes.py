@@ -97,11 +97,11 @@ REFUSED = {
     ),
     "two places for input": (
         "functions:\n  f:\n    init_script: s\n    input: [abc]\n    s3: {input_bucket: abc}\n",
-        "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` both say where: keep `input`",
+        "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` are both given; keep `input`",
     ),
     "two images": (
         "functions:\n  f:\n    image: a/b\n    container: {image: c/d}\n",
-        "f.yaml:3:12: error: functions.f.image: container.image says the same; keep that one",
+        "f.yaml:3:12: error: functions.f.image: container.image is given too; keep that one",
     ),
     "an item of a list": (
         "functions:\n- name: f\n  memmory: 1\n",
@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "an image of ECR": (
         AWS.replace("init_script: s", "container: {ecr_image: x}"),
-        "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`",
+        "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` next to `container`",
     ),
     "an image of ECR, too high": (
         AWS.replace("init_script: s", "ecr_image: x"),
@@ -149,11 +149,11 @@ REFUSED = {
     ),
     "a key of OSCAR's in Lambda": (
         AWS.replace("init_script: s", "federation: {}"),
-        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, no other cluster takes jobs over",
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, jobs are not delegated to other clusters",
     ),
     "a token": (
         AWS.replace("init_script: s", "propagate_token: true"),
-        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries nobody's token",
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries no token",
     ),
     "a stack of OpenFaaS": (
         "provider: {name: faas}\nfunctions:\n  f: {lang: dockerfile, handler: ./f, image: a/b}\n",
@@ -162,7 +162,7 @@ REFUSED = {
     "a key of the file": ("clusterz: {}\n" + AWS, "f.yaml:1:1: error: unknown key 'clusterz'"),
     "a key that goes nowhere": (
         AWS + "    storage_providers: {}\n",
-        "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+        "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: all storage is in S3, reached by the function's role",
     ),
 }
 

@@ -121,7 +121,7 @@ BAD = {
     ),
     "a block within another": (
         ONE + "      gpu: {}\n",
-        "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs beside 'lambda'",
+        "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda'",
     ),
     "no block around it": (
         "functions: {aws: [{name: f}]}",
@@ -129,7 +129,7 @@ BAD = {
     ),
     "the file's key": (
         ONE + "    storage_providers: {}\n",
-        "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+        "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: all storage is in S3, reached by the function's role",
     ),
     "the beginning of a key": (
         ONE + "    gpu: {lease: 960}\n",
@@ -141,7 +141,7 @@ BAD = {
     ),
     "oscar's secrets": (
         OSCAR % "secrets: {A: b}",
-        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by the cluster, and there is no cluster here: let the function's role read a store of secrets, as AWS Secrets Manager",
+        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by OSCAR's cluster, which does not exist here: let the function's role read a secret store, for example AWS Secrets Manager",
     ),
     "unknown top": (
         "function: {}\n",
@@ -226,7 +226,7 @@ BAD = {
     ),
     "gpu twice": (
         ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n",
-        "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one",
+        "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee are both given; keep one",
     ),
     "gpu percent": (
         ONE + "    gpu: {compute: 120%}\n",
@@ -266,19 +266,19 @@ BAD = {
     "key": ("? [a]\n: 1\n", "f.yaml:1:3: error: a key must be a plain word"),
     "unclosed": (
         "a: [1\n",
-        "f.yaml:1:4: error: this is not YAML: the '[' that opens here is never closed",
+        "f.yaml:1:4: error: not valid YAML: the '[' that opens here is never closed",
     ),
     "tab": (
         "a:\n\tb: 1\n",
-        "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead",
+        "f.yaml:2:1: error: not valid YAML: a tab: YAML indents with spaces; write spaces instead",
     ),
     "control": (
         "a: \x07\n",
-        "f.yaml:1:4: error: this is not YAML: the character U+0007 is not allowed; leave it out",
+        "f.yaml:1:4: error: not valid YAML: the character U+0007 is not allowed; leave it out",
     ),
     "escape": (
         'a: "\\UFFFFFFFF"\n',
-        "f.yaml:1:7: error: this is not YAML: an escape or a directive near here has a number that is too large",
+        "f.yaml:1:7: error: not valid YAML: an escape or a directive near here has a number that is too large",
     ),
     "empty": ("", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "null": ("~\n", "f.yaml:1:1: error: missing key 'functions'"),

@@ -85,5 +85,5 @@ def test_a_key_is_found_by_its_end() -> None:
         "  supported"
     )
     assert [known.short for known in explain("memory")] == ["lambda.memory", "gpu.memory"]
-    with pytest.raises(AppError, match="there is no key 'memroy'; did you mean 'memory'"):
+    with pytest.raises(AppError, match="no key is named 'memroy'; did you mean 'memory'"):
         explain("memroy")

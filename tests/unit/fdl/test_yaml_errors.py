@@ -45,7 +45,11 @@ FAULTS = {
     "at sign": ("a: @x\n", "1:4", "a value cannot begin with @"),
     "backtick": ("a: `x`\n", "1:4", "a value cannot begin with `"),
     "bar": ("a: | x\n", "1:4", "after | or > a text begins on the next line"),
-    "unknown escape": ('a: "\\d+"\n', "1:6", "\\d is no escape inside double quotes: write \\\\d"),
+    "unknown escape": (
+        'a: "\\d+"\n',
+        "1:6",
+        "\\d is not a valid escape inside double quotes: write \\\\d",
+    ),
     "short escape": ('a: "\\xZZ"\n', "1:7", "the escape needs 2 hexadecimal digits"),
     "escape of nothing": ('a: "\\U99999999"\n', "1:7", "has a number that is too large"),
     "two documents": ("a: 1\n---\nb: 2\n", "2:1", "a second document begins here"),
