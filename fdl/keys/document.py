@@ -74,7 +74,7 @@ ELEMENT = Block(
             about="AWS Batch, SCAR's way to a GPU.",
             becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
             " `execution_mode: batch`, `lambda.memory`",
-            dropped="functions run in Lambda; for a device write `gpu: {count: 1}` next to `lambda`",
+            dropped="functions run in Lambda; for a device write `gpu: {count: 1}`",
         ),
     },
 )

@@ -45,7 +45,7 @@ def function_name(reference: str) -> str | None:
 
 
 def arn_service(arn: str) -> str:
-    """`sqs`, `lambda`, `sns`, …; empty when it is no ARN."""
+    """`sqs`, `lambda`, `sns`, …; empty for text that is not an ARN."""
     fields = arn.split(":", 5)
     return fields[2] if len(fields) == 6 and fields[0] == "arn" else ""
 

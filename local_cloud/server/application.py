@@ -40,16 +40,20 @@ _KEEPALIVE_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to run a server."""
+    """The options of a server."""
 
     host: str = "127.0.0.1"
     port: int = 0  #: 0 = the last one of this state directory when it is free, else any
     state: Path
     region: str = "us-east-1"
     account: str = "000000000000"
-    concurrency_max: int = 64  #: environments that run at once, of all functions
-    allowed_hosts: tuple[str, ...] = ()  #: names by which clients reach us, beside loopback ones
-    keys: KeyPair | None = None  #: requests must be signed by it; None = signatures do not matter
+    concurrency_max: int = 64  #: running environments of all functions, at most
+    allowed_hosts: tuple[
+        str, ...
+    ] = ()  #: additional host names under which clients reach the server
+    keys: KeyPair | None = (
+        None  #: requests must be signed by it; None = signatures are not verified
+    )
 
 
 @asynccontextmanager
@@ -66,7 +70,7 @@ async def running(options: Options) -> AsyncIterator[Context]:
             access_log=None,
             logger=SILENT_HTTP,
             keepalive_timeout=_KEEPALIVE_S,
-            auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
+            auto_decompress=False,  # a body is data here, with any Content-Encoding
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()

@@ -1,4 +1,4 @@
-"""The calls of IAM and STS that a deployment makes: roles are kept and shown, never evaluated."""
+"""The calls of IAM and STS that a deployment makes: roles are stored, never evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Lambda control plane's state: functions, who may invoke them, how events are treated."""
+"""The Lambda control plane's state: functions, their policies, their event configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSettings:
-    """What CreateFunction and UpdateFunction… set."""
+    """The settings of CreateFunction and UpdateFunction…."""
 
     name: str
     role: str = ""
@@ -39,7 +39,7 @@ class FunctionSettings:
 
 @dataclass(slots=True, kw_only=True)
 class LambdaFunction:
-    """One function and everything that hangs on it."""
+    """One function, its policy, tags and invocations."""
 
     settings: FunctionSettings
     arn: str
@@ -76,7 +76,7 @@ class Functions:
     def create(
         self, now_s: float, settings: FunctionSettings, tags: Mapping[str, str] | None = None
     ) -> LambdaFunction:
-        """Raises ResourceConflictException for a name that exists."""
+        """Make a function. Raises ResourceConflictException for a name that exists."""
         if settings.name in self._functions:
             raise CloudError(
                 "ResourceConflictException", 409, f"Function already exist: {settings.name}"
@@ -126,7 +126,7 @@ class Functions:
         return found if arn == found.arn or arn.startswith(found.arn + ":") else None
 
     def delete(self, name: str) -> LambdaFunction:
-        """Raises ResourceNotFoundException. Events it had accepted are gone, as on AWS."""
+        """Delete a function and its accepted events. Raises ResourceNotFoundException."""
         found = self.get(name)
         del self._functions[found.name]
         found.invocations.forget()
@@ -154,7 +154,7 @@ class Functions:
         )
 
     def restore(self, value: Recorded) -> LambdaFunction:
-        """Take back a recorded function."""
+        """Restore a recorded function."""
         settings = decode(FunctionSettings, value["settings"])
         arn = self.account.function_arn(settings.name)
         config = decode(InvokeConfig, value["invoke_config"])

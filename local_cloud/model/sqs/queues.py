@@ -1,6 +1,6 @@
 """All queues of the cloud: names, dead-letter redrive, and moving messages back.
 
-A deleted name may be used again at once (AWS makes one wait 60 s).
+A deleted name may be reused without delay (AWS requires 60 s).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MoveTask:
 
 @dataclass(slots=True)
 class Queues:
-    """Queues by name. Queues hold their own rules; here is what concerns more than one."""
+    """Queues by name, and the operations that concern more than one."""
 
     account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("queues"))
@@ -141,10 +141,10 @@ class Queues:
         return [q for q in self._all() if q.settings.redrive and _target(q) == arn]
 
     def move(self, now_s: float, source_arn: str, destination_arn: str = "") -> MoveTask:
-        """StartMessageMoveTask: give a dead-letter queue's messages back, at once.
+        """StartMessageMoveTask: move a dead-letter queue's messages back, immediately.
 
-        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is nobody's
-        dead-letter queue. Messages whose own queue is gone stay.
+        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is not
+        a dead-letter queue. Messages whose source queue is deleted stay.
         """
         source = self.by_arn(source_arn)
         if source is None or (destination_arn and self.by_arn(destination_arn) is None):

@@ -1,4 +1,4 @@
-"""Which S3 operation a request is, and its answer; errors as S3 words them."""
+"""The routing of requests to S3's operations, and S3's error documents."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
 
 
 def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -> dict[str, str]:
-    """What the bucket's CORS rules say to the page that asks; empty without such a rule."""
+    """The CORS headers of the bucket's rules for the requesting page; empty without such a rule."""
     if "Origin" not in request.headers:
         return {}
     with contextlib.suppress(CloudError):

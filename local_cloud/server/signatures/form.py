@@ -56,7 +56,7 @@ def claim(fields: Mapping[str, str]) -> Claim:
 
 
 def sign(policy: str, claimed: Claim, secret: str) -> ExpectedSignature:
-    """What the claim's signature must be; `policy` as the form holds it."""
+    """The expected signature of a claim; `policy` as the form holds it."""
     text = policy.encode("utf-8", "surrogateescape")
     if claimed.version == 2:
         digest = hmac.new(secret.encode(), text, hashlib.sha1).digest()

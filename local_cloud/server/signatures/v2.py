@@ -95,7 +95,7 @@ def query_claim(sent: SentRequest) -> Claim:
 
 
 def sign(sent: SentRequest, claim: Claim, secret: str) -> ExpectedSignature:
-    """What the claim's signature must be."""
+    """The expected signature of a claim."""
     date = sent.header("date") or ""
     if claim.expires_s is not None:
         date = sent.parameter("Expires") or ""
