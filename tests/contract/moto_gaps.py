@@ -23,9 +23,9 @@ MOTO_GAPS = {
     # Lambda
     "test_unknown_functions_cannot_be_invoked": "an unknown function answers an invocation",
     "test_a_handler_answers": "runs no function without docker; the bridge does that",
-    "test_an_error_is_told": "runs no function without docker",
+    "test_an_error_is_returned": "runs no function without docker",
     "test_logs_are_kept": "runs no function without docker",
-    "test_a_timeout_is_told": "runs no function without docker",
+    "test_a_timeout_is_returned": "runs no function without docker",
     "test_an_event_goes_to_the_failure_destination": "asynchronous events are dropped",
     "test_an_s3_event_runs_the_function": "S3 events for functions are dropped; see the bridge",
     "test_bad_code_is_refused": "a zip is not opened before it is run",

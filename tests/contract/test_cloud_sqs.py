@@ -104,7 +104,7 @@ def test_bad_handles_are_refused(cloud: Cloud, refused: Refused) -> None:
     assert code == "ReceiptHandleIsInvalid"
 
 
-def test_batches_say_which_entries_failed(cloud: Cloud) -> None:
+def test_batches_name_the_failed_entries(cloud: Cloud) -> None:
     sqs, (url, _) = cloud.client("sqs"), cloud.queue()
     entries = [{"Id": str(n), "MessageBody": f"m{n}"} for n in range(10)]
     assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10
@@ -128,7 +128,7 @@ def test_batches_say_which_entries_failed(cloud: Cloud) -> None:
         ),
     ],
 )
-def test_wrong_batches_are_refused_whole(
+def test_invalid_batches_are_refused_as_a_whole(
     cloud: Cloud, refused: Refused, entries: list[tuple[str, str]], code: str
 ) -> None:
     sqs, (url, _) = cloud.client("sqs"), cloud.queue()

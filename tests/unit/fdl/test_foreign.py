@@ -70,7 +70,7 @@ def test_an_image_with_scars_supervisor_gets_its_file_and_no_credentials() -> No
     assert "hidden" not in json.dumps(dict(function.variables)) + json.dumps(settings)
 
 
-def test_its_object_is_told_to_the_completion_queue() -> None:
+def test_events_of_its_object_go_to_the_completion_queue() -> None:
     resources = made(SUPERVISOR)
     rules = [r for r in resources if isinstance(r, Notification) and r.bucket == "answers"]
     assert [(r.id, r.prefix, r.suffix) for r in rules] == [("orchgpu-blast-object", "tsv/", ".tsv")]
@@ -81,7 +81,7 @@ def test_its_object_is_told_to_the_completion_queue() -> None:
     assert staging.suffix == ".tar.gz"
 
 
-def test_the_orchestrator_is_told_of_the_object_and_holds_by_time() -> None:
+def test_the_record_names_the_object_and_the_lease_has_a_deadline() -> None:
     record: Record = only(Record, made(SUPERVISOR))
     urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
     served = decode(Function, record.resolved(urls).body)
@@ -143,7 +143,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         ),
     ],
 )
-def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
+def test_objects_that_cannot_end_a_job_are_errors(old: str, new: str, said: str) -> None:
     text = SUPERVISOR.replace(old, new, 1)
     assert text != SUPERVISOR
     if "init_script: a.sh" in text:
@@ -151,7 +151,7 @@ def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
     assert said in errors(text)
 
 
-def test_off_aws_nobody_starts_the_image() -> None:
+def test_an_image_is_not_started_off_aws() -> None:
     assert errors(SUPERVISOR, LOCAL) == [
         "functions.aws[0].lambda.container.image: no container is started here, so an image's own command is not run"
     ]

@@ -65,7 +65,7 @@ def film(document: Document) -> list[object]:
     return list(made.resources)
 
 
-def test_a_group_is_one_function_with_the_sum_of_what_its_steps_need() -> None:
+def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
     document = parse(TEXT)
     assert errors(TEXT) == []
     group, index = deployed(document)
@@ -80,7 +80,7 @@ def test_a_group_is_one_function_with_the_sum_of_what_its_steps_need() -> None:
     assert [str(o.path) for o in group.function.output] == ["answers/faces", "answers/words"]
 
 
-def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_what_stays_inside() -> None:
+def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_inner_files() -> None:
     resources = film(parse(TEXT))
     (function,) = [r for r in resources if isinstance(r, FunctionResource)]
     assert function.variables["ORCHGPU_STEPS"] == "script/steps.json"
@@ -94,7 +94,7 @@ def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_what_stays_inside()
     }
 
 
-def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
+def test_the_package_lists_inputs_and_outputs_of_each_step() -> None:
     group, _ = deployed(parse(TEXT))
     frames, faces, words = json.loads(steps_json(group))
     assert (frames["script"], frames["inputs"]) == ("script/frames/split.sh", [])
@@ -160,7 +160,7 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         ),
     ],
 )
-def test_what_cannot_be_one_sandbox(old: str, new: str, said: str) -> None:
+def test_steps_that_cannot_share_a_sandbox_are_errors(old: str, new: str, said: str) -> None:
     assert TEXT.count(old) == 1
     try:
         found = errors(TEXT.replace(old, new))

@@ -288,7 +288,7 @@ def test_on_aws_private_hosts_need_a_vpc() -> None:
     )
 
 
-def test_an_output_that_just_misses_an_input_is_told() -> None:
+def test_an_output_that_just_misses_an_input_gives_a_warning() -> None:
     text = (
         "functions:\n  aws:\n"
         "  - lambda: {name: a, init_script: run.sh, input: [{path: one}], output: [{path: mid/video}]}\n"

@@ -21,7 +21,7 @@ def told(more: str) -> list[str]:
     return [f"{note.severity}: {note.path}: {note.message}" for note in notes]
 
 
-def test_a_short_timeout_says_how_much_the_script_has_of_it() -> None:
+def test_a_short_timeout_is_reported_with_the_scripts_share() -> None:
     """The key that is named is the one that was written, `timeout`."""
     (note,) = told("      timeout: 8\n")
     assert note == (
@@ -44,7 +44,7 @@ def test_a_threshold_that_was_written_is_named() -> None:
 
 @pytest.mark.parametrize("whole_s", [1, 4, 8, 15, 20, 60, 300, 900])
 @pytest.mark.parametrize("threshold_s", [0, 2, 10, 100])
-def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) -> None:
+def test_lint_reports_the_time_that_the_runner_reserves(whole_s: int, threshold_s: int) -> None:
     kept_s, rule = kept_back(whole_s, threshold_s)
     before_s = time.monotonic()
     left = Time.left(whole_s, threshold_s)
@@ -53,7 +53,7 @@ def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) ->
     assert rule in ("half", "timeout_threshold", "minimum", "part")
 
 
-def test_which_rule_says_how_much_is_kept_back() -> None:
+def test_the_rule_by_which_time_is_reserved() -> None:
     rules = [kept_back(*times)[1] for times in ((8, 10), (60, 10), (20, 0), (900, 10))]
     assert rules == ["half", "timeout_threshold", "minimum", "part"]
 
@@ -89,7 +89,7 @@ def test_a_library_path_is_the_users_own_business() -> None:
     assert told("      container: {environment: {Variables: {LD_LIBRARY_PATH: /opt/x}}}\n") == []
 
 
-def test_what_loads_code_into_the_runner_is_warned_of_too() -> None:
+def test_variables_that_load_code_into_the_runner_give_a_warning() -> None:
     (note,) = told("      environment: {Variables: {LD_PRELOAD: /opt/x.so}}\n")
     path = "functions.aws[0].lambda.environment.Variables.LD_PRELOAD"
     assert note == f"warning: {path}: loads code into the function's runner and the script"

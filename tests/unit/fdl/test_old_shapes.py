@@ -27,7 +27,7 @@ def shape(name: str) -> Document:
     return parse((SHAPES / f"{name}.yaml").read_bytes(), f"{name}.yaml")
 
 
-def test_a_flat_function_keeps_all_it_says() -> None:
+def test_a_flat_function_keeps_all_its_settings() -> None:
     (function,) = shape("flat-with-s3").functions.aws
     declared, container = function.function, function.function.container
     assert (declared.name, declared.memory_mib, declared.timeout_s) == ("shape-flat", 2048, 280)
@@ -168,7 +168,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_names_the_inner_key_and_what_to_write(case: str) -> None:
+def test_an_error_names_the_written_key_and_the_replacement(case: str) -> None:
     text, message = REFUSED[case]
     with pytest.raises(AppError) as caught:
         parse(text, "f.yaml")
@@ -224,7 +224,7 @@ _FLAT = st.fixed_dictionaries(
 
 @settings(max_examples=300)
 @given(st.dictionaries(_WORD.map(quoted) | st.just("f"), _FLAT, min_size=1, max_size=2), st.data())
-def test_what_migrate_prints_is_valid_or_it_prints_nothing(
+def test_migrate_prints_a_valid_file_or_nothing(
     functions: dict[str, dict[str, str]], data: st.DataObject
 ) -> None:
     lists = data.draw(st.booleans())
@@ -242,7 +242,7 @@ def test_what_migrate_prints_is_valid_or_it_prints_nothing(
     assert again.functions == document.functions
 
 
-def test_one_wrong_bucket_is_one_fault_at_the_key_that_was_written() -> None:
+def test_one_wrong_bucket_is_one_error_at_the_written_key() -> None:
     """Outputs go to the bucket of the inputs where none is named."""
     text = "functions:\n  f:\n    image: a/b\n    init_script: s.sh\n    s3:\n"
     with pytest.raises(AppError) as raised:

@@ -119,7 +119,7 @@ class World:
         assert f"bucket/{rule.bucket}" in self.resources
 
 
-def test_a_change_names_only_what_changes() -> None:
+def test_a_change_names_only_the_changed_fields() -> None:
     """The record's urls are filled in when it is written; they are the same as before."""
     world = World()
     world.apply(world.plan(BLAST).steps)
@@ -218,7 +218,7 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_what_is_as_desired_needs_no_step(text: str) -> None:
+def test_a_resource_as_desired_needs_no_step(text: str) -> None:
     world = World()
     world.apply(world.plan(text).steps)
     assert world.plan(text).empty
@@ -272,7 +272,7 @@ def test_changes_are_shown_field_by_field_and_variables_by_name() -> None:
     assert "hush" not in str(world.plan(changed).as_json())
 
 
-def test_what_a_file_no_longer_names_goes_unless_it_holds_data() -> None:
+def test_a_resource_that_left_the_file_is_deleted_unless_it_holds_data() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     moved = BLAST.replace("answers", "results")
@@ -320,7 +320,7 @@ def test_a_foreign_rule_for_the_same_objects_is_a_conflict_before_anything_is_do
     assert not World(Bucket(name="queries"), other).plan(BLAST).empty
 
 
-def test_rm_keeps_what_another_function_uses() -> None:
+def test_rm_keeps_resources_of_another_function() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)

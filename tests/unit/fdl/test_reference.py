@@ -63,14 +63,14 @@ IDLE = [known for known in known_keys() if known.status is KeyStatus.IDLE]
 
 
 @pytest.mark.parametrize("known", REFUSED, ids=lambda known: known.short)
-def test_a_refused_key_says_what_to_write_instead(known: KnownKey) -> None:
+def test_the_error_of_a_refused_key_names_the_replacement(known: KnownKey) -> None:
     with pytest.raises(AppError) as caught:
         parse(_file_with(known), "f.yaml")
     assert known.key.refused in caught.value.message
 
 
 @pytest.mark.parametrize("known", IDLE, ids=lambda known: known.short)
-def test_a_key_without_effect_is_told(known: KnownKey) -> None:
+def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
     notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
     told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
     assert told == [known.path]

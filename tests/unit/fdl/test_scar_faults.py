@@ -33,7 +33,7 @@ def test_the_page_names_tests_that_exist() -> None:
     assert faults == [f"{letter}{n}" for letter in count for n in range(1, count[letter] + 1)]
 
 
-def test_credentials_of_a_file_go_nowhere() -> None:
+def test_credentials_of_a_file_are_not_deployed() -> None:
     """S9: SCAR sends them in clear in a variable of the function."""
     text = (
         "functions:\n  aws:\n"
@@ -61,7 +61,7 @@ def _blocks() -> list[str]:
 
 
 @pytest.mark.parametrize("path", _blocks())
-def test_a_key_that_nobody_knows_is_an_error_in_every_block(path: str) -> None:
+def test_an_unknown_key_is_an_error_in_every_block(path: str) -> None:
     """C2: `memmory: 4096` deploys with 512."""
     value = "{zzz: 1}"
     for word in reversed(path.split(".")):
@@ -74,14 +74,14 @@ def test_a_key_that_nobody_knows_is_an_error_in_every_block(path: str) -> None:
     assert "'zzz'" in caught.value.message
 
 
-def test_a_list_is_what_the_file_says() -> None:
+def test_a_list_is_not_merged_with_defaults() -> None:
     """C3: a file's list is added to the defaults'."""
     text = "functions: {aws: [{lambda: {name: f, architectures: [arm64], layers: ['arn:a']}}]}"
     (function,) = parse(text).functions.aws
     assert (function.function.architectures, function.function.layers) == (("arm64",), ("arn:a",))
 
 
-def test_rm_goes_on_where_pieces_are_missing() -> None:
+def test_rm_continues_where_pieces_are_missing() -> None:
     """C7: `rm` aborts at the first thing that is not there."""
     world = World()
     world.apply(world.plan(BLAST).steps)

@@ -31,7 +31,7 @@ def verdicts() -> Iterator[str]:
             yield note.text(path.name)
 
 
-def test_what_is_said_of_every_shape() -> None:
+def test_the_findings_of_every_shape() -> None:
     golden = Path(__file__).parent / "shapes" / "verdicts.txt"
     assert "\n".join(verdicts()) + "\n" == golden.read_text()
 
@@ -55,7 +55,7 @@ def test_a_shape_plans_and_then_plans_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
-def test_what_was_rewritten_needs_no_rewriting(path: Path) -> None:
+def test_a_rewritten_file_needs_no_rewriting(path: Path) -> None:
     composed = compose(path.read_bytes(), path.name)
     root, rewrites = migrate(composed.root, Reading(source=composed.source))
     again, none = migrate(root, Reading(source=composed.source))
@@ -64,7 +64,7 @@ def test_what_was_rewritten_needs_no_rewriting(path: Path) -> None:
     assert (root is composed.root) == (rewrites == ())
 
 
-def test_scars_way_to_a_gpu_becomes_one_lent_device() -> None:
+def test_scars_batch_gpu_becomes_one_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
     assert not split.queued
     assert not subtitles.queued
@@ -92,7 +92,7 @@ def test_the_oldest_shape_keeps_its_filters() -> None:
     assert second.function.output[0].prefixes == ("my_file",)
 
 
-def test_the_papers_own_file_lends() -> None:
+def test_the_file_of_scars_paper_requests_a_device() -> None:
     (blast,) = shape("paper-figure-4").functions.aws
     assert blast.intermediate.bucket == "shape-blast-intermediate"
     assert blast.function.container.variables == {"LD_LIBRARY_PATH": "/opt/rcuda/lib"}

@@ -66,7 +66,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_yaml_in_plain_words(case: str) -> None:
+def test_an_error_of_yaml_is_explained(case: str) -> None:
     text, place, words = FAULTS[case]
     with pytest.raises(AppError) as caught:
         compose(text, "f.yaml")
@@ -85,7 +85,7 @@ BYTES = {
 
 
 @pytest.mark.parametrize("case", BYTES)
-def test_what_is_not_utf8_has_a_column_and_an_excerpt(case: str) -> None:
+def test_text_that_is_not_utf8_is_reported_with_column_and_excerpt(case: str) -> None:
     data, message = BYTES[case]
     with pytest.raises(AppError) as caught:
         compose(data, "f.yaml")
@@ -153,7 +153,7 @@ JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|fl
         max_size=4,
     )
 )
-def test_whatever_is_broken_nobody_sees_the_parsers_words(
+def test_no_broken_text_gives_a_message_of_pyyaml(
     edits: list[tuple[int, int, str]],
 ) -> None:
     text = GOOD

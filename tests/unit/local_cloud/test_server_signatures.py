@@ -108,7 +108,7 @@ def test_requests_of_other_services(name: str, query: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "", "/a//b/", "/a/../b", "/./", "/a/.", "//"])
-def test_paths_are_normalized_where_it_is_not_s3(path: str) -> None:
+def test_paths_are_normalized_for_services_other_than_s3(path: str) -> None:
     sent = signed(auth.SigV4Auth(credentials(), "sqs", "us-east-1"), "POST", path, {}, {})
     claim = v4.header_claim(sent)
     found = v4.sign(sent, claim, SECRET, hashlib.sha256(BODY).hexdigest())
