@@ -71,9 +71,9 @@ ELEMENT = Block(
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(
             reader=BATCH,
-            about="AWS Batch, SCAR's way to a GPU.",
-            becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
-            " `execution_mode: batch`, `lambda.memory`",
+            about="AWS Batch.",
+            becomes="`enable_gpu` → `gpu: {count: 1}`; with `execution_mode: batch`, `memory` →"
+            " `lambda.memory`",
             dropped="functions run in Lambda; for a device write `gpu: {count: 1}`",
         ),
     },

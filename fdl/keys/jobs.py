@@ -180,16 +180,15 @@ JOB = Block(
         ),
         "completion": Key(
             reader=Choice(("result", "object")),
-            about="The event that ends a job: the `result` that our runner commits, or a change of"
-            " one `object`, for code that our runner does not run (an image with SCAR's supervisor,"
-            " a `handler` in Lambda's own form). The second is weaker: a failure shows in Lambda's"
-            " record or at the end of the lease, and the lease is held until the object changes.",
+            about="The end of a job: the `result` that our runner commits, or, weaker, a change of"
+            " one `object`, for code that our runner does not run (SCAR's supervisor, Lambda's own"
+            " form of `handler`).",
         ),
         "object": Key(
             reader=STORAGE_KEYS["path"].reader,
-            about="With `completion: object`: the key that ends a job, as `bucket/key` with `{key}`"
-            " (of the input, below its prefix), `{name}` (its last part), `{stem}` (that without"
-            " its last suffix) or `{job}` (the job's id) in it.",
+            about="With `completion: object`: the `bucket/key` that ends a job, with `{key}` (of"
+            " the input, below its prefix), `{name}` (its last part), `{stem}` (without the last"
+            " suffix) or `{job}` (the id).",
         ),
         "envelope": Key(
             reader=Choice(("zip", "tar.gz", "reference")),

@@ -306,7 +306,7 @@ def test_a_deploy_killed_after_any_step_is_taken_up(bench: Bench, after: int) ->
         bench.clients["s3"].head_bucket(Bucket=f"cut{after}-intermediate")
 
 
-def test_an_image_function_runs_its_script_here_with_a_notice(bench: Bench) -> None:
+def test_an_image_functions_script_runs_here(bench: Bench) -> None:
     image = "runtime: image\n      container: {{image: grycap/x}}\n      init_script"
     text = FDL.replace("init_script", image)
     file = bench.write(text, "pictured")
@@ -324,9 +324,7 @@ def test_an_image_function_runs_its_script_here_with_a_notice(bench: Bench) -> N
     bench.run("rm", "pictured")
 
 
-def test_jobs_report_that_an_image_is_not_used(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_report_an_unused_image(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     image = "runtime: image\n      container: {{image: grycap/y}}\n      init_script"
     file = bench.write(FDL.replace("init_script", image), "painted")
     bench.run("deploy", file)
