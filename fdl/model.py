@@ -376,7 +376,7 @@ class Document:
     #: Path of a key → its path in the file, where a rewrite moved it.
     origins: Mapping[str, str] = field(default_factory=dict)
     #: Keys without effect, each with the reason.
-    idle: tuple[tuple[str, str], ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
 
     def location(self, path: str) -> Location:
         """The location of a key, or of its nearest ancestor."""

@@ -23,19 +23,19 @@ def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
 
 def read(composed: Composed) -> tuple[Document, Node]:
     """The document and the nodes it was read from. Raises as `parse` does."""
-    reading = Reading(source=composed.source, elsewhere=placement_hint)
+    reading = Reading(source=composed.source, placement_hint=placement_hint)
     try:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)
         reading.end(0)
     except Faulty:
-        raise reading.together() from None
+        raise reading.combined_error() from None
     document = dataclasses.replace(
         document,
         source=composed.source,
         locations=dict(reading.locations),
         rewrites=rewrites,
         origins=dict(reading.origins),
-        idle=tuple(reading.idle),
+        ignored=tuple(reading.ignored),
     )
     return document, root

@@ -80,7 +80,7 @@ def _without_name(element: Node) -> Node:
     assert isinstance(element, Mapping)
     block = element.child("lambda")
     assert isinstance(block, Mapping)
-    return element.having("lambda", block.without("name"))
+    return element.with_entry("lambda", block.without("name"))
 
 
 def _read(text: str) -> Mapping:
@@ -100,7 +100,7 @@ def _services() -> Iterator[str]:
     for name, key in OSCAR_SERVICE.keys.items():
         if key.refused:
             refused.setdefault(key.refused, []).append(f"`{name}`")
-        elif key.idle:
+        elif key.ignored:
             left_out.setdefault(key.about, []).append(f"`{name}`")
     yield "Of a service of OSCAR these keys are left out, with a warning:"
     yield ""

@@ -38,8 +38,8 @@ class Element:
         value = self.block.read(node, path, reading)
         return replace(value, path=path)
 
-    def words(self) -> str:
-        return self.block.words()
+    def describe(self) -> str:
+        return self.block.describe()
 
     def schema(self) -> Schema:
         return self.block.schema()
@@ -106,7 +106,7 @@ DOCUMENT = Block(
             dropped="all storage is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
-        "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
+        "scar": Key(reader=Plain(), ignored=True, about="SCAR's own notes."),
     },
 )
 

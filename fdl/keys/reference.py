@@ -26,7 +26,7 @@ class KeyStatus(StrEnum):
     SUPPORTED = "supported"
     TRANSLATED = "translated"  #: rewritten before it is read, with a warning
     REFUSED = "refused"  #: known, and an error that names the key to write instead
-    IDLE = "no effect"  #: SCAR's, accepted without effect; lint reports it
+    NO_EFFECT = "no effect"  #: SCAR's, accepted without effect; lint reports it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class KnownKey:
             return KeyStatus.REFUSED
         if self.key.becomes or self.key.dropped:
             return KeyStatus.TRANSLATED
-        return KeyStatus.IDLE if self.key.idle else KeyStatus.SUPPORTED
+        return KeyStatus.NO_EFFECT if self.key.ignored else KeyStatus.SUPPORTED
 
     @property
     def works(self) -> bool:
@@ -77,7 +77,7 @@ class KnownKey:
         """All of it, for a terminal."""
         lines = [self.path, f"  {self.meaning}" if self.meaning else ""]
         if not self.key.refused:
-            lines.append(f"  value: {self.key.reader.words()}")
+            lines.append(f"  value: {self.key.reader.describe()}")
         if self.key.required:
             lines.append("  required")
         elif self.default:
@@ -179,7 +179,7 @@ def placement_hint(path: str, key: str) -> str:
     for known in named:
         if known.key.dropped:
             return f"; leave it out: {known.key.dropped}"
-        if known.status is KeyStatus.IDLE:
+        if known.status is KeyStatus.NO_EFFECT:
             return "; leave it out: it has no effect"
         if known.status is KeyStatus.REFUSED:
             return f"; {_place(known)}: {known.key.refused}"
@@ -221,7 +221,7 @@ def _table(path: str, keys: list[KnownKey]) -> str:
     rows = ["| key | value | default | | meaning |", "| --- | --- | --- | --- | --- |"]
     for known in keys:
         name = known.path.rpartition(".")[2]
-        value = "" if known.key.refused else known.key.reader.words()
+        value = "" if known.key.refused else known.key.reader.describe()
         default = "**required**" if known.key.required else known.default
         cells = (f"`{name}`", value, default, known.status.value, known.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

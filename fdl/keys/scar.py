@@ -80,7 +80,7 @@ CONTAINER_KEYS = {
         about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
         " yourself and write `false`.",
     ),
-    "alpine": Key(reader=Flag(), idle=True, about="The runner needs no musl build."),
+    "alpine": Key(reader=Flag(), ignored=True, about="The runner needs no musl build."),
     "environment": Key(
         reader=_VARIABLES_BLOCK, to="variables", about="Environment variables of the script."
     ),
@@ -91,7 +91,7 @@ CONTAINER_KEYS = {
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
-_SIZE = Key(reader=Integer(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
+_SIZE = Key(reader=Integer(low=0, high=2**40), ignored=True, about="AWS's own limit holds.")
 _DEPLOYMENT = Block(
     into=Deployment,
     keys={
@@ -141,7 +141,7 @@ _FILE_SYSTEM = Block(
 _SUPERVISOR = Block(
     into=Values,
     keys={
-        name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
+        name: Key(reader=_TEXT, ignored=True, about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
     },
 )
@@ -240,15 +240,15 @@ LAMBDA = Block(
         "vpc": Key(reader=_VPC, about="The function's network."),
         "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
         "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
-        "asynchronous": Key(reader=Flag(), idle=True, about=f"Of `scar run`; {_NO_CALL}."),
+        "asynchronous": Key(reader=Flag(), ignored=True, about=f"Of `scar run`; {_NO_CALL}."),
         "invocation_type": Key(
             reader=Choice(("RequestResponse", "Event", "DryRun")),
-            idle=True,
+            ignored=True,
             about=f"Of `scar run`; {_NO_CALL}.",
         ),
         "log_type": Key(
             reader=Choice(("Tail", "None")),
-            idle=True,
+            ignored=True,
             about="Of `scar run`; `orchgpu logs` shows logs.",
         ),
         "preheat": Key(
@@ -283,7 +283,7 @@ ECR = Block(
     keys={
         "delete_image": Key(
             reader=Flag(),
-            idle=True,
+            ignored=True,
             about="Nothing of ECR is made here, so nothing of it is deleted.",
         ),
         "boto_profile": _ONE_PROFILE,
@@ -366,7 +366,7 @@ S3_EVENT = Block(
             name: Key(reader=Text(short="a name"), about="SCAR's key of 2018.", becomes=became)
             for name, became in OLD_PLACES.items()
         },
-        "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
+        "event": Key(reader=Plain(), ignored=True, about="Events are S3's own."),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
     },

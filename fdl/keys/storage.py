@@ -41,7 +41,7 @@ class _S3Path:
             raise reading.error(node, path, "the prefix is longer than 512 bytes")
         return Path(bucket=bucket, prefix=prefix)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "`bucket/prefix`"
 
     def schema(self) -> Schema:
@@ -58,7 +58,7 @@ class BucketName:
             raise reading.error(node, path, fault)
         return name
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "a bucket"
 
     def schema(self) -> Schema:

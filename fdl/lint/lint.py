@@ -118,7 +118,7 @@ def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
         yield _E, "functions", "functions.aws has no function"
     yield from _one_deploy(document)
-    for path, about in document.idle:
+    for path, about in document.ignored:
         yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
 
 

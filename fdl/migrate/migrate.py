@@ -60,7 +60,7 @@ def _providers(work: Migration, root: Mapping) -> Mapping:
     if entry is None:
         return root
     named = _providers_by_name(entry.value)
-    if not work.reading.passes(STORAGE_PROVIDERS, named, "storage_providers"):
+    if not work.reading.accepts(STORAGE_PROVIDERS, named, "storage_providers"):
         return root.without("storage_providers")
     message = (
         "left out: all storage is in S3, reached by the function's role;"
@@ -85,7 +85,7 @@ def _providers_by_name(providers: Node) -> Node:
                 for number, item in enumerate(entry.value.items)
                 if isinstance(item, Mapping)
             )
-            providers = providers.having(entry.key, Mapping(entries=named, at=entry.value.at))
+            providers = providers.with_entry(entry.key, Mapping(entries=named, at=entry.value.at))
     return providers
 
 
@@ -103,7 +103,7 @@ def _functions(work: Migration, root: Mapping) -> Mapping:
     )
     if all(new is old for new, old in zip(items, aws.items, strict=True)):
         return root
-    return root.having("functions", functions.having("aws", replace(aws, items=items)))
+    return root.with_entry("functions", functions.with_entry("aws", replace(aws, items=items)))
 
 
 def _element(work: Migration, element: Mapping, path: str) -> Mapping:
@@ -121,7 +121,7 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
         for step in steps:
             changed = step(work, changed, f"{path}.lambda")
         if changed is not block:
-            element = element.having("lambda", changed)
+            element = element.with_entry("lambda", changed)
     element = _batch(work, element, path)
     api = element.entry("api_gateway")
     if api is not None:
@@ -138,10 +138,10 @@ def _stray_quotes(work: Migration, block: Mapping, path: str) -> Mapping:
         if entry.key.endswith('"'):
             clean = entry.key.rstrip('"')
             work.warn(inner, entry.at, f"a stray quote; read as {clean}")
-            block = block.having(clean, entry.value, instead_of=entry.key)
+            block = block.with_entry(clean, entry.value, instead_of=entry.key)
         elif entry.key == "container" and isinstance(entry.value, Mapping):
             changed = _stray_quotes(work, entry.value, inner)
-            block = block if changed is entry.value else block.having(entry.key, changed)
+            block = block if changed is entry.value else block.with_entry(entry.key, changed)
     return block
 
 
@@ -166,12 +166,12 @@ def _words(work: Migration, block: Mapping, path: str) -> Mapping:
     word = scalar_text(level.value) if level is not None else None
     if level is not None and word is not None and word != word.upper():
         work.warn(f"{path}.log_level", level.at, f"read as {word.upper()}")
-        block = block.having("log_level", text(word.upper(), level.value.at))
+        block = block.with_entry("log_level", text(word.upper(), level.value.at))
     runtime = block.entry("runtime")
     if runtime is not None and scalar_text(runtime.value) in RETIRED_RUNTIMES:
         message = f"{scalar_text(runtime.value)} is retired by AWS; read as {DEFAULT_RUNTIME}"
         work.warn(f"{path}.runtime", runtime.at, message)
-        block = block.having("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
+        block = block.with_entry("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
     return block
 
 
@@ -184,7 +184,9 @@ def _run_script(work: Migration, block: Mapping, path: str) -> Mapping:
         work.warn(f"{path}.run_script", entry.at, "left out: init_script runs instead")
         return block.without("run_script")
     work.warn(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
-    return block.without("init_script").having("init_script", entry.value, instead_of="run_script")
+    return block.without("init_script").with_entry(
+        "init_script", entry.value, instead_of="run_script"
+    )
 
 
 def _places(work: Migration, block: Mapping, path: str) -> Mapping:
@@ -196,7 +198,7 @@ def _places(work: Migration, block: Mapping, path: str) -> Mapping:
             _place(work, item, f"{path}.{key}[{index}]") for index, item in enumerate(places.items)
         )
         if any(new is not old for new, old in zip(items, places.items, strict=True)):
-            block = block.having(key, replace(places, items=items))
+            block = block.with_entry(key, replace(places, items=items))
     return block
 
 
@@ -211,7 +213,7 @@ def _place(work: Migration, place: Node, path: str) -> Node:
         return place
     where = "with the function's role" if name.startswith("s3.") else "at the same path"
     work.warn(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
-    return place.having("storage_provider", text("s3", entry.value.at))
+    return place.with_entry("storage_provider", text("s3", entry.value.at))
 
 
 def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
@@ -223,10 +225,10 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
         block, became = block.without("execution_mode"), "lambda"
         if word == "batch" and block.entry("timeout") is None:
             # Batch's jobs have no limit of their own; Lambda's longest run is the nearest
-            block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
+            block = block.with_entry("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
             became = f"lambda with timeout: {LAMBDA_TIMEOUT_S_MAX}"
         work.warn(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
-        element = element.having("lambda", block)
+        element = element.with_entry("lambda", block)
     entry = element.entry("batch")
     if entry is None:
         return element
@@ -236,11 +238,13 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
     if word == "batch" and "memory" in declared and isinstance(block, Mapping):
         memory_mb = min(max(declared["memory"], LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
         parts.append(f"lambda.memory: {memory_mb}")
-        element = element.having("lambda", block.having("memory", text(memory_mb, entry.at)))
+        element = element.with_entry(
+            "lambda", block.with_entry("memory", text(memory_mb, entry.at))
+        )
     if declared.get("enable_gpu") and element.entry("gpu") is None:
         parts.append("gpu: {count: 1}")
-        count = Mapping(entries=(), at=entry.at, flow=True).having("count", text(1, entry.at))
-        element = element.having("gpu", count)
+        count = Mapping(entries=(), at=entry.at, flow=True).with_entry("count", text(1, entry.at))
+        element = element.with_entry("gpu", count)
     shown = " and ".join(parts)
     message = f"AWS Batch is not used; read as {shown}" if parts else "left out: no AWS Batch here"
     work.warn(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))

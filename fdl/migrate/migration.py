@@ -49,10 +49,10 @@ def with_elements(functions: Mapping, elements: tuple[Node, ...], at: Location) 
     """`functions` with more elements at the end of `aws`."""
     aws = functions.child("aws")
     if isinstance(aws, Sequence):
-        return functions.having("aws", Sequence(items=(*aws.items, *elements), at=aws.at))
+        return functions.with_entry("aws", Sequence(items=(*aws.items, *elements), at=aws.at))
     if isinstance(aws, Mapping) or scalar_text(aws) is not None:
         return functions  # an error of the reader
-    return functions.having("aws", Sequence(items=elements, at=at))
+    return functions.with_entry("aws", Sequence(items=elements, at=at))
 
 
 def elements_of(functions: Mapping) -> int:

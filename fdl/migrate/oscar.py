@@ -73,7 +73,7 @@ OSCAR_SERVICE = Block(
         "image": Key(reader=CONTAINER_KEYS["image"].reader, becomes="`container.image`"),
         "script": Key(reader=LAMBDA.keys["init_script"].reader, becomes="`init_script`"),
         "memory": Key(reader=Memory(), becomes="`memory`, in MB"),
-        "alpine": Key(reader=Flag(), idle=True, about="the runner needs no musl build"),
+        "alpine": Key(reader=Flag(), ignored=True, about="the runner needs no musl build"),
         "enable_gpu": Key(reader=Flag(), becomes="`gpu: {count: 1}`"),
         "log_level": LAMBDA.keys["log_level"],
         "environment": Key(
@@ -82,7 +82,10 @@ OSCAR_SERVICE = Block(
         ),
         "input": Key(reader=STORAGES),
         "output": Key(reader=STORAGES),
-        **{name: Key(reader=Plain(), idle=True, about=about) for name, about in _LEFT_OUT.items()},
+        **{
+            name: Key(reader=Plain(), ignored=True, about=about)
+            for name, about in _LEFT_OUT.items()
+        },
         **{name: Key(reader=Text(), refused=instead) for name, instead in _REFUSED.items()},
     },
 )
@@ -97,7 +100,7 @@ def services(work: Migration, root: Mapping) -> Mapping:
         return root
     if not isinstance(entry.value, Sequence):
         work.reading.fault(entry.value, "functions.oscar", "expected a list of {cluster: service}")
-        return root.having("functions", functions.without("oscar"))
+        return root.with_entry("functions", functions.without("oscar"))
     first = elements_of(functions)
     elements: list[Mapping] = []
     for index, item in enumerate(entry.value.items):
@@ -105,7 +108,7 @@ def services(work: Migration, root: Mapping) -> Mapping:
             element = _element(work, at, service, f"functions.aws[{first + len(elements)}]")
             elements += [element] if element is not None else []
     functions = functions.without("oscar")
-    return root.having("functions", with_elements(functions, tuple(elements), entry.at))
+    return root.with_entry("functions", with_elements(functions, tuple(elements), entry.at))
 
 
 def _clusters(work: Migration, root: Mapping) -> Mapping:
@@ -128,10 +131,10 @@ def _services_of(item: Node, path: str) -> list[tuple[str, Entry]]:
 
 def _element(work: Migration, origin: str, service: Entry, path: str) -> Mapping | None:
     """The element of a valid service; None, with its faults noted, for any other."""
-    idle = len(work.reading.idle)
-    valid = work.reading.passes(OSCAR_SERVICE, service.value, origin)
-    left_out = work.reading.idle[idle:]
-    del work.reading.idle[idle:]  # a warning of this pass, not a note of lint too
+    ignored = len(work.reading.ignored)
+    valid = work.reading.accepts(OSCAR_SERVICE, service.value, origin)
+    left_out = work.reading.ignored[ignored:]
+    del work.reading.ignored[ignored:]  # a warning of this pass, not a note of lint too
     if not valid or not isinstance(service.value, Mapping):
         return None
     work.warn(origin, service.at, "an OSCAR service; read as a Lambda function")
@@ -166,20 +169,20 @@ def function_of_service(service: Mapping) -> Mapping:
     memory, size_mb = service.child("memory"), _memory_mb(service)
     if memory is not None and size_mb is not None:
         bounded_mb = min(max(size_mb, LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
-        block = block.having("memory", text(bounded_mb, memory.at))
+        block = block.with_entry("memory", text(bounded_mb, memory.at))
     # OSCAR's jobs have no limit of their own; Lambda's longest run is the nearest
-    block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, service.at))
+    block = block.with_entry("timeout", text(LAMBDA_TIMEOUT_S_MAX, service.at))
     container = _taken(Mapping(entries=(), at=service.at), "image", service.child("image"))
     container = _taken(container, "environment", _environment(service.child("environment")))
     if container.entries:
-        block = block.having("container", container)
+        block = block.with_entry("container", container)
     for key in ("input", "output"):
         block = _taken(block, key, service.child(key))
-    element = Mapping(entries=(), at=service.at).having("lambda", block)
+    element = Mapping(entries=(), at=service.at).with_entry("lambda", block)
     wants = service.child("enable_gpu")
     if (scalar_text(wants) or "").lower() in ("true", "yes", "on") and wants is not None:
-        count = Mapping(entries=(), at=wants.at, flow=True).having("count", text(1, wants.at))
-        element = element.having("gpu", count)
+        count = Mapping(entries=(), at=wants.at, flow=True).with_entry("count", text(1, wants.at))
+        element = element.with_entry("gpu", count)
     return element
 
 
@@ -189,7 +192,7 @@ def _memory_mb(service: Mapping) -> int | None:
 
 
 def _taken(block: Mapping, key: str, value: Node | None) -> Mapping:
-    return block if value is None else block.having(key, value)
+    return block if value is None else block.with_entry(key, value)
 
 
 def _environment(node: Node | None) -> Node | None:
@@ -197,5 +200,5 @@ def _environment(node: Node | None) -> Node | None:
     if isinstance(node, Mapping) and node.entry("variables") is not None:
         variables = node.child("variables")
         assert variables is not None, "its entry is there"
-        return node.having("Variables", variables, instead_of="variables")
+        return node.with_entry("Variables", variables, instead_of="variables")
     return node

@@ -54,7 +54,7 @@ def shape_of_functions(work: Migration, root: Mapping) -> Mapping:
     entry = root.entry("functions")
     functions = entry.value if entry is not None else None
     if isinstance(functions, Sequence):
-        return root.having("functions", _of_list(work, functions))
+        return root.with_entry("functions", _of_list(work, functions))
     if not isinstance(functions, Mapping):
         return root
     named = [e for e in functions.entries if _is_named_function(e)]
@@ -66,7 +66,7 @@ def shape_of_functions(work: Migration, root: Mapping) -> Mapping:
         for n, inner in enumerate(named)
     )
     rest = functions.without(*(e.key for e in named))
-    return root.having("functions", with_elements(rest, elements, named[0].at))
+    return root.with_entry("functions", with_elements(rest, elements, named[0].at))
 
 
 def _of_list(work: Migration, functions: Sequence) -> Mapping:
@@ -85,7 +85,7 @@ def _of_list(work: Migration, functions: Sequence) -> Mapping:
         for n, (origin, item) in enumerate(found)
     )
     aws = replace(functions, items=items)
-    return Mapping(entries=(), at=functions.at).having("aws", aws)
+    return Mapping(entries=(), at=functions.at).with_entry("aws", aws)
 
 
 def _element_of_item(work: Migration, item: Node, origin: str, path: str) -> Node:
@@ -112,7 +112,7 @@ def _element_of_name(work: Migration, entry: Entry, path: str) -> Node:
     assert isinstance(body, Mapping), "_is_named_function looked"
     inner = body.child("lambda")
     if isinstance(inner, Mapping):
-        return body.having("lambda", _with_name(inner, entry))
+        return body.with_entry("lambda", _with_name(inner, entry))
     work.moved(f"{path}.lambda", origin)
     return _element_of_flat(work, _with_name(body, entry), path)
 
@@ -134,14 +134,14 @@ def _element_of_flat(work: Migration, body: Mapping, path: str) -> Mapping:
     block = _of_today(work, block, f"{path}.lambda")
     role = block.entry("lambda_role")
     element = Mapping(entries=(), at=body.at, flow=body.flow)
-    element = element.having("lambda", block.without("lambda_role"))
+    element = element.with_entry("lambda", block.without("lambda_role"))
     for entry in siblings:
         element = replace(element, entries=(*element.entries, entry))
     if role is not None and element.entry("iam") is None:
         work.warn(f"{path}.lambda.lambda_role", role.at, "an older key; read as iam.role")
         work.moved(f"{path}.iam.role", f"{path}.lambda.lambda_role")
-        iam = Mapping(entries=(), at=role.at, flow=True).having("role", role.value)
-        element = element.having("iam", iam)
+        iam = Mapping(entries=(), at=role.at, flow=True).with_entry("role", role.value)
+        element = element.with_entry("iam", iam)
     return element
 
 
@@ -151,7 +151,7 @@ def _of_today(work: Migration, block: Mapping, path: str) -> Mapping:
         if entry is not None and block.entry(new) is None:
             work.warn(f"{path}.{old}", entry.at, f"an older key; read as {new}")
             work.moved(f"{path}.{new}", f"{path}.{old}")
-            block = block.having(new, entry.value, instead_of=old)
+            block = block.with_entry(new, entry.value, instead_of=old)
     for key in _OF_A_CALL:
         entry = block.entry(key)
         if entry is not None:
@@ -177,7 +177,7 @@ def _variables(work: Migration, block: Mapping, path: str) -> Mapping:
     inner = f"{path}.container.environment"
     work.moved(inner, f"{path}.environment")
     work.moved(f"{inner}.Variables", f"{path}.environment")
-    variables = Mapping(entries=(), at=entry.at).having("Variables", entry.value)
+    variables = Mapping(entries=(), at=entry.at).with_entry("Variables", entry.value)
     return into_container(block, "environment", variables, instead_of="environment")
 
 
@@ -194,9 +194,9 @@ def into_container(block: Mapping, key: str, value: Node, *, instead_of: str) ->
     """A value that stood among the function's keys, in its `container` block."""
     container = block.child("container")
     if isinstance(container, Mapping):
-        return block.without(instead_of).having("container", container.having(key, value))
-    inner = Mapping(entries=(), at=value.at, flow=block.flow).having(key, value)
-    return block.having("container", inner, instead_of=instead_of)
+        return block.without(instead_of).with_entry("container", container.with_entry(key, value))
+    inner = Mapping(entries=(), at=value.at, flow=block.flow).with_entry(key, value)
+    return block.with_entry("container", inner, instead_of=instead_of)
 
 
 # ---------------------------------------------------------------------- places of that time
@@ -226,14 +226,14 @@ def old_places(work: Migration, element: Mapping, path: str) -> Mapping:
     shown = ", ".join(f"{key}: [{{path: {value}}}]" for key, value in wanted.items())
     if "deployment_bucket" in texts:
         bucket = text(texts["deployment_bucket"], entry.at)
-        deployment = Mapping(entries=(), at=entry.at, flow=True).having("bucket", bucket)
-        block = block.having("deployment", deployment)
+        deployment = Mapping(entries=(), at=entry.at, flow=True).with_entry("bucket", bucket)
+        block = block.with_entry("deployment", deployment)
         work.moved(f"{path}.lambda.deployment.bucket", f"{path}.s3.deployment_bucket")
         shown = ", ".join(filter(None, (shown, f"deployment: {{bucket: {bucket.text}}}")))
     work.warn(f"{path}.s3", entry.at, f"an older shape; read as {shown or 'nothing'}")
     rest = declared.without(*OLD_PLACES)
-    element = element.having("lambda", block)
-    return element.having("s3", rest) if rest.entries else element.without("s3")
+    element = element.with_entry("lambda", block)
+    return element.with_entry("s3", rest) if rest.entries else element.without("s3")
 
 
 def _paths(texts: dict[str, str], name: str) -> dict[str, str]:
@@ -265,10 +265,10 @@ def _with_place(
         return block
     written = _written_bucket(entry, key)
     at = _at_of(entry, written)
-    place = Mapping(entries=(), at=at, flow=True).having("path", text(value, at))
+    place = Mapping(entries=(), at=at, flow=True).with_entry("path", text(value, at))
     work.moved(f"{path}.lambda.{key}", f"{path}.s3")
     work.moved(f"{path}.lambda.{key}[0].path", f"{path}.s3.{written}")
-    return block.having(key, Sequence(items=(place,), at=at, flow=True))
+    return block.with_entry(key, Sequence(items=(place,), at=at, flow=True))
 
 
 def _written_bucket(entry: Entry, key: str) -> str:
@@ -292,7 +292,7 @@ def old_place(work: Migration, place: Node, path: str) -> Node:
         if name is not None and place.entry("storage_provider") is None:
             kind = work.storages.get(name, name if name in ("minio", "onedata") else "s3")
             provider = text(kind if kind in ("s3", name) else f"{kind}.{name}", place.at)
-            place = place.having("storage_provider", provider, instead_of=key)
+            place = place.with_entry("storage_provider", provider, instead_of=key)
             work.moved(f"{path}.storage_provider", f"{path}.{key}")
     files = place.child("files")
     if isinstance(files, Mapping):
@@ -300,5 +300,5 @@ def old_place(work: Migration, place: Node, path: str) -> Node:
         for entry in files.entries:
             key = "suffix" if entry.key == "sufix" else entry.key
             work.moved(f"{path}.{key}", f"{path}.files.{entry.key}")
-            place = place.having(key, entry.value)
+            place = place.with_entry(key, entry.value)
     return place

@@ -92,7 +92,7 @@ class Text:
             (c for c in text if unicodedata.category(c) in _HIDDEN and c not in allowed), None
         )
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return self.short or self.what
 
     def schema(self) -> Schema:
@@ -128,7 +128,7 @@ class Integer:
             raise reading.error(node, path, message)
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
 
     def schema(self) -> Schema:
@@ -147,7 +147,7 @@ class Flag:
             raise reading.error(node, path, f"expected true or false, got {kind_of(node)}")
         return _FLAGS[scalar.text.lower()]
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "true, false"
 
     def schema(self) -> Schema:
@@ -173,7 +173,7 @@ class Choice:
             raise reading.error(node, path, message)
         return text
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
     def schema(self) -> Schema:
@@ -216,7 +216,7 @@ class Memory:
             raise reading.error(node, path, f"{value} MiB is more than any device has")
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "MiB, or `4GiB`"
 
     def schema(self) -> Schema:
@@ -242,7 +242,7 @@ class Duration:
             raise reading.error(node, path, f"{kind_of(node)} must lie in {low}…{high}")
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "seconds, or `10m`"
 
     def schema(self) -> Schema:
@@ -262,7 +262,7 @@ class Percent:
             raise reading.error(node, path, f"{kind_of(node)} is not {what}")
         return int(text)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.low}…100 %"
 
     def schema(self) -> Schema:
@@ -281,7 +281,7 @@ class Version:
             raise reading.error(node, path, message)
         return text
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "a version, as `12.4`"
 
     def schema(self) -> Schema:

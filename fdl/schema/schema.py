@@ -49,10 +49,10 @@ class Reading:
     source: Source
     locations: dict[str, Location] = field(default_factory=dict)
     #: Keys without effect, each with the reason.
-    idle: list[tuple[str, str]] = field(default_factory=list)
+    ignored: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
     #: Block and unknown key → the block it belongs in, as the end of a sentence, or "".
-    elsewhere: Callable[[str, str], str] = lambda _, __: ""
+    placement_hint: Callable[[str, str], str] = lambda _, __: ""
     #: Path of a key as it is read → its path in the file, where a rewrite moved it.
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class Reading:
             found.append(reader.read(node, path, self))
         return found[0] if found else None
 
-    def passes(self, reader: Reader[object], node: Node, path: str) -> bool:
+    def accepts(self, reader: Reader[object], node: Node, path: str) -> bool:
         """Whether a reader takes a node; its faults are noted."""
         faults = len(self.faults)
         self.value(reader, node, path)
@@ -96,7 +96,7 @@ class Reading:
         if len(self.faults) > faults_before:
             raise Faulty
 
-    def together(self) -> AppError:
+    def combined_error(self) -> AppError:
         """All faults as one INVALID, with the location of the first.
 
         A fault that is found twice, as in a bucket of inputs that is read for outputs too, counts
@@ -125,7 +125,7 @@ class Reader(Protocol[T_co]):
         """The value, or AppError(INVALID) at the node, or Faulty."""
         ...
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The accepted values, for people: a few words."""
         ...
 
@@ -166,8 +166,12 @@ class ListOf(Generic[T_co]):
         reading.end(faults)
         return tuple(values)
 
-    def words(self) -> str:
-        return f"{self.item.words()}; one or a list" if self.one else f"a list: {self.item.words()}"
+    def describe(self) -> str:
+        return (
+            f"{self.item.describe()}; one or a list"
+            if self.one
+            else f"a list: {self.item.describe()}"
+        )
 
     def schema(self) -> Schema:
         many: Schema = {
@@ -209,8 +213,8 @@ class MapOf(Generic[T_co]):
         reading.locations[inner] = entry.at
         return self.item.read(entry.value, inner, reading)
 
-    def words(self) -> str:
-        return f"a mapping: {self.item.words()}"
+    def describe(self) -> str:
+        return f"a mapping: {self.item.describe()}"
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self.item.schema()}
@@ -229,7 +233,7 @@ class Plain:
             case Mapping():
                 return {e.key: self.read(e.value, path, reading) for e in node.entries}
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "anything"
 
     def schema(self) -> Schema:
@@ -250,7 +254,7 @@ class Key:
     becomes: str = ""  #: the keys that `fdl.migrate` rewrites it into
     dropped: str = ""  #: the reason for which `fdl.migrate` leaves it out
     refused: str = ""  #: the reason for which it is an error, and what to write instead
-    idle: bool = False  #: SCAR's, without effect here; lint reports it
+    ignored: bool = False  #: SCAR's, without effect here; lint reports it
 
     def schema(self) -> Schema:
         """The reader's schema, with the description that an editor shows."""
@@ -305,7 +309,7 @@ class Block(Generic[T_co]):
         inner = f"{path}.{entry.key}" if path else entry.key
         key = self.keys.get(entry.key)
         if key is None:
-            hint = reading.elsewhere(path, entry.key) or did_you_mean(entry.key, self.keys)
+            hint = reading.placement_hint(path, entry.key) or did_you_mean(entry.key, self.keys)
             raise reading.error_at(entry.at, path, f"unknown key {entry.key[:60]!r}{hint}")
         reading.locations[inner] = entry.at
         if key.refused:
@@ -317,11 +321,11 @@ class Block(Generic[T_co]):
             return  # `key:` with nothing after it is the key's default, as in SCAR
         if (key.to or entry.key) in values:  # another spelling of it
             raise reading.error_at(entry.at, inner, "is written twice; keep one spelling")
-        if key.idle:
-            reading.idle.append((inner, key.about))
+        if key.ignored:
+            reading.ignored.append((inner, key.about))
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         names = ", ".join(f"`{name}`" for name in self.keys)
         return f"a block: {names}" if len(self.keys) <= 4 else "a block"
 
@@ -371,8 +375,8 @@ class Only(Generic[T_co]):
                 raise reading.error_at(entry.at, path, message)
         return block.read(node, path, reading).get(self.key, {})
 
-    def words(self) -> str:
-        return f"`{self.key}:` {self.reader.words()}"
+    def describe(self) -> str:
+        return f"`{self.key}:` {self.reader.describe()}"
 
     def schema(self) -> Schema:
         return self._block().schema()

@@ -69,7 +69,7 @@ class Mapping:
         kept = tuple(entry for entry in self.entries if entry.key not in dropped)
         return replace(self, entries=kept)
 
-    def having(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:
+    def with_entry(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:
         """The same with this value at `key`; a new key replaces `instead_of`, or comes last."""
         old = instead_of if instead_of is not None else key
         if self.entry(old) is None:

@@ -160,7 +160,7 @@ def explain_key(key: str | None, as_json: bool) -> None:
                 "path": known.path,
                 "status": known.status.value,
                 "meaning": known.meaning,
-                "value": known.key.reader.words(),
+                "value": known.key.reader.describe(),
                 "default": known.default,
                 "required": known.key.required,
             }

@@ -59,7 +59,7 @@ def _file_with(known: KnownKey) -> str:
 
 
 REFUSED = [known for known in known_keys() if known.status is KeyStatus.REFUSED]
-IDLE = [known for known in known_keys() if known.status is KeyStatus.IDLE]
+NO_EFFECT = [known for known in known_keys() if known.status is KeyStatus.NO_EFFECT]
 
 
 @pytest.mark.parametrize("known", REFUSED, ids=lambda known: known.short)
@@ -69,7 +69,7 @@ def test_the_error_of_a_refused_key_names_the_replacement(known: KnownKey) -> No
     assert known.key.refused in caught.value.message
 
 
-@pytest.mark.parametrize("known", IDLE, ids=lambda known: known.short)
+@pytest.mark.parametrize("known", NO_EFFECT, ids=lambda known: known.short)
 def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
     notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
     told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
