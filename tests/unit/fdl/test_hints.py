@@ -1,4 +1,4 @@
-"""Hints that lead somewhere, and messages that name what the user wrote."""
+"""Hints lead to keys with an effect, and messages name the written keys."""
 
 import re
 
@@ -76,11 +76,11 @@ def test_a_misplaced_batch_block_gets_its_hint() -> None:
 
 @pytest.mark.parametrize("name", OSCAR_SERVICE.keys)
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_key_of_oscar_is_never_unknown_without_a_word(name: str, block: str) -> None:
+def test_every_key_of_oscar_has_a_hint(name: str, block: str) -> None:
     assert placement_hint(block, name) != ""
 
 
-# ---------------------------------------------------------------------- what was never written
+# ---------------------------------------------------------------------- findings and written keys
 
 KEYS = {
     "      timeout": ["1", "8", "15", "900"],

@@ -1,7 +1,7 @@
-"""What SCAR and OSCAR documented over the years: read with a warning, or refused by the inner key.
+"""Documented shapes of SCAR and OSCAR: read with a warning, or refused at the inner key.
 
 Written from the description of those shapes; `shapes/flat-*`, `list-in-aws`, `places-by-storage`
-and `oscar-more` hold what is said of them.
+and `oscar-more` hold their findings.
 """
 # ruff: noqa: E501  (one line per message, as people see it)
 

@@ -1,4 +1,4 @@
-"""Parsing: what is understood, and every kind of bad input with its exact place and words."""
+"""Parsing: the values of all keys, and every kind of bad input with its exact message."""
 # ruff: noqa: E501  (one line per message, as people see it)
 
 import pytest

@@ -1,4 +1,4 @@
-"""Plans: golden texts, nothing to do after applying, resuming after any cut, and what is not ours."""
+"""Plans: golden texts, no steps after applying, resuming after interruptions, foreign resources."""
 # ruff: noqa: E501  (one line per step, as people see it)
 
 import dataclasses
@@ -241,7 +241,7 @@ def test_a_deploy_that_failed_at_any_step_is_finished_by_the_next(text: str) -> 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), min_size=1, max_size=6))
 def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str, int]]) -> None:
-    """Whatever was half done before: deploy leads to the same world, rm leaves nothing of ours."""
+    """After any interruption deploy leads to the same world, and rm leaves only foreign resources."""
     foreign = Bucket(name="queries", versioned=False)
     rule = Notification(bucket="queries", id="theirs", target_arn="arn:x", prefix="elsewhere/")
     world = World(foreign, rule)

@@ -1,4 +1,4 @@
-"""The table of all keys: the page shows it, nothing is without a meaning, no word is ignored."""
+"""The table of all keys: on the page, with a meaning for each."""
 
 import pytest
 
@@ -12,9 +12,9 @@ from gpu_scheduler.request_options import WORDS
 from tools.fdl_table import PAGE, renewed
 
 LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
-#: What a block of SCAR's needs to be read, with the key under test at the end.
+#: The smallest file that is read; the key under test follows.
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
-#: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
+#: A valid value for keys that are refused or have no effect, where "x" is not one.
 VALUES = {
     "alpine": "true",
     "max_payload_size": "1",
@@ -43,7 +43,7 @@ def test_every_word_of_a_request_is_a_key() -> None:
 
 
 def _file_with(known: KnownKey) -> str:
-    """A file that declares one key, nested as its path says."""
+    """A file that declares one key, nested by its path."""
     words = known.path.replace("[]", "").removeprefix("functions.aws.").split(".")
     value = next((v for k, v in VALUES.items() if known.path.endswith(k)), "x")
     text = f"{words[-1]}: {value}"
@@ -72,8 +72,8 @@ def test_the_error_of_a_refused_key_names_the_replacement(known: KnownKey) -> No
 @pytest.mark.parametrize("known", NO_EFFECT, ids=lambda known: known.short)
 def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
     notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
-    told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
-    assert told == [known.path]
+    paths = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
+    assert paths == [known.path]
 
 
 def test_a_key_is_found_by_its_end() -> None:

@@ -1,4 +1,4 @@
-"""Faults of SCAR that belong to definitions and deploys; the page that says where each is held."""
+"""Faults of SCAR in definitions and deploys, and the page that lists a test for each."""
 
 import ast
 import re

@@ -1,7 +1,7 @@
-"""The reader and the JSON Schema judge one generated corpus alike: every key, with many values.
+"""The reader and the JSON Schema agree on one generated corpus: every key, with many values.
 
 What the reader takes, the schema takes. What the reader refuses, the schema refuses, but for what a
-schema cannot say: how a value was written (quotes, `1e3`), rules of names, and keys together.
+schema cannot express: how a value was written (quotes, `1e3`), rules of names, and keys together.
 """
 
 import re
@@ -158,7 +158,7 @@ def _file(path: str, beside: list[str], value: str) -> str:
     return f"{{{text}}}\n" if "functions:" in text else f"{{functions: {{aws: []}}, {text}}}\n"
 
 
-#: Kinds of values whose whole meaning a schema can say.
+#: Kinds of values that a schema can express completely.
 _SAYS_ALL = (Choice, Flag, Block, MapOf, Version, Percent)
 
 

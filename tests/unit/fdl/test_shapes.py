@@ -1,7 +1,7 @@
-"""Every shape that SCAR's own examples and documents have: what is said, and what it becomes.
+"""Every shape of SCAR's own examples and documents: its findings, and its translation.
 
-The files under `shapes/` are written anew from the structure of those examples. What lint says of
-them is `shapes/verdicts.txt`; when that changes for a good reason, the failure shows the new text.
+The files under `shapes/` have the structure of those examples. Their findings are in
+`shapes/verdicts.txt`; when that changes for a good reason, the failure shows the new text.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a function's code comes from: sent with the call, through a bucket, a layer, an image."""
+"""The ways of a function's code: in the call, through a bucket, in a layer, in an image."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is no YAML, or YAML that is not taken: plain words with line, column and caret."""
+"""Invalid YAML, and YAML outside of the subset: explanations with line, column and caret."""
 
 import re
 
@@ -104,7 +104,7 @@ functions:
     # a comment
     gpu: {memory: 4GiB}
 """
-#: PyYAML's own words; who writes a file has never heard them.
+#: PyYAML's own terms, which authors of files do not know.
 JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|flow|simple key|node")
 
 

@@ -1,4 +1,4 @@
-"""The bridge goes on after answers of moto that nobody foresaw."""
+"""The bridge continues after unexpected answers of moto."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_a_dead_message_moves_with_its_id_body_and_age() -> None:
     dead = queues.create(0.0, "dead")
     redrive = f'{{"deadLetterTargetArn": "{dead.arn}", "maxReceiveCount": "2"}}'
     queue = queues.create(0.0, "q", {"RedrivePolicy": redrive, "VisibilityTimeout": "1"})
-    told: list[str] = []
-    queues.on_message = lambda q: told.append(q.name)
+    woken: list[str] = []
+    queues.on_message = lambda q: woken.append(q.name)
     sent = queue.send(5.0, "poison")
     for at_s in (10.0, 12.0):
         assert len(queue.receive(at_s)) == 1
@@ -103,7 +103,7 @@ def test_a_dead_message_moves_with_its_id_body_and_age() -> None:
     found = dead.receive(14.0)[0]
     assert (found.id, found.body, found.sent_at_s, found.receives) == (sent.id, "poison", 5.0, 1)
     assert found.source_arn == queue.arn
-    assert told == ["dead"]
+    assert woken == ["dead"]
 
 
 def test_without_its_dead_letter_queue_a_message_stays() -> None:
@@ -175,7 +175,7 @@ def test_bad_attributes_are_named(attributes: dict[str, str], code: str) -> None
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever is sent is visible, hidden or deleted, never lost and never held twice at once."""
+    """Every message is visible, hidden or deleted, never lost and never held twice."""
 
     def __init__(self) -> None:
         super().__init__()
