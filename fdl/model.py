@@ -1,7 +1,7 @@
-"""What a file declares, frozen: SCAR's functions with our `gpu:` and `job:` beside them.
+"""The declarations of a file, frozen: SCAR's functions with our blocks `gpu:` and `job:`.
 
 Sizes in MiB, times in seconds. Paths of scripts and folders are as written, relative to the file's
-directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`) to where it stands.
+directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`) to its location.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
 DEFAULT_RUNTIME = "python3.12"
-#: Runtimes AWS no longer lets anybody create functions with (Lambda's runtime deprecation table).
+#: Runtimes with which AWS creates no functions any more (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
-#: An envelope is read within minutes of its staging; a day is for people who look for a fault.
+#: An envelope is read within minutes of its staging; a day leaves time to examine a failure.
 STAGED_DAYS = 1
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
@@ -42,7 +42,7 @@ _FIELD = re.compile(rf"\b({'|'.join(_KEYS)})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """`bucket[/prefix…]` as SCAR writes places in S3."""
+    """A path in S3 as SCAR writes it: `bucket[/prefix…]`."""
 
     bucket: str
     prefix: str = ""  #: without slashes at either end
@@ -68,7 +68,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intermediate:
-    """Where envelopes and results go."""
+    """The bucket of envelopes and results."""
 
     path: Path
     storage_provider: str = "s3"
@@ -89,7 +89,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """Where a package too large for a direct upload goes."""
+    """The upload of a package that is too large to send directly."""
 
     bucket: str | None = None
     max_payload_size: int = 52428800  #: bytes, AWS's limit of a direct upload
@@ -98,7 +98,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vpc:
-    """Raw `VpcConfig`: the way to private GPU hosts."""
+    """Raw `VpcConfig`: the network in which private GPU hosts are reached."""
 
     subnet_ids: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """The `gpu:` block: what each job of the function asks of the scheduler."""
+    """The `gpu:` block: the request of each job of the function to the scheduler."""
 
     count: int = 1
     memory_mib: int = 0
@@ -152,14 +152,14 @@ class Gpu:
         )
         for nested, flat, name in twice:
             if nested is not None and flat is not None:
-                raise invalid(f"compute.{name} and compute_{name} say the same; keep one")
+                raise invalid(f"compute.{name} and compute_{name} are both given; keep one")
         try:
-            self.request()  # a request that contradicts itself is refused where it is written
+            self.request()  # a contradictory request is refused at its location in the file
         except AppError as error:
             raise invalid(_FIELD.sub(lambda found: _KEYS[found[0]], error.message)) from None
 
     def request(self) -> Request:
-        """The same in the scheduler's words."""
+        """The block as a request to the scheduler."""
         guarantee = _first(self.compute.guarantee_pct, self.compute_guarantee_pct, 0)
         return Request(
             count=self.count,
@@ -199,13 +199,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The `job:` block: how input becomes jobs."""
+    """The `job:` block: the jobs that input becomes."""
 
     input: tuple[Storage, ...] = ()
     intermediate: Intermediate | None = None
     queue: Queue = field(default_factory=Queue)
     attempts_max: int = 3
-    concurrency_max: int | None = None  #: None = as many as there is work for
+    concurrency_max: int | None = None  #: None = no limit
     completion: str = "result"  #: result, or object for code that commits no result
     object: Path | None = None  #: with `completion: object`: the one key, with words in braces
     envelope: str = "zip"  #: zip, tar.gz or reference
@@ -213,7 +213,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lambda:
-    """The `lambda:` block, SCAR's words."""
+    """The `lambda:` block, with SCAR's keys."""
 
     name: str
     memory_mib: int = 512
@@ -248,7 +248,7 @@ class Iam:
     """The role the function runs under."""
 
     role: str | None = None
-    create: bool = False  #: make one with the least that the function needs; on AWS only
+    create: bool = False  #: make one with least privilege; on AWS only
     boto_profile: str | None = None
     region: str | None = None
 
@@ -274,18 +274,18 @@ class Function:
 
     @property
     def foreign(self) -> bool:
-        """True: its code is not run by our runner, and one object ends a job."""
+        """True: our runner does not run its code, and a change of one object ends a job."""
         return self.job is not None and self.job.completion == "object"
 
     @property
     def module(self) -> str | None:
-        """The file of the handler's module, beside the definition."""
+        """The file of the handler's module, in the folder of the definition."""
         handler = self.function.handler
         return handler.rpartition(".")[0].replace(".", "/") + ".py" if handler else None
 
     @property
     def runs(self) -> str | None:
-        """The file that says what a run does: the script, or the handler's module."""
+        """The file with the code of a run: the script, or the handler's module."""
         return self.function.init_script or self.module
 
     @property
@@ -294,18 +294,18 @@ class Function:
 
     @property
     def image(self) -> str | None:
-        """What the file calls the image the script should run in."""
+        """The image in which the script is meant to run, as the file names it."""
         container = self.function.container
         return container.image or container.image_file
 
     @property
-    def lends(self) -> bool:
+    def queued(self) -> bool:
         """True: its jobs go through the queue and get a device; False: a plain SCAR function."""
         return self.gpu is not None or self.job is not None
 
     @property
     def user_input(self) -> tuple[Storage, ...]:
-        """Where users upload: `job.input`, else SCAR's `input`."""
+        """The storage to which users upload: `job.input`, else SCAR's `input`."""
         return self.job.input if self.job is not None and self.job.input else self.function.input
 
     @property
@@ -314,7 +314,7 @@ class Function:
         if self.job is not None and self.job.intermediate is not None:
             return self.job.intermediate.path
         if self.job is not None and self.job.input and self.function.input:
-            return self.function.input[0].path  # SCAR's trigger, as in the paper's own file
+            return self.function.input[0].path  # SCAR's trigger, as in the file of its paper
         stem = self.name.lower().replace("_", "-")[:50].strip("-") or "function"
         return Path(bucket=f"{stem}-intermediate")
 
@@ -331,11 +331,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """Something in the file that is read as something else."""
+    """A part of the file that is read as something else."""
 
     path: str
     at: Location
-    message: str  #: what it is read as
+    message: str  #: the replacement, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,13 +348,13 @@ class Functions:
         filters = sum(_filters(function) for function in self.aws)
         if filters > FILTERS_MAX:
             raise invalid(
-                f"{filters} places and filters, more than the {FILTERS_MAX} of one file; write"
+                f"{filters} paths and filters, more than the {FILTERS_MAX} of one file; write"
                 " several files"
             )
 
 
 def _filters(function: Function) -> int:
-    """Places of a function, each as often as it has filters."""
+    """The number of storage paths of a function, each counted once per filter."""
     jobs = function.job.input if function.job is not None else ()
     places = (*function.function.input, *function.function.output, *jobs)
     return sum(max(1, len(place.suffixes), len(place.prefixes)) for place in places)
@@ -369,13 +369,13 @@ class Document:
     source: Source = field(default_factory=lambda: Source(name="", text=""))
     locations: Mapping[str, Location] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()
-    #: Path of a key → its path in the file, where it is read from another place.
+    #: Path of a key → its path in the file, where a rewrite moved it.
     origins: Mapping[str, str] = field(default_factory=dict)
-    #: Keys without effect, with what is so instead.
-    idle: tuple[tuple[str, str], ...] = ()
+    #: Keys without effect, each with the reason.
+    ignored: tuple[tuple[str, str], ...] = ()
 
     def location(self, path: str) -> Location:
-        """Where a key stands, or its nearest ancestor."""
+        """The location of a key, or of its nearest ancestor."""
         while path:
             if path in self.locations:
                 return self.locations[path]

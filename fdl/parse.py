@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fdl.keys.document import DOCUMENT
-from fdl.keys.reference import belongs
+from fdl.keys.reference import placement_hint
 from fdl.migrate.migrate import migrate
 from fdl.model import Document
 from fdl.schema.schema import Faulty, Reading
@@ -16,26 +16,26 @@ from fdl.text.nodes import Node
 def parse(data: bytes | str, name: str = "fdl.yaml") -> Document:
     """The declared document. Raises AppError(INVALID) with file:line:column and an excerpt.
 
-    `name` is what error messages call the file. Nothing else is ever raised, whatever `data` holds.
+    `name` is the name of the file in messages. Nothing else is raised, whatever `data` holds.
     """
     return read(compose(data, name))[0]
 
 
 def read(composed: Composed) -> tuple[Document, Node]:
     """The document and the nodes it was read from. Raises as `parse` does."""
-    reading = Reading(source=composed.source, elsewhere=belongs)
+    reading = Reading(source=composed.source, placement_hint=placement_hint)
     try:
         root, rewrites = migrate(composed.root, reading)
         document: Document = DOCUMENT.read(root, "", reading)
         reading.end(0)
     except Faulty:
-        raise reading.together() from None
+        raise reading.combined_error() from None
     document = dataclasses.replace(
         document,
         source=composed.source,
         locations=dict(reading.locations),
         rewrites=rewrites,
         origins=dict(reading.origins),
-        idle=tuple(reading.idle),
+        ignored=tuple(reading.ignored),
     )
     return document, root

@@ -1,4 +1,4 @@
-"""The time that the model is given by the programs around it."""
+"""The clock of the model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from corekit.aio.clock import Clock
 
 
 class CloudClock:
-    """Time as the model wants it: seconds since the epoch that never go back while we run."""
+    """Seconds since the epoch that never decrease while the process runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

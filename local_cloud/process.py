@@ -1,4 +1,4 @@
-"""What both programs of this package do as processes: addresses, signals, a silent log."""
+"""Process plumbing of both programs of this package: addresses, signals, a silent log."""
 
 from __future__ import annotations
 

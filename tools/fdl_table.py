@@ -1,4 +1,4 @@
-"""Writes the tables of docs/fdl.md, of keys and of older shapes, from what reads definitions."""
+"""Writes the tables of keys and of older shapes in docs/fdl.md from the reader of definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fdl.text.nodes import Mapping, Node, Sequence
 from fdl.text.render import one_line
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fdl.md"
-#: Whole files in an older shape; the reader itself says what each is read as.
+#: Whole files in an older shape; the reader itself gives the result.
 FILES = (
     "functions: {NAME: {image: IMAGE, time: 60, environment: {KEY: value}}}",
     "functions: {NAME: {s3: {input_bucket: bucket, deployment_bucket: packages}}}",
@@ -55,7 +55,7 @@ ELEMENTS = (
 
 
 def shapes() -> str:
-    """The table of older shapes, and what becomes of each key of OSCAR."""
+    """The table of older shapes, and the treatment of each key of OSCAR."""
     rows = [*map(_file_row, FILES), *map(_element_row, ELEMENTS)]
     lines = [f"| `{written}` | `{result}` |" for written, result in rows]
     head = ["| in the file | is read as |", "| --- | --- |"]
@@ -80,7 +80,7 @@ def _without_name(element: Node) -> Node:
     assert isinstance(element, Mapping)
     block = element.child("lambda")
     assert isinstance(block, Mapping)
-    return element.having("lambda", block.without("name"))
+    return element.with_entry("lambda", block.without("name"))
 
 
 def _read(text: str) -> Mapping:
@@ -94,13 +94,13 @@ def _inside(flow: str) -> str:
 
 
 def _services() -> Iterator[str]:
-    """OSCAR's keys by what becomes of them."""
+    """OSCAR's keys by their treatment."""
     left_out: dict[str, list[str]] = {}
     refused: dict[str, list[str]] = {}
     for name, key in OSCAR_SERVICE.keys.items():
         if key.refused:
             refused.setdefault(key.refused, []).append(f"`{name}`")
-        elif key.idle:
+        elif key.ignored:
             left_out.setdefault(key.about, []).append(f"`{name}`")
     yield "Of a service of OSCAR these keys are left out, with a warning:"
     yield ""
@@ -112,7 +112,7 @@ def _services() -> Iterator[str]:
 
 
 def renewed(page: str) -> str:
-    """The page with both tables as they must be."""
+    """The page with both tables up to date."""
     return _between(_between(page, "keys", table()), "shapes", shapes())
 
 

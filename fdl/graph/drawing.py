@@ -9,7 +9,7 @@ from fdl.text.nodes import quoted
 
 
 def dot(graph: Graph) -> str:
-    """For Graphviz: boxes are functions (filled when they borrow a device), the rest is places."""
+    """For Graphviz: boxes are functions (filled when a job gets a device), the rest is storage."""
     lines = ["digraph workflow {", "  rankdir=LR;", "  node [shape=box];"]
     for step in graph.steps:
         label = f"{step.name}\\n{step.device}" if step.device else step.name
@@ -58,7 +58,7 @@ def terminal(graph: Graph) -> str:
 
 
 def mermaid(graph: Graph) -> str:
-    """For Mermaid, which Markdown pages render: boxes are functions, rounded ones places in S3."""
+    """For Mermaid, which Markdown pages render: boxes are functions, rounded ones storage."""
     functions = {step.name: f"f{number}" for number, step in enumerate(graph.steps)}
     places = [place for place, _ in graph.entries] + [place for _, place in graph.exits]
     labels = dict.fromkeys(place.label for place in places)

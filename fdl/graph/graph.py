@@ -9,8 +9,8 @@ from fdl.model import Document, Function, Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A place in S3 that starts or ends the workflow."""
+class StorageNode:
+    """A path in S3 at which the workflow starts or ends."""
 
     path: str  #: bucket/prefix
     suffixes: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Step:
     """One function."""
 
     name: str
-    device: str  #: what it borrows, for people; "" = nothing
+    device: str  #: the devices of a job, for people; "" = none
     group: str = ""  #: steps of one group share a sandbox
 
 
@@ -36,7 +36,7 @@ class Edge:
 
     source: str
     target: str
-    place: Place
+    place: StorageNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,10 @@ class Graph:
 
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
-    entries: tuple[tuple[Place, str], ...]  #: places nobody of the file writes → who reads
-    exits: tuple[tuple[str, Place], ...]  #: who writes → places nobody of the file reads
+    entries: tuple[
+        tuple[StorageNode, str], ...
+    ]  #: inputs that no function writes, and their readers
+    exits: tuple[tuple[str, StorageNode], ...]  #: writers, and outputs that no function reads
 
 
 def graph_of(document: Document) -> Graph:
@@ -75,12 +77,12 @@ def graph_of(document: Document) -> Graph:
     return Graph(steps=steps, edges=edges, entries=entries, exits=exits)
 
 
-def _place(storage: Storage) -> Place:
-    return Place(path=str(storage.path), suffixes=storage.suffixes)
+def _place(storage: Storage) -> StorageNode:
+    return StorageNode(path=str(storage.path), suffixes=storage.suffixes)
 
 
 def _device(function: Function) -> str:
-    if not function.lends:
+    if not function.queued:
         return ""
     gpu = function.gpu
     if gpu is None:

@@ -1,8 +1,8 @@
-"""The whole document as one tree of known keys: what is read, explained and given to editors.
+"""The whole document as one tree of known keys: for the reader, `fdl explain` and editors.
 
-SCAR's blocks are in `scar`, ours in `lending`. A key that is not here is refused with a
-did-you-mean; `x-…` is free. Keys that `fdl.migrate` rewrites stand here too, for editors and for
-the table of all keys; the readers never see them.
+SCAR's blocks are in `scar`, ours in `jobs`. A key that is not here is refused with a
+did-you-mean; `x-…` keys are the user's own. Keys that `fdl.migrate` rewrites are listed here too,
+for editors and for the table of all keys; the readers never see them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fdl.keys.lending import GPU, JOB
+from fdl.keys.jobs import GPU, JOB
 from fdl.keys.scar import (
     ANOTHER_TOOL,
     API_GATEWAY,
@@ -39,8 +39,8 @@ class Element:
         value = self.block.read(node, path, reading)
         return replace(value, path=path)
 
-    def words(self) -> str:
-        return self.block.words()
+    def describe(self) -> str:
+        return self.block.describe()
 
     def schema(self) -> Schema:
         return self.block.schema()
@@ -50,8 +50,8 @@ ELEMENT = Block(
     into=Function,
     keys={
         "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
-        "gpu": Key(reader=GPU, bare=True, about="What each job asks of the scheduler."),
-        "job": Key(reader=JOB, bare=True, about="How input becomes jobs."),
+        "gpu": Key(reader=GPU, bare=True, about="The request of each job to the scheduler."),
+        "job": Key(reader=JOB, bare=True, about="The jobs that input becomes."),
         "group": Key(
             reader=Text(
                 pattern=r"[A-Za-z0-9_-]{1,64}",
@@ -66,16 +66,16 @@ ELEMENT = Block(
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
         "api_gateway": Key(
             reader=API_GATEWAY,
-            about="An HTTP door; none is made here.",
+            about="An HTTP endpoint; none is made here.",
             dropped="objects in `input` start the function",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(
             reader=BATCH,
-            about="AWS Batch, SCAR's way to a GPU.",
-            becomes="for `enable_gpu: true`, `gpu: {count: 1}`; for `memory` with"
-            " `execution_mode: batch`, `lambda.memory`",
-            dropped="functions run in Lambda; write `gpu: {count: 1}` beside `lambda` for a device",
+            about="AWS Batch.",
+            becomes="`enable_gpu` → `gpu: {count: 1}`; with `execution_mode: batch`, `memory` →"
+            " `lambda.memory`",
+            dropped="functions run in Lambda; for a device write `gpu: {count: 1}`",
         ),
     },
 )
@@ -103,11 +103,11 @@ DOCUMENT = Block(
         ),
         "storage_providers": Key(
             reader=STORAGE_PROVIDERS,
-            about="Credentials of places.",
-            dropped="every place is in S3, reached by the function's role",
+            about="Credentials of storage.",
+            dropped="all storage is in S3, reached by the function's role",
         ),
         "provider": Key(reader=Plain(), refused=ANOTHER_TOOL),
-        "scar": Key(reader=Plain(), idle=True, about="SCAR's own notes."),
+        "scar": Key(reader=Plain(), ignored=True, about="SCAR's own notes."),
     },
 )
 

@@ -16,21 +16,21 @@ from fdl.schema.scalars import Choice
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
 from fdl.text.nodes import did_you_mean
 
-#: Of a key that belongs in several places, so many are named.
+#: Of a key that placement_hint in several places, so many are named.
 _PLACES_NAMED_MAX = 2
 
 
-class Standing(StrEnum):
-    """What becomes of a key."""
+class KeyStatus(StrEnum):
+    """The treatment of a key."""
 
-    DONE = "done"
+    SUPPORTED = "supported"
     TRANSLATED = "translated"  #: rewritten before it is read, with a warning
-    REFUSED = "refused"  #: known, and an error that says what to write instead
-    IDLE = "no effect"  #: SCAR's, read as it is and changing nothing here; lint says so
+    REFUSED = "refused"  #: known, and an error that names the key to write instead
+    NO_EFFECT = "no effect"  #: SCAR's, accepted without effect; lint reports it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownKey:
     """One key."""
 
     path: str  #: `functions.aws[].lambda.memory`
@@ -40,21 +40,21 @@ class Known:
 
     @property
     def short(self) -> str:
-        """The path as people say it: `lambda.memory`."""
+        """The path without the list of functions: `lambda.memory`."""
         return self.path.removeprefix("functions.aws[].")
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> KeyStatus:
         if self.key.refused:
-            return Standing.REFUSED
+            return KeyStatus.REFUSED
         if self.key.becomes or self.key.dropped:
-            return Standing.TRANSLATED
-        return Standing.IDLE if self.key.idle else Standing.DONE
+            return KeyStatus.TRANSLATED
+        return KeyStatus.NO_EFFECT if self.key.ignored else KeyStatus.SUPPORTED
 
     @property
     def works(self) -> bool:
-        """Whether something follows from writing it where it belongs."""
-        return self.standing in (Standing.DONE, Standing.TRANSLATED) and not self.key.dropped
+        """Whether the key has an effect in the right block."""
+        return self.status in (KeyStatus.SUPPORTED, KeyStatus.TRANSLATED) and not self.key.dropped
 
     @property
     def meaning(self) -> str:
@@ -62,7 +62,7 @@ class Known:
         about = self.key.about
         if self.key.refused:
             return f"{about} {_sentence(self.key.refused)}".strip()
-        if self.standing is Standing.TRANSLATED:
+        if self.status is KeyStatus.TRANSLATED:
             becomes = f"Becomes: {self.key.becomes}." if self.key.becomes else ""
             dropped = f"Left out: {self.key.dropped}." if self.key.dropped else ""
             return " ".join(part for part in (about, becomes, dropped) if part)
@@ -77,12 +77,12 @@ class Known:
         """All of it, for a terminal."""
         lines = [self.path, f"  {self.meaning}" if self.meaning else ""]
         if not self.key.refused:
-            lines.append(f"  value: {self.key.reader.words()}")
+            lines.append(f"  value: {self.key.reader.describe()}")
         if self.key.required:
-            lines.append("  must be there")
+            lines.append("  required")
         elif self.default:
             lines.append(f"  default: {self.default}")
-        lines.append(f"  {self.standing.value}")
+        lines.append(f"  {self.status.value}")
         return "\n".join(line for line in lines if line).replace("`", "'")
 
 
@@ -90,16 +90,16 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def known_keys() -> tuple[Known, ...]:
+def known_keys() -> tuple[KnownKey, ...]:
     """All keys of a document, depth first, in the order of the tables."""
     return tuple(_keys(DOCUMENT, ""))
 
 
-def _keys(block: Block[object], path: str) -> Iterator[Known]:
+def _keys(block: Block[object], path: str) -> Iterator[KnownKey]:
     for name, key in block.keys.items():
         inner = f"{path}.{name}" if path else name
         below, suffix = _inside(key.reader)
-        yield Known(
+        yield KnownKey(
             path=inner, key=key, default=_default(block, name, key), block=below is not None
         )
         if below is not None and not (key.becomes or key.dropped or key.refused):
@@ -148,7 +148,7 @@ def _shown(value: object, name: str) -> str:
     return str(value)
 
 
-def explain(word: str) -> tuple[Known, ...]:
+def explain(word: str) -> tuple[KnownKey, ...]:
     """The keys that a word names: a whole path, or its end. Raises NOT_FOUND."""
     parts = tuple(_words(word))
     found = tuple(key for key in known_keys() if tuple(_words(key.path))[-len(parts) :] == parts)
@@ -157,13 +157,13 @@ def explain(word: str) -> tuple[Known, ...]:
             name for key in known_keys() for name in (key.short, *_words(key.path))
         )
         hint = did_you_mean(word, names)
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no key {word[:60]!r}{hint}")
+        raise AppError(ErrorCode.NOT_FOUND, f"no key is named {word[:60]!r}{hint}")
     exact = tuple(key for key in found if word in (key.path, key.short))
     return exact or found
 
 
-def belongs(path: str, key: str) -> str:
-    """How to go on with a key that the block at `path` does not know, as the end of a sentence.
+def placement_hint(path: str, key: str) -> str:
+    """The advice for a key that is unknown to the block at `path`, as the end of a sentence.
 
     Names only places where the key has an effect; "" where nothing is known of it.
     """
@@ -179,9 +179,9 @@ def belongs(path: str, key: str) -> str:
     for known in named:
         if known.key.dropped:
             return f"; leave it out: {known.key.dropped}"
-        if known.standing is Standing.IDLE:
+        if known.status is KeyStatus.NO_EFFECT:
             return "; leave it out: it has no effect"
-        if known.standing is Standing.REFUSED:
+        if known.status is KeyStatus.REFUSED:
             return f"; {_place(known)}: {known.key.refused}"
     if key in OSCAR_SERVICE.keys:
         service = OSCAR_SERVICE.keys[key]
@@ -189,12 +189,12 @@ def belongs(path: str, key: str) -> str:
     return ""
 
 
-def _place(known: Known) -> str:
+def _place(known: KnownKey) -> str:
     match known.path.rpartition(".")[0]:
         case "":
             return "at the top of the file"
         case "functions.aws[]":
-            return "beside 'lambda'"
+            return "next to 'lambda'"
     return f"in {known.short.rpartition('.')[0].replace('[]', '')!r}"
 
 
@@ -204,25 +204,25 @@ def _words(path: str) -> list[str]:
 
 def table() -> str:
     """All keys as one Markdown table per block, for the page about definitions."""
-    groups: dict[str, list[Known]] = {}
+    groups: dict[str, list[KnownKey]] = {}
     for known in known_keys():
         groups.setdefault(known.path.rpartition(".")[0], []).append(known)
     blocks = [_table(path, keys) for path, keys in groups.items() if not _is_wrapper(keys)]
     return "\n\n".join(blocks)
 
 
-def _is_wrapper(keys: list[Known]) -> bool:
-    """`environment: {Variables: …}`: its one key is told with the block."""
+def _is_wrapper(keys: list[KnownKey]) -> bool:
+    """`environment: {Variables: …}`: its one key is listed with the block."""
     return [known.path.rpartition(".")[2] for known in keys] == ["Variables"]
 
 
-def _table(path: str, keys: list[Known]) -> str:
+def _table(path: str, keys: list[KnownKey]) -> str:
     title = f"`{path}`" if path else "The file"
     rows = ["| key | value | default | | meaning |", "| --- | --- | --- | --- | --- |"]
     for known in keys:
         name = known.path.rpartition(".")[2]
-        value = "" if known.key.refused else known.key.reader.words()
-        default = "**must be there**" if known.key.required else known.default
-        cells = (f"`{name}`", value, default, known.standing.value, known.meaning)
+        value = "" if known.key.refused else known.key.reader.describe()
+        default = "**required**" if known.key.required else known.default
+        cells = (f"`{name}`", value, default, known.status.value, known.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return f"#### {title}\n\n" + "\n".join(rows)

@@ -18,7 +18,7 @@ from fdl.model import (
     Lambda,
     Vpc,
 )
-from fdl.schema.scalars import Choice, Flag, Text, Whole
+from fdl.schema.scalars import Choice, Flag, Integer, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Values
 
 _TEXT = Text()
@@ -45,7 +45,7 @@ _REGION = Key(
     reader=Text(
         pattern=r"[a-z]{2}(-[a-z]+)+-\d", what="the name of an AWS region", short="a region"
     ),
-    about="Where it is deployed; off AWS the endpoint decides.",
+    about="Region of the deployment; off AWS the endpoint decides.",
     default="the environment's",
 )
 _PROFILE = Key(
@@ -65,12 +65,12 @@ CONTAINER_KEYS = {
             short="an image",
         ),
         about="On AWS an ECR image with `runtime: image`; off AWS the script runs on the"
-        " machine's own files, and every command says so.",
+        " machine's own files, and every command reports it.",
     ),
     "ecr_image": Key(
         reader=Text(),
         refused="write `image: <the image in ECR>` and `create_image: false` here, and"
-        " `runtime: image` beside `container`",
+        " `runtime: image` next to `container`",
     ),
     "image_file": Key(
         reader=_FILE, about="A saved image. " + _NO_IMAGE[0].upper() + _NO_IMAGE[1:] + "."
@@ -80,18 +80,18 @@ CONTAINER_KEYS = {
         about="`true` (build and push with Docker) is refused on AWS: push the image to ECR"
         " yourself and write `false`.",
     ),
-    "alpine": Key(reader=Flag(), idle=True, about="The runner needs no musl build."),
+    "alpine": Key(reader=Flag(), ignored=True, about="The runner needs no musl build."),
     "environment": Key(
-        reader=_VARIABLES_BLOCK, to="variables", about="What the script finds in its environment."
+        reader=_VARIABLES_BLOCK, to="variables", about="Environment variables of the script."
     ),
     "timeout_threshold": Key(
-        reader=Whole(low=0, high=LAMBDA_TIMEOUT_S_MAX - 1, unit="s"),
+        reader=Integer(low=0, high=LAMBDA_TIMEOUT_S_MAX - 1, unit="s"),
         to="timeout_threshold_s",
-        about="Kept back of `timeout` for uploading outputs; never more than half of it.",
+        about="Time of `timeout` reserved for uploading outputs; never more than half of it.",
     ),
 }
 _CONTAINER = Block(into=Container, keys=CONTAINER_KEYS)
-_SIZE = Key(reader=Whole(low=0, high=2**40), idle=True, about="AWS's own limit holds.")
+_SIZE = Key(reader=Integer(low=0, high=2**40), ignored=True, about="AWS's own limit holds.")
 _DEPLOYMENT = Block(
     into=Deployment,
     keys={
@@ -110,12 +110,12 @@ _VPC = Block(
         "SubnetIds": Key(
             reader=ListOf(item=_TEXT),
             to="subnet_ids",
-            about="The way to GPU hosts with private addresses.",
+            about="Subnets from which GPU hosts with private addresses are reached.",
         ),
         "SecurityGroupIds": Key(
             reader=ListOf(item=_TEXT),
             to="security_group_ids",
-            about="Must let out to the hosts' gateways.",
+            about="Must allow connections to the hosts' gateways.",
         ),
     },
 )
@@ -141,7 +141,7 @@ _FILE_SYSTEM = Block(
 _SUPERVISOR = Block(
     into=Values,
     keys={
-        name: Key(reader=_TEXT, idle=True, about="This program's own runner takes its place.")
+        name: Key(reader=_TEXT, ignored=True, about="This program's own runner takes its place.")
         for name in ("version", "layer_name", "license_info")
     },
 )
@@ -157,15 +157,15 @@ LAMBDA = Block(
                 short="letters, digits, - and _, up to 64",
             ),
             required=True,
-            about="Name of the function; queues and buckets of ours are named after it.",
+            about="Name of the function; our queues and buckets are named after it.",
         ),
         "memory": Key(
-            reader=Whole(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
+            reader=Integer(low=LAMBDA_MEMORY_MIB_MIN, high=LAMBDA_MEMORY_MIB_MAX, unit="MB"),
             to="memory_mib",
-            about="Of the function, not of a device.",
+            about="Memory of the function, not of a device.",
         ),
         "timeout": Key(
-            reader=Whole(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
+            reader=Integer(low=1, high=LAMBDA_TIMEOUT_S_MAX, unit="s"),
             to="timeout_s",
             about="The longest run of the function.",
         ),
@@ -185,7 +185,7 @@ LAMBDA = Block(
                 empty=True,
                 lines=True,
             ),
-            about="For people.",
+            about="Description of the function.",
         ),
         "region": _REGION,
         "boto_profile": _PROFILE,
@@ -196,7 +196,7 @@ LAMBDA = Block(
         ),
         "log_level": Key(
             reader=Choice(("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")),
-            about="Of the runner; lower case is read too.",
+            about="Log level of the runner; lower case is accepted.",
         ),
         "layers": Key(
             reader=ListOf(
@@ -207,15 +207,15 @@ LAMBDA = Block(
         ),
         "environment": Key(
             reader=replace(
-                _VARIABLES_BLOCK, beside=", or in `container` for the script's own variables"
+                _VARIABLES_BLOCK, alternative=", or in `container` for the script's own variables"
             ),
             to="variables",
-            about="Of the Lambda process; the script does not see them.",
+            about="Variables of the Lambda process; the script does not see them.",
         ),
         "init_script": Key(
             reader=_FILE,
             blank=True,
-            about="What runs for each input: any program with a shebang, beside this file.",
+            about="The program that runs for each input: any file with a shebang.",
         ),
         "handler": Key(
             reader=Text(
@@ -223,9 +223,9 @@ LAMBDA = Block(
                 what="a Python function as module.function",
                 short="module.function",
             ),
-            about="A Python function beside this file, called with one `lambda_functions.work.Work`"
-            " for each input, instead of a script; with `completion: object` Lambda's own handler,"
-            " called with event and context.",
+            about="A Python function that is called with one `lambda_functions.work.Work` for each"
+            " input, instead of a script; with `completion: object` Lambda's own handler, called"
+            " with event and context.",
         ),
         "run_script": Key(
             reader=_FILE,
@@ -234,21 +234,21 @@ LAMBDA = Block(
         ),
         "container": Key(reader=_CONTAINER, about="The image, and the script's variables."),
         "input": Key(reader=STORAGES, about="Objects here start the function."),
-        "output": Key(reader=STORAGES, about="Where the files of TMP_OUTPUT_DIR go."),
+        "output": Key(reader=STORAGES, about="Destinations of the files in TMP_OUTPUT_DIR."),
         "deployment": Key(reader=_DEPLOYMENT, about="How SCAR uploads packages."),
-        "extra_payload": Key(reader=_FILE, about="A folder whose files lie beside the runner."),
+        "extra_payload": Key(reader=_FILE, about="A folder whose files are added to the package."),
         "vpc": Key(reader=_VPC, about="The function's network."),
         "file_system": Key(reader=ListOf(item=_FILE_SYSTEM), about="EFS mounts."),
         "supervisor": Key(reader=_SUPERVISOR, about="SCAR's in-function program."),
-        "asynchronous": Key(reader=Flag(), idle=True, about=f"Of `scar run`; {_NO_CALL}."),
+        "asynchronous": Key(reader=Flag(), ignored=True, about=f"Of `scar run`; {_NO_CALL}."),
         "invocation_type": Key(
             reader=Choice(("RequestResponse", "Event", "DryRun")),
-            idle=True,
+            ignored=True,
             about=f"Of `scar run`; {_NO_CALL}.",
         ),
         "log_type": Key(
             reader=Choice(("Tail", "None")),
-            idle=True,
+            ignored=True,
             about="Of `scar run`; `orchgpu logs` shows logs.",
         ),
         "preheat": Key(
@@ -267,7 +267,7 @@ IAM = Block(
                 short="an ARN",
             ),
             blank=True,
-            about="What the function may do; needed on AWS.",
+            about="The function's execution role; required on AWS.",
         ),
         "create": Key(
             reader=Flag(),
@@ -283,7 +283,7 @@ ECR = Block(
     keys={
         "delete_image": Key(
             reader=Flag(),
-            idle=True,
+            ignored=True,
             about="Nothing of ECR is made here, so nothing of it is deleted.",
         ),
         "boto_profile": _ONE_PROFILE,
@@ -319,7 +319,7 @@ CLOUDWATCH = Block(
     into=Values,
     keys={
         "log_retention_policy_in_days": Key(
-            reader=Whole(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
+            reader=Integer(low=1, high=3653, unit="days", only=_RETENTION_DAYS),
             about="How long CloudWatch keeps the function's logs; `rm` leaves them as they are."
             " Off AWS there is no CloudWatch.",
         ),
@@ -351,7 +351,7 @@ API_GATEWAY = Block(
         )
     },
 )
-#: What the `s3` block said before `input` and `output` did, and what each became.
+#: Keys of the `s3` block before `input` and `output` existed, and the keys that they became.
 OLD_PLACES = {
     "input_bucket": "`lambda.input`; without `input_folder` the folder is `<name>/input`",
     "input_folder": "the folder of `lambda.input`",
@@ -366,7 +366,7 @@ S3_EVENT = Block(
             name: Key(reader=Text(short="a name"), about="SCAR's key of 2018.", becomes=became)
             for name, became in OLD_PLACES.items()
         },
-        "event": Key(reader=Plain(), idle=True, about="Events are S3's own."),
+        "event": Key(reader=Plain(), ignored=True, about="Events are S3's own."),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,
     },
@@ -386,8 +386,8 @@ class Batch(TypedDict, total=False):
 BATCH = Block(
     into=Batch,
     keys={
-        "vcpus": Key(reader=Whole(low=1, high=1024)),
-        "memory": Key(reader=Whole(low=4, high=2**24, unit="MB")),
+        "vcpus": Key(reader=Integer(low=1, high=1024)),
+        "memory": Key(reader=Integer(low=4, high=2**24, unit="MB")),
         "enable_gpu": Key(reader=Flag()),
         "service_role": Key(reader=_TEXT),
         "state": Key(reader=_TEXT),
@@ -420,8 +420,8 @@ BATCH = Block(
                 into=Values,
                 keys={
                     "enabled": Key(reader=Flag()),
-                    "number_nodes": Key(reader=Whole(low=1, high=10_000)),
-                    "main_node_index": Key(reader=Whole(low=0, high=10_000)),
+                    "number_nodes": Key(reader=Integer(low=1, high=10_000)),
+                    "main_node_index": Key(reader=Integer(low=0, high=10_000)),
                 },
             )
         ),

@@ -41,7 +41,7 @@ class _S3Path:
             raise reading.error(node, path, "the prefix is longer than 512 bytes")
         return Path(bucket=bucket, prefix=prefix)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "`bucket/prefix`"
 
     def schema(self) -> Schema:
@@ -58,7 +58,7 @@ class BucketName:
             raise reading.error(node, path, fault)
         return name
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "a bucket"
 
     def schema(self) -> Schema:
@@ -73,22 +73,22 @@ STORAGE_KEYS = {
             " lie elsewhere to S3 and write s3",
             short="`s3`",
         ),
-        about="Where the place is; every place is in S3, reached by the function's role.",
+        about="Kind of storage; all storage is in S3, reached by the function's role.",
     ),
     "path": Key(
         reader=_S3Path(),
         required=True,
-        about="The bucket and what keys start with; an output's key is kept below it.",
+        about="The bucket and the prefix of keys; an output's key is kept below it.",
     ),
     "suffix": Key(
         reader=ListOf(item=_FILTER, one=True),
         to="suffixes",
-        about="Only names that end so; one of the list is enough. Inputs take it too.",
+        about="Only objects whose key ends with one of these. For inputs too.",
     ),
     "prefix": Key(
         reader=ListOf(item=_FILTER, one=True),
         to="prefixes",
-        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts so.",
+        about="Outputs only: files whose path below TMP_OUTPUT_DIR starts with one of these.",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

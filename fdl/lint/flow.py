@@ -1,4 +1,4 @@
-"""What is wrong between functions: two triggers for one object, loops, edges that lead nowhere."""
+"""Errors between functions: two triggers for one object, loops, edges that lead nowhere."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Storage
 
 _E, _W = Severity.ERROR, Severity.WARNING
 _OWN = "write `job: {queue: NAME}` with a name of its own"
 
 
-def between(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """What is wrong between functions, or steps, as they are written."""
+def workflow_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """Errors between the functions, or steps, of a file as they are written."""
     for left, right in combinations(functions, 2):
         if left.name == right.name:
             yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
@@ -52,21 +52,21 @@ def _twice(function: Function) -> Iterator[Finding]:
             return
 
 
-def apart(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """What each deployed function (a group is one) must have to itself."""
+def deployment_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """Errors about queues, buckets and rules that deployed functions (a group is one) share."""
     for function in functions:
         yield from _twice(function)
-        names = function.queues if function.lends else ()
+        names = function.queues if function.queued else ()
         for queue in dict.fromkeys(name for name in names if names.count(name) > 1):
             message = f"{queue!r} is named for two of its queues; each needs a name of its own"
             yield _E, f"{function.path}.job.queue", message
     for left, right in combinations(functions, 2):
-        for queue in right.queues if left.lends and right.lends else ():
+        for queue in right.queues if left.queued and right.queued else ():
             if queue in left.queues:
                 message = f"{left.name} uses the queue {queue!r} too; {_OWN}"
                 yield _E, f"{right.path}.job.queue", message
     for function in functions:
-        if function.lends:
+        if function.queued:
             yield from _intermediate(function, functions)
 
 
@@ -80,7 +80,7 @@ def _intermediate(function: Function, functions: tuple[Function, ...]) -> Iterat
     place, path = function.intermediate, f"{function.path}.job.intermediate"
     for other in functions:
         used = {s.path.bucket for s in (*other.user_input, *other.function.output)}
-        if other is not function and other.lends:
+        if other is not function and other.queued:
             used.add(other.intermediate.bucket)
         if place.bucket in used:
             whose = "this function" if other is function else other.name
@@ -143,7 +143,7 @@ def _reach(follows: Mapping[int, list[int]], start: int) -> list[int]:
 
 
 def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
-    """An output that nobody reads is a result, unless somebody waits right beside it."""
+    """Outputs without a reader whose path is almost the input of a function without a writer."""
     follows = _follows(functions)
     starved = [
         (i, storage)
@@ -160,16 +160,16 @@ def _nowhere(functions: tuple[Function, ...]) -> Iterator[Finding]:
                 upstream = r == w or w in _reach(follows, r)
                 if not upstream and (why := _missed(output, storage)):
                     name = functions[r].name
-                    yield _W, path, f"nothing reads it, and {name} waits for {why}"
+                    yield _W, path, f"no function reads it, and {name} waits for {why}"
                     break
 
 
 def _missed(output: Storage, storage: Storage) -> str:
-    """How close an output comes to an input that nobody fills; empty = not close."""
+    """The reason why an output just misses an input without a writer; empty = it is not close."""
     if output.path == storage.path:
         wanted = ", ".join(storage.suffixes)
         return f"other names there: only {wanted}"
     if output.path.bucket != storage.path.bucket:
         return ""
     close = difflib.get_close_matches(str(output.path), [str(storage.path)], n=1, cutoff=0.85)
-    return f"{storage.path}; is that the same place?" if close else ""
+    return f"{storage.path}; is that the same path?" if close else ""

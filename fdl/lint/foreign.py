@@ -1,4 +1,4 @@
-"""What is wrong with `completion: object`, for functions whose code our runner does not run."""
+"""Errors of `completion: object`, for functions whose code our runner does not run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Path, Storage
 
-#: What a key's pattern may have in braces; `orchgpu.core.target` fills it in.
+#: Placeholders of a key's pattern; `orchgpu.core.target` fills them in.
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
@@ -27,7 +27,7 @@ def foreign(function: Function, others: tuple[Function, ...]) -> Iterator[Findin
             yield _E, f"{path}.completion", message
         return
     if not function.foreign:
-        yield _E, f"{path}.object", "is without effect unless you write completion: object"
+        yield _E, f"{path}.object", "has no effect without completion: object"
         return
     yield from _code(function)
     yield from _pattern(f"{path}.object", job.object)
@@ -53,9 +53,9 @@ def _pattern(path: str, pattern: Path) -> Iterator[Finding]:
         yield _E, path, message
     for word in found:
         if word not in WORDS:
-            yield _E, path, f"{word} is none of {', '.join(WORDS)}"
+            yield _E, path, f"{word} is not one of {', '.join(WORDS)}"
     if found and "{job}" not in found:
-        message = "two jobs of inputs with one name share a key; with {job} in it none do"
+        message = "jobs of inputs with equal names share a key; {job} in it makes keys unique"
         yield Severity.NOTE, path, message
 
 

@@ -1,8 +1,8 @@
-"""What is wrong or suspicious in a document that parsed: notes with severity and place.
+"""Errors and suspicious settings of a document that parsed, as diagnostics.
 
 An ERROR stops a deploy, a WARNING is shown by it, a NOTE only by `fdl validate`. Facts about files
-come from outside (`FileFacts`); what only matters on AWS, or only beside it, is asked when the
-`Place` is known.
+come from the caller (`FileFacts`); rules of AWS alone, or of other clouds alone, are checked when
+the `DeployTarget` is known.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ import re
 from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
-from fdl.lint.flow import apart, between
+from fdl.lint.diagnostics import (
+    Diagnostic,
+    FileFacts,
+    FileKind,
+    Finding,
+    MiddlewareFacts,
+    Severity,
+)
+from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
-from fdl.lint.notes import FileFacts, FileKind, Finding, MiddlewareFacts, Note, Severity
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION, variables_of
 from fdl.plan.groups import check, deployed
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.text.nodes import did_you_mean
 
 #: Lambda's quota for all names and values together.
@@ -44,7 +51,7 @@ _LOADERS = (
     "GCONV_PATH",
     "OCL_ICD_VENDORS",
 )
-#: Variables that say where programs and modules are.
+#: Search paths of programs and modules.
 _SEARCHED = (
     "PATH",
     "PYTHONPATH",
@@ -55,7 +62,7 @@ _SEARCHED = (
     "CLASSPATH",
     "IFS",
 )
-#: What SDKs of AWS take before the role that the function runs under.
+#: Credentials that AWS SDKs prefer to the role of the function.
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -68,7 +75,7 @@ _CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 _E, _W = Severity.ERROR, Severity.WARNING
-#: What people put into the name or tag of an image that was built for one kind of processor.
+#: Architectures in the name or tag of an image.
 _ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
 _ECR_IMAGE = re.compile(r"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/.+")
 
@@ -77,16 +84,16 @@ def lint(
     document: Document,
     *,
     files: Mapping[str, FileFacts] | None = None,
-    place: Place | None = None,
+    place: DeployTarget | None = None,
     middlewares: Mapping[str, MiddlewareFacts] | None = None,
-) -> tuple[Note, ...]:
+) -> tuple[Diagnostic, ...]:
     """All findings, in the order of the file.
 
     Without `files` no file is checked, without `middlewares` (those known here) none of them.
     """
     of_groups = list(check(document))
-    findings = [*_document(document), *between(document.functions.aws), *of_groups]
-    findings += apart(deployed(document)) if not of_groups else ()
+    findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
+    findings += deployment_findings(deployed(document)) if not of_groups else ()
     for function in document.functions.aws:
         findings += _one_place(function)
         findings += _script_time(function, document)
@@ -102,7 +109,7 @@ def lint(
         if files is not None:
             findings += _files(function, files)
     notes = [
-        Note(
+        Diagnostic(
             severity=severity,
             path=document.written(path),
             at=document.location(path),
@@ -111,7 +118,7 @@ def lint(
         for severity, path, message in findings
     ]
     notes += [
-        Note(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
+        Diagnostic(severity=_W, path=rewrite.path, at=rewrite.at, message=rewrite.message)
         for rewrite in document.rewrites
     ]
     return tuple(sorted(notes, key=lambda note: note.at))
@@ -119,9 +126,9 @@ def lint(
 
 def _document(document: Document) -> Iterator[Finding]:
     if not document.functions.aws:
-        yield _E, "functions", "there is no function under functions.aws"
+        yield _E, "functions", "functions.aws has no function"
     yield from _one_deploy(document)
-    for path, about in document.idle:
+    for path, about in document.ignored:
         yield Severity.NOTE, path, f"no effect: {_within_a_sentence(about)}"
 
 
@@ -132,7 +139,7 @@ def _within_a_sentence(text: str) -> str:
 
 
 def _one_deploy(document: Document) -> Iterator[Finding]:
-    """A file's functions are deployed together."""
+    """Regions and profiles must agree: a file's functions are deployed together."""
     functions = document.functions.aws
     for key in ("region", "boto_profile"):
         named = [function for function in functions if getattr(function.function, key)]
@@ -144,7 +151,7 @@ def _one_deploy(document: Document) -> Iterator[Finding]:
 
 
 def _one_place(function: Function) -> Iterator[Finding]:
-    """SCAR lets every block name its own region and profile; a deploy has one."""
+    """Regions and profiles of the other blocks, which SCAR lets differ; a deploy has one."""
     path, declared = function.path, function.function
     role = {"region": function.iam.region, "boto_profile": function.iam.boto_profile}
     neighbours = {"ecr": function.ecr, "cloudwatch": function.cloudwatch, "s3": function.s3}
@@ -162,7 +169,7 @@ def _one(key: str) -> str:
 
 
 def _times(function: Function) -> Iterator[Finding]:
-    """What runs out before what: the script, the function, the lease, the job."""
+    """Durations that must not end before others: function, lease, deadline, retention."""
     path, declared, gpu = function.path, function.function, function.gpu
     job = function.job
     if job is not None:
@@ -185,7 +192,7 @@ def _times(function: Function) -> Iterator[Finding]:
 
 
 def _script_time(function: Function, document: Document) -> Iterator[Finding]:
-    """A short function: the runner keeps half of it back, or the file wants more than all of it."""
+    """Timeouts that leave the script too little time before its outputs are uploaded."""
     declared, container = function.function, function.function.container
     path, timeout_s = f"{function.path}.lambda", declared.timeout_s
     threshold_s, key = container.timeout_threshold_s, f"{path}.container.timeout_threshold"
@@ -230,18 +237,19 @@ def _storages(function: Function) -> Iterator[Finding]:
         for index, storage in enumerate(storages):
             path = f"{function.path}.{name}[{index}]"
             if storage.storage_provider not in ("s3", "s3.default"):
-                message = f"{storage.storage_provider!r} is not served yet; only s3 by the role is"
+                provider = storage.storage_provider
+                message = f"{provider!r} is not supported; only s3 by the function's role is"
                 yield _E, f"{path}.storage_provider", message
             if storage.prefixes and name != "lambda.output":
                 yield _E, f"{path}.prefix", "prefix filters outputs only; write it into path"
             yield from _patterns(path, storage)
-    if function.lends and len(function.user_input) != 1:
+    if function.queued and len(function.user_input) != 1:
         message = (
             f"a function with `gpu:` or `job:` has exactly one input, this one has"
             f" {len(function.user_input)}: write `job: {{input: BUCKET/PREFIX}}`"
         )
         yield _E, f"{function.path}.job.input", message
-    if not function.lends and not function.user_input:
+    if not function.queued and not function.user_input:
         yield _W, f"{function.path}.lambda", "no input: nothing triggers this function"
     if not declared.output:
         yield _W, f"{function.path}.lambda", "no output: files the script writes are dropped"
@@ -250,13 +258,14 @@ def _storages(function: Function) -> Iterator[Finding]:
 
 
 def _patterns(path: str, storage: Storage) -> Iterator[Finding]:
-    """Filters are compared as they are written; people who think of a shell write `*.txt`."""
+    """Filters with wildcards of a shell (`*.txt`), which are compared literally."""
     for key, texts in (("suffix", storage.suffixes), ("prefix", storage.prefixes)):
-        for said in texts:
-            if "*" in said or "?" in said:
-                wanted = said.strip("*") if not set("*?") & set(said.strip("*")) else ""
+        for pattern in texts:
+            if "*" in pattern or "?" in pattern:
+                bare = pattern.strip("*")
+                wanted = bare if not set("*?") & set(bare) else ""
                 write = f"write {wanted!r}" if wanted else "leave it out"
-                message = f"{said!r} is compared literally and matches no usual name; {write}"
+                message = f"{pattern!r} is compared literally and matches no usual name; {write}"
                 yield _W, f"{path}.{key}", message
 
 
@@ -291,7 +300,7 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
 
 
 def _risky(name: str) -> str:
-    """What a variable does to the script, or to what it starts, beside having a value."""
+    """The side effect of a variable on the script or its children; empty = none."""
     if name in _LOADERS:
         return (
             "loads code into all programs that the script starts; set it inside the script instead"
@@ -303,42 +312,42 @@ def _risky(name: str) -> str:
     return ""
 
 
-def _runs_its_image(function: Function, place: Place) -> bool:
-    """True on AWS, where an image function without a script is the image's own business."""
+def _runs_its_image(function: Function, place: DeployTarget) -> bool:
+    """True on AWS, where an image function without a script runs the image's own command."""
     return not place.local and function.function.runtime == "image"
 
 
-def _code(function: Function, place: Place | None) -> Iterator[Finding]:
+def _code(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
     declared, path = function.function, f"{function.path}.lambda"
     if declared.runtime == "image" and declared.container.image is None:
         yield _E, f"{path}.runtime", "'image' needs container.image"
     if declared.init_script is not None and declared.handler is not None:
-        yield _E, f"{path}.handler", "init_script says what runs too; keep one"
+        yield _E, f"{path}.handler", "init_script is given too; keep one"
     image_runs = function.foreign and function.image is not None
     if function.runs is None and image_runs:
         if place is not None and place.local:
             message = "no container is started here, so an image's own command is not run"
             yield _E, f"{path}.container.image", message
-    elif function.runs is None and function.lends:
-        message = "no script: nothing says what a job runs; add init_script or handler"
+    elif function.runs is None and function.queued:
+        message = "no script: a job has nothing to run; add init_script or handler"
         yield _E, f"{path}.init_script", message
     elif function.runs is None and (place is None or not _runs_its_image(function, place)):
         own = "an image's own command is not run here" if function.image else "no script"
         yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
-    said = _ARCHITECTURE.search(declared.container.image or "")
-    if declared.runtime == "image" and said is not None:
-        built = "arm64" if said[1] in ("arm64", "aarch64") else "x86_64"
+    named = _ARCHITECTURE.search(declared.container.image or "")
+    if declared.runtime == "image" and named is not None:
+        built = "arm64" if named[1] in ("arm64", "aarch64") else "x86_64"
         if built != declared.architectures[0]:
             message = (
-                f"the image is called {said[1]}, the function is {declared.architectures[0]}:"
+                f"the image is called {named[1]}, the function is {declared.architectures[0]}:"
                 f" write architectures: [{built}]"
             )
             yield _W, f"{path}.architectures", message
     if declared.architectures == ("arm64",) and declared.runtime != "image":
-        yield _W, f"{path}.architectures", "arm64 works as far as your script does"
+        yield _W, f"{path}.architectures", "arm64: the script and its programs must be built for it"
 
 
-def _at_place(function: Function, place: Place) -> Iterator[Finding]:
+def _at_place(function: Function, place: DeployTarget) -> Iterator[Finding]:
     declared, image = function.function, function.function.container.image
     if place.local:
         if RETENTION in function.cloudwatch:
@@ -359,13 +368,13 @@ def _at_place(function: Function, place: Place) -> Iterator[Finding]:
     if declared.container.create_image:
         message = "images are not built here; push it to ECR and write false"
         yield _E, f"{function.path}.lambda.container.create_image", message
-    if function.lends and not declared.vpc.subnet_ids:
+    if function.queued and not declared.vpc.subnet_ids:
         message = "no vpc: GPU hosts with private addresses cannot be reached"
         yield _W, f"{function.path}.lambda", message
 
 
 def _outside(function: Function) -> Iterator[Finding]:
-    """What goes into the package from elsewhere than the folder that the file describes."""
+    """Files of the package that lie outside of the definition's folder."""
     declared = function.function
     for key, name in (
         ("init_script", declared.init_script),

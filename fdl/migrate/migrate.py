@@ -1,7 +1,7 @@
-"""Older shapes and foreign blocks, rewritten into what this program does; nodes to nodes.
+"""Older shapes and foreign blocks, rewritten into supported keys; nodes to nodes.
 
-What `orchgpu fdl migrate` prints is exactly what a deploy reads: there is one translation. Every
-rewrite is told as a warning with its place. A file that needs none stays as it is, node for node.
+A deploy reads exactly the text that `orchgpu fdl migrate` prints: there is one translation. Every
+rewrite is a warning with its location. A file that needs none stays as it is, node for node.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services
 from fdl.migrate.scar_shapes import (
+    duplicated,
     into_container,
     named_storages,
     old_place,
     old_places,
     shape_of_functions,
-    twice,
 )
 from fdl.model import (
     DEFAULT_RUNTIME,
@@ -31,22 +31,22 @@ from fdl.model import (
 from fdl.schema.schema import Faulty, Reading
 from fdl.text.nodes import Entry, Mapping, Node, Sequence
 
-#: SCAR's default of `batch.memory`: nobody asked for it.
+#: SCAR's default of `batch.memory`.
 _BATCH_MEMORY_MB = 1024
-#: Kinds of S3 by name; every other provider's places are taken in S3 too, and that is told.
+#: Names of S3; storage of every other provider is read as S3, with a warning.
 _S3 = ("s3", "s3.default")
 _TRANSLATED_PROVIDERS = ("s3", "minio", "onedata")
 
 
 def migrate(root: Node, reading: Reading) -> tuple[Node, tuple[Rewrite, ...]]:
-    """The file as it is read, and what was rewritten; faults in what goes away are noted.
+    """The file as it is read, and the rewrites; faults in dropped blocks are noted.
 
     Raises Faulty for a file of another tool.
     """
     if not isinstance(root, Mapping):
         return root, ()
     provider = root.entry("provider")
-    if provider is not None:  # another tool's file: nothing else in it is of interest
+    if provider is not None:  # another tool's file: the rest of it is not checked
         reading.fault(provider.value, "provider", ANOTHER_TOOL)
         raise Faulty
     work = Migration(reading=reading)
@@ -60,13 +60,13 @@ def _providers(work: Migration, root: Mapping) -> Mapping:
     if entry is None:
         return root
     named = _providers_by_name(entry.value)
-    if not work.reading.passes(STORAGE_PROVIDERS, named, "storage_providers"):
+    if not work.reading.accepts(STORAGE_PROVIDERS, named, "storage_providers"):
         return root.without("storage_providers")
     message = (
-        "left out: every place is in S3, reached by the function's role;"
-        " credentials in clear are never sent anywhere, and are better not in a file"
+        "left out: all storage is in S3, reached by the function's role;"
+        " credentials in clear are not used; remove them from the file"
     )
-    work.tell("storage_providers", entry.at, message)
+    work.warn("storage_providers", entry.at, message)
     return root.without("storage_providers")
 
 
@@ -85,7 +85,7 @@ def _providers_by_name(providers: Node) -> Node:
                 for number, item in enumerate(entry.value.items)
                 if isinstance(item, Mapping)
             )
-            providers = providers.having(entry.key, Mapping(entries=named, at=entry.value.at))
+            providers = providers.with_entry(entry.key, Mapping(entries=named, at=entry.value.at))
     return providers
 
 
@@ -103,7 +103,7 @@ def _functions(work: Migration, root: Mapping) -> Mapping:
     )
     if all(new is old for new, old in zip(items, aws.items, strict=True)):
         return root
-    return root.having("functions", functions.having("aws", replace(aws, items=items)))
+    return root.with_entry("functions", functions.with_entry("aws", replace(aws, items=items)))
 
 
 def _element(work: Migration, element: Mapping, path: str) -> Mapping:
@@ -121,12 +121,12 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
         for step in steps:
             changed = step(work, changed, f"{path}.lambda")
         if changed is not block:
-            element = element.having("lambda", changed)
+            element = element.with_entry("lambda", changed)
     element = _batch(work, element, path)
     api = element.entry("api_gateway")
     if api is not None:
         message = "left out: no API is created; objects in `input` start the function"
-        work.tell(f"{path}.api_gateway", api.at, message)
+        work.warn(f"{path}.api_gateway", api.at, message)
         element = element.without("api_gateway")
     return element
 
@@ -137,41 +137,41 @@ def _stray_quotes(work: Migration, block: Mapping, path: str) -> Mapping:
         inner = f"{path}.{entry.key}"
         if entry.key.endswith('"'):
             clean = entry.key.rstrip('"')
-            work.tell(inner, entry.at, f"a stray quote; read as {clean}")
-            block = block.having(clean, entry.value, instead_of=entry.key)
+            work.warn(inner, entry.at, f"a stray quote; read as {clean}")
+            block = block.with_entry(clean, entry.value, instead_of=entry.key)
         elif entry.key == "container" and isinstance(entry.value, Mapping):
             changed = _stray_quotes(work, entry.value, inner)
-            block = block if changed is entry.value else block.having(entry.key, changed)
+            block = block if changed is entry.value else block.with_entry(entry.key, changed)
     return block
 
 
 def _container(work: Migration, block: Mapping, path: str) -> Mapping:
-    """What says how the image runs stood among the function's own keys once."""
+    """Settings of the container, which older files have among the function's own keys."""
     for key in ("image", "image_file", "timeout_threshold"):
         entry = block.entry(key)
         if entry is None:
             continue
-        if twice(work, block, key, f"{path}.{key}"):
+        if duplicated(work, block, key, f"{path}.{key}"):
             block = block.without(key)
             continue
-        work.tell(f"{path}.{key}", entry.at, f"an older shape; read as container.{key}")
+        work.warn(f"{path}.{key}", entry.at, f"an older shape; read as container.{key}")
         work.moved(f"{path}.container.{key}", f"{path}.{key}")
         block = into_container(block, key, entry.value, instead_of=key)
     return block
 
 
 def _words(work: Migration, block: Mapping, path: str) -> Mapping:
-    """Words that changed: a lower-case log level, a runtime that AWS has retired."""
+    """Values that changed: a lower-case log level, a runtime that AWS has retired."""
     level = block.entry("log_level")
     word = scalar_text(level.value) if level is not None else None
     if level is not None and word is not None and word != word.upper():
-        work.tell(f"{path}.log_level", level.at, f"read as {word.upper()}")
-        block = block.having("log_level", text(word.upper(), level.value.at))
+        work.warn(f"{path}.log_level", level.at, f"read as {word.upper()}")
+        block = block.with_entry("log_level", text(word.upper(), level.value.at))
     runtime = block.entry("runtime")
     if runtime is not None and scalar_text(runtime.value) in RETIRED_RUNTIMES:
         message = f"{scalar_text(runtime.value)} is retired by AWS; read as {DEFAULT_RUNTIME}"
-        work.tell(f"{path}.runtime", runtime.at, message)
-        block = block.having("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
+        work.warn(f"{path}.runtime", runtime.at, message)
+        block = block.with_entry("runtime", text(DEFAULT_RUNTIME, runtime.value.at))
     return block
 
 
@@ -181,10 +181,12 @@ def _run_script(work: Migration, block: Mapping, path: str) -> Mapping:
     if entry is None:
         return block
     if scalar_text(block.child("init_script")) is not None:
-        work.tell(f"{path}.run_script", entry.at, "left out: init_script is what runs")
+        work.warn(f"{path}.run_script", entry.at, "left out: init_script runs instead")
         return block.without("run_script")
-    work.tell(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
-    return block.without("init_script").having("init_script", entry.value, instead_of="run_script")
+    work.warn(f"{path}.run_script", entry.at, "read as init_script: the function holds its script")
+    return block.without("init_script").with_entry(
+        "init_script", entry.value, instead_of="run_script"
+    )
 
 
 def _places(work: Migration, block: Mapping, path: str) -> Mapping:
@@ -196,12 +198,12 @@ def _places(work: Migration, block: Mapping, path: str) -> Mapping:
             _place(work, item, f"{path}.{key}[{index}]") for index, item in enumerate(places.items)
         )
         if any(new is not old for new, old in zip(items, places.items, strict=True)):
-            block = block.having(key, replace(places, items=items))
+            block = block.with_entry(key, replace(places, items=items))
     return block
 
 
 def _place(work: Migration, place: Node, path: str) -> Node:
-    """Another provider's place is taken in S3, at the same path."""
+    """Storage of another provider is read as S3, at the same path."""
     place = old_place(work, place, path)
     entry = place.entry("storage_provider") if isinstance(place, Mapping) else None
     name = scalar_text(entry.value) if entry is not None else None
@@ -210,12 +212,12 @@ def _place(work: Migration, place: Node, path: str) -> Node:
     if name.partition(".")[0] not in _TRANSLATED_PROVIDERS:
         return place
     where = "with the function's role" if name.startswith("s3.") else "at the same path"
-    work.tell(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
-    return place.having("storage_provider", text("s3", entry.value.at))
+    work.warn(f"{path}.storage_provider", entry.at, f"{name} is not served; read as s3 {where}")
+    return place.with_entry("storage_provider", text("s3", entry.value.at))
 
 
 def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
-    """AWS Batch was SCAR's way to more time, memory or a GPU: Lambda and a lent device do it."""
+    """SCAR's AWS Batch, for more time, memory or a GPU, becomes Lambda with a device."""
     block = element.child("lambda")
     mode = block.entry("execution_mode") if isinstance(block, Mapping) else None
     word = scalar_text(mode.value) if mode is not None else None
@@ -223,10 +225,10 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
         block, became = block.without("execution_mode"), "lambda"
         if word == "batch" and block.entry("timeout") is None:
             # Batch's jobs have no limit of their own; Lambda's longest run is the nearest
-            block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
+            block = block.with_entry("timeout", text(LAMBDA_TIMEOUT_S_MAX, mode.at))
             became = f"lambda with timeout: {LAMBDA_TIMEOUT_S_MAX}"
-        work.tell(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
-        element = element.having("lambda", block)
+        work.warn(f"{path}.lambda.execution_mode", mode.at, f"{word!r} is read as {became}")
+        element = element.with_entry("lambda", block)
     entry = element.entry("batch")
     if entry is None:
         return element
@@ -236,14 +238,16 @@ def _batch(work: Migration, element: Mapping, path: str) -> Mapping:
     if word == "batch" and "memory" in declared and isinstance(block, Mapping):
         memory_mb = min(max(declared["memory"], LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
         parts.append(f"lambda.memory: {memory_mb}")
-        element = element.having("lambda", block.having("memory", text(memory_mb, entry.at)))
+        element = element.with_entry(
+            "lambda", block.with_entry("memory", text(memory_mb, entry.at))
+        )
     if declared.get("enable_gpu") and element.entry("gpu") is None:
         parts.append("gpu: {count: 1}")
-        count = Mapping(entries=(), at=entry.at, flow=True).having("count", text(1, entry.at))
-        element = element.having("gpu", count)
+        count = Mapping(entries=(), at=entry.at, flow=True).with_entry("count", text(1, entry.at))
+        element = element.with_entry("gpu", count)
     shown = " and ".join(parts)
     message = f"AWS Batch is not used; read as {shown}" if parts else "left out: no AWS Batch here"
-    work.tell(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
+    work.warn(f"{path}.batch", entry.at, message + _lost(declared, memory_mb))
     return element
 
 

@@ -1,4 +1,4 @@
-"""One pass of rewriting over one file: what was told, and where each key was written.
+"""One pass of rewriting over one file: its warnings, and the origin of each key.
 
 The steps of `fdl.migrate` and its neighbours work on this; all of them turn nodes into nodes.
 """
@@ -25,18 +25,18 @@ class Migration:
     #: Name of an old `storages:` entry → its type.
     storages: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, path: str, at: Location, message: str) -> None:
+    def warn(self, path: str, at: Location, message: str) -> None:
         """Warn that something is read as something else; the path is shown as it was written."""
         written = self.reading.written(path)
         self.rewrites.append(Rewrite(path=written, at=at, message=message))
 
     def moved(self, path: str, origin: str) -> None:
-        """What will be read at `path` stands at `origin`: messages name the place in the file."""
+        """Map a path as it is read to its origin in the file, which messages name."""
         self.reading.origins[path] = self.reading.written(origin)
 
 
 def text(value: object, at: Location) -> Scalar:
-    """A scalar that a rewrite puts in; quoted when it would mean something else in plain."""
+    """A new scalar; quoted when it would mean something else in plain."""
     return Scalar(text=str(value), plain=_PLAIN.fullmatch(str(value)) is not None, at=at)
 
 
@@ -49,13 +49,13 @@ def with_elements(functions: Mapping, elements: tuple[Node, ...], at: Location) 
     """`functions` with more elements at the end of `aws`."""
     aws = functions.child("aws")
     if isinstance(aws, Sequence):
-        return functions.having("aws", Sequence(items=(*aws.items, *elements), at=aws.at))
+        return functions.with_entry("aws", Sequence(items=(*aws.items, *elements), at=aws.at))
     if isinstance(aws, Mapping) or scalar_text(aws) is not None:
-        return functions  # the reader refuses it
-    return functions.having("aws", Sequence(items=elements, at=at))
+        return functions  # an error of the reader
+    return functions.with_entry("aws", Sequence(items=elements, at=at))
 
 
 def elements_of(functions: Mapping) -> int:
-    """How many elements `functions.aws` has."""
+    """The number of elements of `functions.aws`."""
     aws = functions.child("aws")
     return len(aws.items) if isinstance(aws, Sequence) else 0

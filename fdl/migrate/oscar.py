@@ -1,4 +1,4 @@
-"""OSCAR's services, as far as a Lambda function can do the same."""
+"""OSCAR's services, as far as a Lambda function can replace them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fdl.schema.schema import Block, Key, Only, Plain, Values
 from fdl.text.nodes import Entry, Mapping, Node, Scalar, Sequence
 
 _SECRETS = (
-    "are kept by the cluster, and there is no cluster here: let the function's role read a store "
-    "of secrets, as AWS Secrets Manager"
+    "are kept by OSCAR's cluster, which does not exist here: let the function's role read a secret"
+    " store, for example AWS Secrets Manager"
 )
 _HTTP = (
     "a service that answers HTTP requests is not a function that objects start: leave it out and"
@@ -26,7 +26,7 @@ _ENCLAVE = (
     "Lambda and the devices run outside of SGX enclaves: leave it out only if the data may be"
     " processed in clear"
 )
-#: Keys whose service is something that a function cannot be; what to write instead.
+#: Keys of services that a function cannot replace; what to write instead.
 _REFUSED = {
     "expose": _HTTP,
     "kserve": _HTTP,
@@ -36,11 +36,11 @@ _REFUSED = {
     "enable_sgx": _ENCLAVE,
 }
 _SCALING = "Lambda starts as many as there are jobs; write `job: {concurrency: …}` for a limit"
-_ACCESS = "who may use the function is decided by IAM and the policies of its buckets"
-_ELSEWHERE = "no other cluster takes jobs over; they wait here for a device"
-_NAMES = "tags of the function are set by deploy"
+_ACCESS = "access is controlled by IAM and the policies of the buckets"
+_ELSEWHERE = "jobs are not delegated to other clusters; they wait here for a device"
+_NAMES = "deploy sets the tags of the function"
 _PLACED = "the scheduler chooses the device"
-#: Keys without which the service does the same work; what is so here.
+#: Keys that are left out, with the reason.
 _LEFT_OUT = {
     "cpu": "Lambda gives processors by memory",
     "total_memory": _SCALING,
@@ -58,12 +58,12 @@ _LEFT_OUT = {
     "labels": _NAMES,
     "annotations": _NAMES,
     "interlink_node_name": _PLACED,
-    "image_prefetch": "Lambda keeps images of ECR near by itself",
+    "image_prefetch": "Lambda caches images of ECR by itself",
     "image_pull_secrets": "the function's role reaches ECR",
     "ephemeral_storage_request": "the function has Lambda's own /tmp",
     "file_stage_in": "the input is always there as a file, at INPUT_FILE_PATH",
-    "propagate_token": "a job carries nobody's token; the function acts by its own role",
-    "storage_providers": "every place is in S3, reached by the function's role",
+    "propagate_token": "a job carries no token; the function has its own role",
+    "storage_providers": "all storage is in S3, reached by the function's role",
 }
 
 OSCAR_SERVICE = Block(
@@ -73,7 +73,7 @@ OSCAR_SERVICE = Block(
         "image": Key(reader=CONTAINER_KEYS["image"].reader, becomes="`container.image`"),
         "script": Key(reader=LAMBDA.keys["init_script"].reader, becomes="`init_script`"),
         "memory": Key(reader=Memory(), becomes="`memory`, in MB"),
-        "alpine": Key(reader=Flag(), idle=True, about="the runner needs no musl build"),
+        "alpine": Key(reader=Flag(), ignored=True, about="the runner needs no musl build"),
         "enable_gpu": Key(reader=Flag(), becomes="`gpu: {count: 1}`"),
         "log_level": LAMBDA.keys["log_level"],
         "environment": Key(
@@ -82,7 +82,10 @@ OSCAR_SERVICE = Block(
         ),
         "input": Key(reader=STORAGES),
         "output": Key(reader=STORAGES),
-        **{name: Key(reader=Plain(), idle=True, about=about) for name, about in _LEFT_OUT.items()},
+        **{
+            name: Key(reader=Plain(), ignored=True, about=about)
+            for name, about in _LEFT_OUT.items()
+        },
         **{name: Key(reader=Text(), refused=instead) for name, instead in _REFUSED.items()},
     },
 )
@@ -97,7 +100,7 @@ def services(work: Migration, root: Mapping) -> Mapping:
         return root
     if not isinstance(entry.value, Sequence):
         work.reading.fault(entry.value, "functions.oscar", "expected a list of {cluster: service}")
-        return root.having("functions", functions.without("oscar"))
+        return root.with_entry("functions", functions.without("oscar"))
     first = elements_of(functions)
     elements: list[Mapping] = []
     for index, item in enumerate(entry.value.items):
@@ -105,15 +108,15 @@ def services(work: Migration, root: Mapping) -> Mapping:
             element = _element(work, at, service, f"functions.aws[{first + len(elements)}]")
             elements += [element] if element is not None else []
     functions = functions.without("oscar")
-    return root.having("functions", with_elements(functions, tuple(elements), entry.at))
+    return root.with_entry("functions", with_elements(functions, tuple(elements), entry.at))
 
 
 def _clusters(work: Migration, root: Mapping) -> Mapping:
-    """`clusters: {ID: {endpoint, auth_password}}` beside `functions`."""
+    """`clusters: {ID: {endpoint, auth_password}}` next to `functions`."""
     entry = root.entry("clusters")
     if entry is None:
         return root
-    work.tell("clusters", entry.at, f"OSCAR's; left out: {_ELSEWHERE}")
+    work.warn("clusters", entry.at, f"OSCAR's; left out: {_ELSEWHERE}")
     return root.without("clusters")
 
 
@@ -128,21 +131,21 @@ def _services_of(item: Node, path: str) -> list[tuple[str, Entry]]:
 
 def _element(work: Migration, origin: str, service: Entry, path: str) -> Mapping | None:
     """The element of a valid service; None, with its faults noted, for any other."""
-    idle = len(work.reading.idle)
-    valid = work.reading.passes(OSCAR_SERVICE, service.value, origin)
-    left_out = work.reading.idle[idle:]
-    del work.reading.idle[idle:]  # what goes away is told here, and not once more by lint
+    ignored = len(work.reading.ignored)
+    valid = work.reading.accepts(OSCAR_SERVICE, service.value, origin)
+    left_out = work.reading.ignored[ignored:]
+    del work.reading.ignored[ignored:]  # a warning of this pass, not a note of lint too
     if not valid or not isinstance(service.value, Mapping):
         return None
-    work.tell(origin, service.at, "an OSCAR service; read as a Lambda function")
+    work.warn(origin, service.at, "an OSCAR service; read as a Lambda function")
     for inner, about in left_out:
-        work.tell(inner, work.reading.locations[inner], f"left out: {about}")
+        work.warn(inner, work.reading.locations[inner], f"left out: {about}")
     _move(work, path, origin)
     memory = service.value.entry("memory")
     size_mb = _memory_mb(service.value)
     if memory is not None and size_mb is not None and size_mb > LAMBDA_MEMORY_MIB_MAX:
         message = f"read as {LAMBDA_MEMORY_MIB_MAX} MB: Lambda has no more"
-        work.tell(f"{origin}.memory", memory.at, message)
+        work.warn(f"{origin}.memory", memory.at, message)
     return function_of_service(service.value)
 
 
@@ -158,7 +161,7 @@ def _move(work: Migration, path: str, origin: str) -> None:
 def function_of_service(service: Mapping) -> Mapping:
     """The element of `functions.aws` that does what a valid service does.
 
-    `enable_gpu` is one lent device.
+    `enable_gpu` is one device.
     """
     block = Mapping(entries=(), at=service.at)
     for key, to in (("name", "name"), ("script", "init_script"), ("log_level", "log_level")):
@@ -166,20 +169,20 @@ def function_of_service(service: Mapping) -> Mapping:
     memory, size_mb = service.child("memory"), _memory_mb(service)
     if memory is not None and size_mb is not None:
         bounded_mb = min(max(size_mb, LAMBDA_MEMORY_MIB_MIN), LAMBDA_MEMORY_MIB_MAX)
-        block = block.having("memory", text(bounded_mb, memory.at))
+        block = block.with_entry("memory", text(bounded_mb, memory.at))
     # OSCAR's jobs have no limit of their own; Lambda's longest run is the nearest
-    block = block.having("timeout", text(LAMBDA_TIMEOUT_S_MAX, service.at))
+    block = block.with_entry("timeout", text(LAMBDA_TIMEOUT_S_MAX, service.at))
     container = _taken(Mapping(entries=(), at=service.at), "image", service.child("image"))
     container = _taken(container, "environment", _environment(service.child("environment")))
     if container.entries:
-        block = block.having("container", container)
+        block = block.with_entry("container", container)
     for key in ("input", "output"):
         block = _taken(block, key, service.child(key))
-    element = Mapping(entries=(), at=service.at).having("lambda", block)
+    element = Mapping(entries=(), at=service.at).with_entry("lambda", block)
     wants = service.child("enable_gpu")
     if (scalar_text(wants) or "").lower() in ("true", "yes", "on") and wants is not None:
-        count = Mapping(entries=(), at=wants.at, flow=True).having("count", text(1, wants.at))
-        element = element.having("gpu", count)
+        count = Mapping(entries=(), at=wants.at, flow=True).with_entry("count", text(1, wants.at))
+        element = element.with_entry("gpu", count)
     return element
 
 
@@ -189,7 +192,7 @@ def _memory_mb(service: Mapping) -> int | None:
 
 
 def _taken(block: Mapping, key: str, value: Node | None) -> Mapping:
-    return block if value is None else block.having(key, value)
+    return block if value is None else block.with_entry(key, value)
 
 
 def _environment(node: Node | None) -> Node | None:
@@ -197,5 +200,5 @@ def _environment(node: Node | None) -> Node | None:
     if isinstance(node, Mapping) and node.entry("variables") is not None:
         variables = node.child("variables")
         assert variables is not None, "its entry is there"
-        return node.having("Variables", variables, instead_of="variables")
+        return node.with_entry("Variables", variables, instead_of="variables")
     return node

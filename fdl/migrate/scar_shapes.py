@@ -1,7 +1,7 @@
-"""The shapes that SCAR's documents showed before `functions: {aws: [{lambda: …}]}`.
+"""The shapes of SCAR's files before `functions: {aws: [{lambda: …}]}`.
 
 Of 2018: `functions: {NAME: {image, time, s3: {input_bucket}, environment: {KEY: value}}}`, with
-the call's own arguments beside them. Of 2019: a list of functions, `storages:` and places that name
+the call's own arguments next to them. Of 2019: a list of functions, `storages:` and paths that name
 one of them. Sources: the history of grycap/scar (src/parser/yaml.py, docs/source/prog_model.rst,
 scar/parser/fdl2.yaml).
 """
@@ -14,8 +14,8 @@ from fdl.keys.scar import LAMBDA, OLD_PLACES
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
 from fdl.text.nodes import Entry, Location, Mapping, Node, Sequence
 
-#: Blocks that stood among a function's own keys and stand beside `lambda` now.
-_BESIDE = ("iam", "cloudwatch", "s3", "api_gateway", "batch", "ecr", "gpu", "job", "group")
+#: Blocks that were among a function's own keys and are siblings of `lambda` now.
+_SIBLINGS = ("iam", "cloudwatch", "s3", "api_gateway", "batch", "ecr", "gpu", "job", "group")
 #: Keys with another name now.
 _RENAMED = {"time": "timeout", "profile": "boto_profile"}
 #: Arguments of one call of SCAR (`scar invoke`, `run`, `log`), which its files could hold too.
@@ -27,12 +27,13 @@ _OWN_WORDS = ("image", "image_file", "timeout_threshold", "lambda_role", "lambda
 
 
 def named_storages(work: Migration, root: Mapping) -> Mapping:
-    """`storages:`, the oldest way to name places outside the function, in each of its shapes."""
+    """`storages:`, the oldest list of storage providers, in each of its shapes."""
     entry = root.entry("storages")
     if entry is None:
         return root
     _note_storages(work, entry.value, "")
-    work.tell("storages", entry.at, "an older shape; left out: places are in S3 by the role")
+    message = "an older shape; left out: all storage is in S3, reached by the function's role"
+    work.warn("storages", entry.at, message)
     return root.without("storages")
 
 
@@ -53,7 +54,7 @@ def shape_of_functions(work: Migration, root: Mapping) -> Mapping:
     entry = root.entry("functions")
     functions = entry.value if entry is not None else None
     if isinstance(functions, Sequence):
-        return root.having("functions", _of_list(work, functions))
+        return root.with_entry("functions", _of_list(work, functions))
     if not isinstance(functions, Mapping):
         return root
     named = [e for e in functions.entries if _is_named_function(e)]
@@ -65,12 +66,12 @@ def shape_of_functions(work: Migration, root: Mapping) -> Mapping:
         for n, inner in enumerate(named)
     )
     rest = functions.without(*(e.key for e in named))
-    return root.having("functions", with_elements(rest, elements, named[0].at))
+    return root.with_entry("functions", with_elements(rest, elements, named[0].at))
 
 
 def _of_list(work: Migration, functions: Sequence) -> Mapping:
     """`[{name, …}]`, `[{lambda: …}]` or `[{aws: [{name, …}]}]`."""
-    work.tell("functions", functions.at, "a list is an older shape; read as functions.aws")
+    work.warn("functions", functions.at, "a list is an older shape; read as functions.aws")
     found: list[tuple[str, Node]] = []
     for index, item in enumerate(functions.items):
         inner = item.child("aws") if isinstance(item, Mapping) else None
@@ -84,7 +85,7 @@ def _of_list(work: Migration, functions: Sequence) -> Mapping:
         for n, (origin, item) in enumerate(found)
     )
     aws = replace(functions, items=items)
-    return Mapping(entries=(), at=functions.at).having("aws", aws)
+    return Mapping(entries=(), at=functions.at).with_entry("aws", aws)
 
 
 def _element_of_item(work: Migration, item: Node, origin: str, path: str) -> Node:
@@ -99,19 +100,19 @@ def _is_named_function(entry: Entry) -> bool:
     """`my-function: {lambda: …}`, or `my-function: {memory: …}` straight away."""
     if entry.key in ("aws", "oscar") or not isinstance(entry.value, Mapping):
         return False
-    known = (*LAMBDA.keys, *_BESIDE, *_RENAMED, *_OF_A_CALL, *_OWN_WORDS)
+    known = (*LAMBDA.keys, *_SIBLINGS, *_RENAMED, *_OF_A_CALL, *_OWN_WORDS)
     return any(inner.key.rstrip('"') in known for inner in entry.value.entries)
 
 
 def _element_of_name(work: Migration, entry: Entry, path: str) -> Node:
     origin = f"functions.{entry.key}"
-    work.tell(origin, entry.at, "an older shape; read as functions.aws[].lambda")
+    work.warn(origin, entry.at, "an older shape; read as functions.aws[].lambda")
     work.moved(path, origin)
     body = entry.value
     assert isinstance(body, Mapping), "_is_named_function looked"
     inner = body.child("lambda")
     if isinstance(inner, Mapping):
-        return body.having("lambda", _with_name(inner, entry))
+        return body.with_entry("lambda", _with_name(inner, entry))
     work.moved(f"{path}.lambda", origin)
     return _element_of_flat(work, _with_name(body, entry), path)
 
@@ -128,19 +129,19 @@ def _with_name(block: Mapping, entry: Entry) -> Mapping:
 
 def _element_of_flat(work: Migration, body: Mapping, path: str) -> Mapping:
     """A function whose own keys and blocks stand side by side."""
-    beside = [entry for entry in body.entries if entry.key in _BESIDE]
-    block = body.without(*(entry.key for entry in beside))
+    siblings = [entry for entry in body.entries if entry.key in _SIBLINGS]
+    block = body.without(*(entry.key for entry in siblings))
     block = _of_today(work, block, f"{path}.lambda")
     role = block.entry("lambda_role")
     element = Mapping(entries=(), at=body.at, flow=body.flow)
-    element = element.having("lambda", block.without("lambda_role"))
-    for entry in beside:
+    element = element.with_entry("lambda", block.without("lambda_role"))
+    for entry in siblings:
         element = replace(element, entries=(*element.entries, entry))
     if role is not None and element.entry("iam") is None:
-        work.tell(f"{path}.lambda.lambda_role", role.at, "an older key; read as iam.role")
+        work.warn(f"{path}.lambda.lambda_role", role.at, "an older key; read as iam.role")
         work.moved(f"{path}.iam.role", f"{path}.lambda.lambda_role")
-        iam = Mapping(entries=(), at=role.at, flow=True).having("role", role.value)
-        element = element.having("iam", iam)
+        iam = Mapping(entries=(), at=role.at, flow=True).with_entry("role", role.value)
+        element = element.with_entry("iam", iam)
     return element
 
 
@@ -148,14 +149,14 @@ def _of_today(work: Migration, block: Mapping, path: str) -> Mapping:
     for old, new in _RENAMED.items():
         entry = block.entry(old)
         if entry is not None and block.entry(new) is None:
-            work.tell(f"{path}.{old}", entry.at, f"an older key; read as {new}")
+            work.warn(f"{path}.{old}", entry.at, f"an older key; read as {new}")
             work.moved(f"{path}.{new}", f"{path}.{old}")
-            block = block.having(new, entry.value, instead_of=old)
+            block = block.with_entry(new, entry.value, instead_of=old)
     for key in _OF_A_CALL:
         entry = block.entry(key)
         if entry is not None:
             message = "left out: an argument of one call of SCAR, not of the function"
-            work.tell(f"{path}.{key}", entry.at, message)
+            work.warn(f"{path}.{key}", entry.at, message)
             block = block.without(key)
     return _variables(work, block, path)
 
@@ -169,23 +170,23 @@ def _variables(work: Migration, block: Mapping, path: str) -> Mapping:
         or entry.value.entry("Variables") is not None
     ):
         return block
-    if twice(work, block, "environment", f"{path}.environment"):
+    if duplicated(work, block, "environment", f"{path}.environment"):
         return block.without("environment")
     message = "an older shape; read as container.environment.Variables"
-    work.tell(f"{path}.environment", entry.at, message)
+    work.warn(f"{path}.environment", entry.at, message)
     inner = f"{path}.container.environment"
     work.moved(inner, f"{path}.environment")
     work.moved(f"{inner}.Variables", f"{path}.environment")
-    variables = Mapping(entries=(), at=entry.at).having("Variables", entry.value)
+    variables = Mapping(entries=(), at=entry.at).with_entry("Variables", entry.value)
     return into_container(block, "environment", variables, instead_of="environment")
 
 
-def twice(work: Migration, block: Mapping, key: str, path: str) -> bool:
-    """Whether the container says the same as a key that is to go there; noted as a fault."""
+def duplicated(work: Migration, block: Mapping, key: str, path: str) -> bool:
+    """Whether the container has a key that is to move there; noted as a fault."""
     container, entry = block.child("container"), block.entry(key)
     if entry is None or not isinstance(container, Mapping) or container.entry(key) is None:
         return False
-    work.reading.fault(entry.value, path, f"container.{key} says the same; keep that one")
+    work.reading.fault(entry.value, path, f"container.{key} is given too; keep that one")
     return True
 
 
@@ -193,9 +194,9 @@ def into_container(block: Mapping, key: str, value: Node, *, instead_of: str) ->
     """A value that stood among the function's keys, in its `container` block."""
     container = block.child("container")
     if isinstance(container, Mapping):
-        return block.without(instead_of).having("container", container.having(key, value))
-    inner = Mapping(entries=(), at=value.at, flow=block.flow).having(key, value)
-    return block.having("container", inner, instead_of=instead_of)
+        return block.without(instead_of).with_entry("container", container.with_entry(key, value))
+    inner = Mapping(entries=(), at=value.at, flow=block.flow).with_entry(key, value)
+    return block.with_entry("container", inner, instead_of=instead_of)
 
 
 # ---------------------------------------------------------------------- places of that time
@@ -212,12 +213,12 @@ def old_places(work: Migration, element: Mapping, path: str) -> Mapping:
         return element
     texts: dict[str, str] = {}
     for inner in found:
-        said = scalar_text(inner.value)
-        if said is None:
+        name = scalar_text(inner.value)
+        if name is None:
             at = f"{path}.s3.{inner.key}"
             work.reading.fault(inner.value, at, "expected the name of a bucket or folder")
         else:
-            texts[inner.key] = said.strip("/")
+            texts[inner.key] = name.strip("/")
     name = scalar_text(block.child("name")) or "function"
     wanted = _paths(texts, name)
     for key, value in wanted.items():
@@ -225,14 +226,14 @@ def old_places(work: Migration, element: Mapping, path: str) -> Mapping:
     shown = ", ".join(f"{key}: [{{path: {value}}}]" for key, value in wanted.items())
     if "deployment_bucket" in texts:
         bucket = text(texts["deployment_bucket"], entry.at)
-        deployment = Mapping(entries=(), at=entry.at, flow=True).having("bucket", bucket)
-        block = block.having("deployment", deployment)
+        deployment = Mapping(entries=(), at=entry.at, flow=True).with_entry("bucket", bucket)
+        block = block.with_entry("deployment", deployment)
         work.moved(f"{path}.lambda.deployment.bucket", f"{path}.s3.deployment_bucket")
         shown = ", ".join(filter(None, (shown, f"deployment: {{bucket: {bucket.text}}}")))
-    work.tell(f"{path}.s3", entry.at, f"an older shape; read as {shown or 'nothing'}")
+    work.warn(f"{path}.s3", entry.at, f"an older shape; read as {shown or 'nothing'}")
     rest = declared.without(*OLD_PLACES)
-    element = element.having("lambda", block)
-    return element.having("s3", rest) if rest.entries else element.without("s3")
+    element = element.with_entry("lambda", block)
+    return element.with_entry("s3", rest) if rest.entries else element.without("s3")
 
 
 def _paths(texts: dict[str, str], name: str) -> dict[str, str]:
@@ -259,19 +260,19 @@ def _with_place(
     work: Migration, block: Mapping, key: str, value: str, entry: Entry, path: str
 ) -> Mapping:
     if block.entry(key) is not None:
-        message = f"{key}_bucket and `{key}` both say where: keep `{key}`"
+        message = f"{key}_bucket and `{key}` are both given; keep `{key}`"
         work.reading.fault(entry.value, f"{path}.s3", message)
         return block
     written = _written_bucket(entry, key)
     at = _at_of(entry, written)
-    place = Mapping(entries=(), at=at, flow=True).having("path", text(value, at))
+    place = Mapping(entries=(), at=at, flow=True).with_entry("path", text(value, at))
     work.moved(f"{path}.lambda.{key}", f"{path}.s3")
     work.moved(f"{path}.lambda.{key}[0].path", f"{path}.s3.{written}")
-    return block.having(key, Sequence(items=(place,), at=at, flow=True))
+    return block.with_entry(key, Sequence(items=(place,), at=at, flow=True))
 
 
 def _written_bucket(entry: Entry, key: str) -> str:
-    """The key that says where `key` is: outputs go to the bucket of inputs where none is named."""
+    """The key that names the bucket of `key`: outputs default to the bucket of inputs."""
     own = f"{key}_bucket"
     value = entry.value
     return own if isinstance(value, Mapping) and value.entry(own) is not None else "input_bucket"
@@ -291,7 +292,7 @@ def old_place(work: Migration, place: Node, path: str) -> Node:
         if name is not None and place.entry("storage_provider") is None:
             kind = work.storages.get(name, name if name in ("minio", "onedata") else "s3")
             provider = text(kind if kind in ("s3", name) else f"{kind}.{name}", place.at)
-            place = place.having("storage_provider", provider, instead_of=key)
+            place = place.with_entry("storage_provider", provider, instead_of=key)
             work.moved(f"{path}.storage_provider", f"{path}.{key}")
     files = place.child("files")
     if isinstance(files, Mapping):
@@ -299,5 +300,5 @@ def old_place(work: Migration, place: Node, path: str) -> Node:
         for entry in files.entries:
             key = "suffix" if entry.key == "sufix" else entry.key
             work.moved(f"{path}.{key}", f"{path}.files.{entry.key}")
-            place = place.having(key, entry.value)
+            place = place.with_entry(key, entry.value)
     return place

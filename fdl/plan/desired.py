@@ -1,4 +1,4 @@
-"""Function → the cloud resources it means. Pure and total for a document that `lint` passed."""
+"""Function → its cloud resources. Pure, and total for a document that `lint` passed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fdl.plan.groups import STEPS_FILE
 from fdl.plan.resources import (
     QUEUE_URL,
     Bucket,
+    DeployTarget,
     Expiry,
     FunctionResource,
     InvokeConfig,
@@ -24,7 +25,6 @@ from fdl.plan.resources import (
     Notification,
     Package,
     Permission,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -37,12 +37,12 @@ from gpu_scheduler.model import Request
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
 #: Role of functions on a cloud that is not AWS and whose file names none.
 LOCAL_ROLE = "orchgpu-function"
-#: Where a cloud that is not AWS finds what an image function runs there, and where moto's bridge
-#: finds every function's zip, which moto itself gives to nobody: s3://bucket/key.
+#: Tag with the zip that an image function runs on a cloud that is not AWS, and that moto's bridge
+#: runs for every function (moto serves no zips): s3://bucket/key.
 PACKAGE_TAG = "orchgpu:package"
-#: Set to the package's hash after the function took it up: says that an update was not cut off.
+#: Tag with the package's hash, set after the update: without it the update was interrupted.
 DEPLOYED_TAG = "orchgpu:deployed"
-#: A completion message only wakes somebody; the result itself is in the bucket.
+#: A completion message only wakes an orchestrator; the result itself is in the bucket.
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
 EVENT_AGE_S = 60
@@ -66,11 +66,11 @@ class DesiredFunction:
 
     name: str
     resources: tuple[Resource, ...]
-    notices: tuple[str, ...] = ()  #: what people must know about this deployment
+    notices: tuple[str, ...] = ()  #: warnings about this deployment
 
 
-def desired(function: Function, place: Place, code: Code, budget: Budget) -> DesiredFunction:
-    """What must exist for `function` to work at `place`."""
+def desired(function: Function, place: DeployTarget, code: Code, budget: Budget) -> DesiredFunction:
+    """The resources that `function` needs at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
     parts += [Bucket(name=name) for name in buckets_of(function)]
@@ -79,7 +79,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
         parts.append(LogRetention(name=function.name, days=days))
-    if function.lends:
+    if function.queued:
         parts.append(_expiry(function))
         parts += _queues(function, place, budget)
         parts += [lambda_function, _invoke_config(function, place)]
@@ -87,7 +87,7 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
         parts.append(lambda_function)
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
-    if function.lends:
+    if function.queued:
         parts.append(_record(function, place, budget, digest(parts)))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
@@ -97,19 +97,19 @@ def desired(function: Function, place: Place, code: Code, budget: Budget) -> Des
 def buckets_of(function: Function) -> tuple[str, ...]:
     """Names of the buckets of input, intermediate and output, each once, in this order."""
     names = [storage.path.bucket for storage in function.user_input]
-    names += [function.intermediate.bucket] if function.lends else []
+    names += [function.intermediate.bucket] if function.queued else []
     names += [storage.path.bucket for storage in function.function.output]
-    names += _told_of(function)[1:]
+    names += _event_buckets(function)[1:]
     return tuple(dict.fromkeys(names))
 
 
-def runs_here(function: Function, place: Place) -> bool:
+def runs_outside_image(function: Function, place: DeployTarget) -> bool:
     """True when an image is declared, but the script will run on this machine's own files."""
     return place.local and function.image is not None
 
 
 def outputs_of(function: Function) -> list[dict[str, object]]:
-    """In the form of `contract.envelope.Job.outputs`."""
+    """The outputs in the form of `contract.envelope.Job.outputs`."""
     return [
         {
             "bucket": storage.path.bucket,
@@ -125,7 +125,7 @@ def variables_of(function: Function) -> dict[str, str]:
     """The Lambda process's environment: the declared one and what the runner needs."""
     declared = function.function
     variables = dict(declared.variables)
-    variables["ORCHGPU_MODE"] = "job" if function.lends else "plain"
+    variables["ORCHGPU_MODE"] = "job" if function.queued else "plain"
     variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     if declared.init_script is not None:
@@ -136,14 +136,14 @@ def variables_of(function: Function) -> dict[str, str]:
         variables["ORCHGPU_HANDLER"] = declared.handler
     if function.steps:
         variables["ORCHGPU_STEPS"] = STEPS_FILE
-    elif not function.lends:
+    elif not function.queued:
         variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
         variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
     return dict(sorted(variables.items()))
 
 
 def _foreign_variables(function: Function) -> dict[str, str]:
-    """The user's own, and for an image what SCAR's supervisor reads: no credentials are in it."""
+    """The user's variables, and for an image SCAR's supervisor's settings, without credentials."""
     declared = function.function
     variables = dict(declared.container.variables)
     if _is_image(function):
@@ -172,7 +172,7 @@ def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, ...]:
+def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Resource, ...]:
     state = Bucket(name=place.state_bucket, versioned=False)
     package = _stored(function, place, code)
     if not _has_package(function, place):
@@ -183,8 +183,8 @@ def _packages(function: Function, place: Place, code: Code) -> tuple[Resource, .
     return (state, package) if by_bucket else (state,)
 
 
-def _stored(function: Function, place: Place, code: Code) -> Package:
-    """Where the zip lies when it goes through a bucket."""
+def _stored(function: Function, place: DeployTarget, code: Code) -> Package:
+    """The location of a zip that goes through a bucket."""
     bucket = function.function.deployment.bucket or place.state_bucket
     return Package(bucket=bucket, sha256=code.sha256)
 
@@ -193,11 +193,11 @@ def _is_image(function: Function) -> bool:
     return function.function.runtime == "image"
 
 
-def _has_package(function: Function, place: Place) -> bool:
+def _has_package(function: Function, place: DeployTarget) -> bool:
     return place.local or not _is_image(function)
 
 
-def _function(function: Function, place: Place, code: Code) -> FunctionResource:
+def _function(function: Function, place: DeployTarget, code: Code) -> FunctionResource:
     declared = function.function
     image = _is_image(function)
     package = code.sha256 if _has_package(function, place) else ""
@@ -230,7 +230,7 @@ def _function(function: Function, place: Place, code: Code) -> FunctionResource:
 
 
 def _expiry(function: Function) -> Expiry:
-    """An envelope is of no use once its attempt is over, and nobody else takes it away."""
+    """The lifecycle rule that deletes envelopes, which are not needed after their attempt."""
     declared = function.job.intermediate if function.job is not None else None
     return Expiry(
         bucket=function.intermediate.bucket,
@@ -240,13 +240,13 @@ def _expiry(function: Function) -> Expiry:
     )
 
 
-def _role_arn(function: Function, place: Place) -> str:
+def _role_arn(function: Function, place: DeployTarget) -> str:
     if function.iam.create and not place.local:
         return place.role_arn(role_name(function.name))
     return function.iam.role or place.role_arn(LOCAL_ROLE)
 
 
-def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
+def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Resource]:
     jobs, dead, done = function.queues
     visibility_s = max(1, round(budget.visibility_s))
     retention_s = round((function.job or Job()).queue.retention_s)
@@ -264,7 +264,9 @@ def _queues(function: Function, place: Place, budget: Budget) -> list[Resource]:
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
-        policy=_policy(_from_s3(place, done, *_told_of(function)), _from_role(place, done, role)),
+        policy=_policy(
+            _from_s3(place, done, *_event_buckets(function)), _from_role(place, done, role)
+        ),
     )
     return [dead_letter, job_queue, completion]
 
@@ -273,14 +275,14 @@ def _policy(*statements: Mapping[str, object]) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _told_of(function: Function) -> tuple[str, ...]:
+def _event_buckets(function: Function) -> tuple[str, ...]:
     """Buckets whose events go to the completion queue."""
     target = function.job.object if function.job is not None else None
     names = (function.intermediate.bucket, *((target.bucket,) if target is not None else ()))
     return tuple(dict.fromkeys(names))
 
 
-def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, object]:
+def _from_s3(place: DeployTarget, queue: str, *buckets: str) -> dict[str, object]:
     arns = [place.bucket_arn(bucket) for bucket in buckets]
     return {
         "Sid": "events",
@@ -295,7 +297,7 @@ def _from_s3(place: Place, queue: str, *buckets: str) -> dict[str, object]:
     }
 
 
-def _from_role(place: Place, queue: str, role: str) -> dict[str, object]:
+def _from_role(place: DeployTarget, queue: str, role: str) -> dict[str, object]:
     return {
         "Sid": "failures",
         "Effect": "Allow",
@@ -305,7 +307,7 @@ def _from_role(place: Place, queue: str, role: str) -> dict[str, object]:
     }
 
 
-def _invoke_config(function: Function, place: Place) -> InvokeConfig:
+def _invoke_config(function: Function, place: DeployTarget) -> InvokeConfig:
     return InvokeConfig(
         name=function.name,
         retries=0,
@@ -314,8 +316,8 @@ def _invoke_config(function: Function, place: Place) -> InvokeConfig:
     )
 
 
-def _permissions(function: Function, place: Place) -> list[Resource]:
-    sources = [function.intermediate] if function.lends else [s.path for s in function.user_input]
+def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
+    sources = [function.intermediate] if function.queued else [s.path for s in function.user_input]
     return [
         Permission(
             function=function.name,
@@ -327,10 +329,10 @@ def _permissions(function: Function, place: Place) -> list[Resource]:
     ]
 
 
-def notifications_of(function: Function, place: Place) -> list[Notification]:
+def notifications_of(function: Function, place: DeployTarget) -> list[Notification]:
     """Rules with stable ids; one per suffix, because an S3 rule takes only one."""
     name = function.name
-    if not function.lends:
+    if not function.queued:
         target = place.function_arn(name)
         return _rules(f"orchgpu-{name}-invoke", function.user_input, target)
     jobs, _, done = function.queues
@@ -356,7 +358,7 @@ def notifications_of(function: Function, place: Place) -> list[Notification]:
 
 
 def _object_rule(function: Function, target: str) -> list[Notification]:
-    """What lies around the words of the pattern is all that S3 can filter by."""
+    """The rule for the object that ends a job, by the prefix and suffix around placeholders."""
     path = function.job.object if function.job is not None else None
     if path is None:
         return []
@@ -386,7 +388,7 @@ def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[Notifica
 
 
 def _request(function: Function, budget: Budget) -> Request:
-    """What each job asks for, with the longest that its lease can be needed."""
+    """The request of each job; the lease length defaults to the longest that a run can take."""
     asked = (function.gpu or Gpu()).request()
     if asked.lease_s is not None:
         return asked
@@ -394,7 +396,7 @@ def _request(function: Function, budget: Budget) -> Request:
     return replace(asked, lease_s=longest_s + function.function.timeout_s)
 
 
-def _record(function: Function, place: Place, budget: Budget, revision: str) -> Record:
+def _record(function: Function, place: DeployTarget, budget: Budget, revision: str) -> Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -434,20 +436,20 @@ def _output(storage: Storage) -> dict[str, object]:
     }
 
 
-def _notices(function: Function, place: Place) -> tuple[str, ...]:
-    if not runs_here(function, place):
+def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
+    if not runs_outside_image(function, place):
         return ()
     where = f"the script runs on this machine's files, not in {function.image}"
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 
-def ledger_of(name: str, place: Place, created: tuple[str, ...]) -> Ledger:
-    """The note of what deploy made for a function."""
+def ledger_of(name: str, place: DeployTarget, created: tuple[str, ...]) -> Ledger:
+    """The ledger of the resources that deploy made for a function."""
     return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
 
 
-def owned_keys(wanted: DesiredFunction, place: Place) -> tuple[str, ...]:
-    """Keys a deployment may own: not the state bucket, the record, or what is never taken away."""
+def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:
+    """Keys a deployment may own: all but the state bucket, the record and log retention."""
     state = key_of(Bucket(name=place.state_bucket))
     owned = [r for r in wanted.resources if not isinstance(r, Record | LogRetention)]
     return tuple(key for key in map(key_of, owned) if key != state)

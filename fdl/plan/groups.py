@@ -1,9 +1,9 @@
-"""Groups: steps that share one sandbox are one function with the sum of what they need.
+"""Groups: steps that share one sandbox are one function with the sum of their needs.
 
 After KNIX's sandboxes (one per workflow): the steps run one after the other in one job and on one
 lease, and what a step writes where another one's input is goes there as a file. Memory, of the
 function and of the device, and guarantees of compute add up, because warm data of all the steps
-stays; times add up too. What a sandbox has only once must be the same for all of them.
+stays; times add up too. Settings that a sandbox has only once must be equal in all steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from corekit.errors import AppError
 from fdl.graph.graph import overlap
-from fdl.lint.notes import Finding, Severity
+from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_TIMEOUT_S_MAX,
@@ -28,9 +28,9 @@ from fdl.model import (
     Storage,
 )
 
-#: Where the package has the list of a group's steps, below the task root.
+#: The file of the package that lists a group's steps, below the task root.
 STEPS_FILE = "script/steps.json"
-#: What a sandbox has once: of `lambda`, and of `gpu`.
+#: Keys that a sandbox has once: of `lambda`, and of `gpu`.
 _SAME_LAMBDA = (
     "runtime",
     "architectures",
@@ -61,7 +61,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def deployed(document: Document) -> tuple[Function, ...]:
-    """What a deploy makes: functions, with those of each group as one, in the order of the file.
+    """The functions that a deploy makes: each group is one; in the order of the file.
 
     Total for a document that `lint` passed.
     """
@@ -75,7 +75,7 @@ def deployed(document: Document) -> tuple[Function, ...]:
 
 
 def steps_json(function: Function) -> bytes:
-    """The list that the runner goes by; see `lambda_functions/gpu_runner/script/steps.py`."""
+    """The list of steps for the runner; see `lambda_functions/gpu_runner/script/steps.py`."""
     first = function.steps[0]
     listed = [
         {
@@ -146,7 +146,7 @@ def _merged(members: tuple[Function, ...]) -> Function:
 
 
 def _inner(output: Storage, inside: list[Storage]) -> bool:
-    """Whether steps of the group take every file of an output, so that none goes up."""
+    """Whether steps of the group consume every file of an output, so that none is uploaded."""
     return any(
         output.path.bucket == place.path.bucket
         and output.path.key_prefix.startswith(place.path.key_prefix)
@@ -187,28 +187,28 @@ def _least(values: Iterator[_Number | None]) -> _Number | None:
     return min((value for value in values if value is not None), default=None)
 
 
-# ---------------------------------------------------------------------- what is wrong with groups
+# ---------------------------------------------------------------------- errors of groups
 
 
 def check(document: Document) -> Iterator[Finding]:
-    """Errors of groups: what cannot be one sandbox, one job, one lease."""
+    """Errors of groups that cannot be one sandbox, one job, one lease."""
     functions = document.functions.aws
     names = {f.name for f in functions if f.group is None}
     for group in dict.fromkeys(f.group for f in functions if f.group is not None):
         members = [f for f in functions if f.group == group]
         if group in names:
-            yield _E, f"{members[0].path}.group", f"a function is called {group!r} too"
+            yield _E, f"{members[0].path}.group", f"a function is named {group!r} too"
         yield from _first(members)
         for other in members[1:]:
             yield from _same(members[0], other)
-        borrowers = [f for f in members if f.gpu is not None]
-        for other in borrowers[1:]:
-            yield from _same_gpu(borrowers[0], other)
+        with_gpu = [f for f in members if f.gpu is not None]
+        for other in with_gpu[1:]:
+            yield from _same_gpu(with_gpu[0], other)
         yield from _sums(members)
 
 
 def _first(members: list[Function]) -> Iterator[Finding]:
-    """Jobs come in at one step; the others live on what steps write."""
+    """Errors of a group without exactly one first step, whose input no other step writes."""
     firsts = [f for f in members if not _fed(f, members)]
     if len(firsts) != 1:
         why = "nothing comes into it" if not firsts else f"{firsts[0].name} begins it too"
@@ -217,9 +217,9 @@ def _first(members: list[Function]) -> Iterator[Finding]:
         return
     for step in members:
         if step.foreign:
-            yield _E, f"{step.path}.job.completion", "our runner runs a group; write result"
+            yield _E, f"{step.path}.job.completion", "a group runs under our runner; write result"
         if step is not firsts[0] and step.job is not None:
-            yield _E, f"{step.path}.job", f"jobs of the group come in at {firsts[0].name}"
+            yield _E, f"{step.path}.job", f"jobs of the group start at {firsts[0].name}"
 
 
 def _same(first: Function, other: Function) -> Iterator[Finding]:
@@ -259,4 +259,4 @@ def _sums(members: list[Function]) -> Iterator[Finding]:
         if gpu is not None:
             gpu.request()
     except AppError as error:
-        yield _E, path, f"its steps together ask for what nothing has: {error.message}"
+        yield _E, path, f"the request of its steps together is invalid: {error.message}"

@@ -1,10 +1,10 @@
-"""(desired, observed) → Plan: ordered steps with nothing left to decide.
+"""(desired, observed) → Plan: ordered steps without open decisions.
 
-Rules. Only what a ledger says we created is ever changed or deleted, and a bucket only when it is
-empty; a foreign bucket is used as it is, a foreign function or queue of that name is a CONFLICT.
-The ledger is written before what it will own, so a deploy that was cut off still owns its pieces.
-The record comes last and goes first: orchestrators never see half a function. Planning again after
-all steps were applied gives no steps.
+Rules. Only resources that a ledger lists as created by deploy are changed or deleted, and a bucket
+only while it is empty; a foreign bucket is used as it is, a foreign function or queue of the same
+name is a CONFLICT. The ledger is written before the resources it will own, so an interrupted deploy
+still owns its pieces. The record is created last and deleted first: orchestrators never see half a
+function. Planning again after all steps were applied gives no steps.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
     Bucket,
+    DeployTarget,
     FunctionResource,
     Ledger,
     Notification,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -31,8 +31,8 @@ from fdl.plan.resources import (
     key_of,
 )
 
-#: Fields whose values are shown by name only: they may be long, or somebody's.
-_QUIET = ("variables", "policy", "body", "created", "package", "tags")
+#: Fields whose values are not shown: they may be long, or private.
+_OPAQUE = ("variables", "policy", "body", "created", "package", "tags")
 
 
 class Action(StrEnum):
@@ -43,14 +43,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One change; doing it again after it was done changes nothing."""
+    """One change; idempotent."""
 
     action: Action
     resource: Resource  #: as it must be after the step; for DELETE as it was
     before: Resource | None = None  #: for UPDATE
-    #: Of a rule that goes out: the others of its bucket that go out in the same write. Each has a
-    #: step of its own, which then finds nothing left to do.
-    along: tuple[Notification, ...] = ()
+    #: Of a deleted notification: the others of its bucket that the same write deletes. Each has a
+    #: step of its own, which then changes nothing.
+    deleted_with: tuple[Notification, ...] = ()
 
     @property
     def key(self) -> str:
@@ -76,7 +76,7 @@ class Step:
 
 
 def _change(name: str, old: object, new: object) -> str:
-    if name not in _QUIET:
+    if name not in _OPAQUE:
         return f"{name} {_shown(old)} → {_shown(new)}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         names = sorted(dict.fromkeys((*old, *new)))
@@ -91,7 +91,7 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Something ours that is not deleted, and why."""
+    """A resource of deploy's that is not deleted, with the reason."""
 
     key: str
     reason: str
@@ -99,7 +99,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do, in this order."""
+    """The steps, in their order."""
 
     steps: tuple[Step, ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -129,7 +129,7 @@ class Plan:
 
 def _step_json(step: Step) -> dict[str, object]:
     changes = {
-        name: None if name in _QUIET else {"before": old, "after": new}
+        name: None if name in _OPAQUE else {"before": old, "after": new}
         for name, (old, new) in step.changes().items()
     }
     return {
@@ -143,7 +143,7 @@ def _step_json(step: Step) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What exists, as far as a plan needs it."""
+    """The existing resources, as far as a plan needs them."""
 
     resources: Mapping[str, Resource] = field(default_factory=dict)  #: key → as it is
     rules: tuple[Notification, ...] = ()  #: every rule of the buckets concerned, foreign ones too
@@ -154,8 +154,8 @@ class Observed:
     messages: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) -> Plan:
-    """What to do so that `wanted` exists. Raises CONFLICT for what is not ours to change."""
+def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget) -> Plan:
+    """The steps to `wanted`. Raises CONFLICT for foreign resources of the same name."""
     resources = {key_of(r): r for function in wanted for r in function.resources}
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
@@ -183,18 +183,20 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: Place) ->
     )
 
 
-def removal(names: Sequence[str], observed: Observed, place: Place, *, force: bool = False) -> Plan:
-    """What to do so that nothing of these functions is left but data and foreign things.
+def removal(
+    names: Sequence[str], observed: Observed, place: DeployTarget, *, force: bool = False
+) -> Plan:
+    """The steps that delete everything of these functions but data and foreign resources.
 
     Raises CONFLICT when a queue of theirs still holds messages, unless `force`.
     """
     others = _owned(led for name, led in observed.ledgers.items() if name not in names)
     created = _owned(observed.ledgers[n] for n in names if n in observed.ledgers)
     records = [Record(name=n, bucket=place.state_bucket, body={}) for n in names]
-    doomed = [key_of(record) for record in records] + [k for k in created if k not in others]
+    deleted = [key_of(record) for record in records] + [k for k in created if k not in others]
     if not force:
-        _check_messages(doomed, observed)
-    steps, kept = _deletions(doomed, observed)
+        _check_messages(deleted, observed)
+    steps, kept = _deletions(deleted, observed)
     ledgers = [observed.ledgers[n] for n in names if n in observed.ledgers]
     last = [Step(action=Action.DELETE, resource=ledger) for ledger in ledgers]
     shared = [Kept(key=k, reason="another function uses it") for k in created if k in others]
@@ -217,13 +219,13 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
     if found is None:
         return Step(action=Action.CREATE, resource=resource)
     if isinstance(resource, Bucket) and key_of(resource) not in owned:
-        return None  # somebody else's: used as it is
-    settled = resource
+        return None  # foreign: used as it is
+    final = resource
     if isinstance(resource, Record):
-        settled = resource.resolved(observed.queue_urls)
-    if settled == found:
+        final = resource.resolved(observed.queue_urls)
+    if final == found:
         return None
-    return Step(action=Action.UPDATE, resource=settled, before=found)
+    return Step(action=Action.UPDATE, resource=final, before=found)
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
@@ -249,11 +251,13 @@ def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> Non
 def _check_overlaps(
     resources: Mapping[str, Resource], observed: Observed, garbage: Sequence[str]
 ) -> None:
-    staying = [r for r in observed.rules if key_of(r) not in resources and key_of(r) not in garbage]
+    remaining = [
+        r for r in observed.rules if key_of(r) not in resources and key_of(r) not in garbage
+    ]
     for resource in resources.values():
         if not isinstance(resource, Notification):
             continue
-        rival = next((rule for rule in staying if resource.overlaps(rule)), None)
+        rival = next((rule for rule in remaining if resource.overlaps(rule)), None)
         if rival is not None:
             message = (
                 f"bucket {rival.bucket}: the rule {rival.id!r} (prefix {rival.prefix!r}, suffix"
@@ -263,15 +267,15 @@ def _check_overlaps(
             raise AppError(ErrorCode.CONFLICT, message, resource=key_of(resource))
 
 
-def _check_messages(doomed: Sequence[str], observed: Observed) -> None:
-    """Jobs and dead letters must not be lost; a completion message only wakes somebody."""
+def _check_messages(deleted: Sequence[str], observed: Observed) -> None:
+    """Refuse to lose jobs and dead letters; completion messages do not count. Raises CONFLICT."""
     queues = [r for r in observed.resources.values() if isinstance(r, QueueResource)]
     dead = [queue.dead_letter_arn for queue in queues if queue.dead_letter_arn]
     held = [
         f"{queue.name} ({observed.messages.get(queue.name, 0)})"
         for queue in sorted(queues, key=lambda queue: queue.name)
         if (queue.dead_letter_arn or any(arn.endswith(f":{queue.name}") for arn in dead))
-        and key_of(queue) in doomed
+        and key_of(queue) in deleted
         and observed.messages.get(queue.name, 0)
     ]
     if held:
@@ -282,7 +286,7 @@ def _check_messages(doomed: Sequence[str], observed: Observed) -> None:
 def _garbage(
     wanted: Sequence[DesiredFunction], observed: Observed, needed: Mapping[str, Resource]
 ) -> tuple[str, ...]:
-    """Keys we created for these functions earlier that nothing needs any more."""
+    """Keys that an earlier deploy created for these functions and that are not needed any more."""
     names = {function.name for function in wanted}
     mine = _owned(led for name, led in observed.ledgers.items() if name in names)
     others = _owned(led for name, led in observed.ledgers.items() if name not in names)
@@ -298,31 +302,34 @@ def _deletions(
         if isinstance(resource, Bucket) and resource.name in observed.filled:
             kept.append(Kept(key=key_of(resource), reason="it holds data"))
         else:
-            along = _along(resource, found)
-            steps.append(Step(action=Action.DELETE, resource=resource, along=along))
+            others = _deleted_with(resource, found)
+            steps.append(Step(action=Action.DELETE, resource=resource, deleted_with=others))
     return tuple(steps), tuple(kept)
 
 
-def _along(resource: Resource, doomed: Sequence[Resource]) -> tuple[Notification, ...]:
-    """The other rules of a rule's bucket that go out too."""
+def _deleted_with(resource: Resource, deleted: Sequence[Resource]) -> tuple[Notification, ...]:
+    """The other notifications of the same bucket that are deleted too."""
     if not isinstance(resource, Notification):
         return ()
-    rules = [rule for rule in doomed if isinstance(rule, Notification)]
+    rules = [rule for rule in deleted if isinstance(rule, Notification)]
     return tuple(r for r in rules if r.bucket == resource.bucket and r.id != resource.id)
 
 
 def _final(
-    function: DesiredFunction, observed: Observed, place: Place, owned: tuple[str, ...]
+    function: DesiredFunction, observed: Observed, place: DeployTarget, owned: tuple[str, ...]
 ) -> Ledger:
     keys = owned_keys(function, place)
-    ours = tuple(key for key in keys if key not in observed.resources or key in owned)
-    return ledger_of(function.name, place, ours)
+    created = tuple(key for key in keys if key not in observed.resources or key in owned)
+    return ledger_of(function.name, place, created)
 
 
 def _intents(
-    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+    wanted: Sequence[DesiredFunction],
+    observed: Observed,
+    place: DeployTarget,
+    owned: tuple[str, ...],
 ) -> list[Step]:
-    """Ledgers that name what was and what will be ours, before anything is made."""
+    """Updates of ledgers before all other steps: old and new resources."""
     steps = []
     for function in wanted:
         before = observed.ledgers.get(function.name)
@@ -338,9 +345,12 @@ def _intents(
 
 
 def _settled(
-    wanted: Sequence[DesiredFunction], observed: Observed, place: Place, owned: tuple[str, ...]
+    wanted: Sequence[DesiredFunction],
+    observed: Observed,
+    place: DeployTarget,
+    owned: tuple[str, ...],
 ) -> list[Step]:
-    """Ledgers without what is no longer ours, after everything."""
+    """Updates of ledgers after all other steps: without the deleted resources."""
     steps = []
     for function in wanted:
         before = observed.ledgers.get(function.name)

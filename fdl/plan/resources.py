@@ -16,13 +16,13 @@ from corekit.decode import encode
 
 #: A JSON object that is not looked into; `Any` is how `corekit.decode` knows it.
 Json: TypeAlias = Mapping[str, Any]
-#: In a record's body, stands for the url of a queue until that queue exists.
+#: Key that stands for the url of a queue in a record's body until that queue exists.
 QUEUE_URL = "$queue_url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a plan applies."""
+class DeployTarget:
+    """The account and region of a deployment."""
 
     account: str
     region: str
@@ -121,7 +121,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeConfig:
-    """What Lambda does with an asynchronous event that fails."""
+    """Lambda's treatment of an asynchronous event that fails."""
 
     kind: ClassVar[str] = "invoke-config"
     name: str  #: the function's
@@ -193,7 +193,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRetention:
-    """How long a function's logs are kept; nobody owns it, and `rm` leaves it as it is."""
+    """Retention of a function's logs; not owned by deploy, so `rm` leaves it as it is."""
 
     kind: ClassVar[str] = "log-retention"
     name: str  #: the function's
@@ -231,7 +231,7 @@ def _url(value: object, urls: Mapping[str, str]) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Deploy's own note: what it created for a function; nothing else is ever deleted."""
+    """Deploy's list of the resources that it created for a function; it deletes no others."""
 
     kind: ClassVar[str] = "ledger"
     name: str  #: the function's
@@ -258,8 +258,8 @@ Resource: TypeAlias = (
     | Ledger
 )
 
-#: Kinds in the order they are made; they are taken away in the opposite one. The ledger comes
-#: before everything it will own, the record after everything it speaks of.
+#: Kinds in the order of creation; they are deleted in the opposite order. The ledger comes before
+#: the resources it will own, the record after those it names.
 ORDER = (
     "ledger",
     "bucket",

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from fdl.model import Function, Path
-from fdl.plan.resources import Place, Role
+from fdl.plan.resources import DeployTarget, Role
 
 #: IAM's limit for the name of a role.
 _NAME_CHARS_MAX = 64
@@ -28,7 +28,7 @@ _MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
 Statement = Mapping[str, object]
 
 
-def role_of(function: Function, place: Place) -> Role:
+def role_of(function: Function, place: DeployTarget) -> Role:
     """The role that a function with `create: true` runs under."""
     policy = {"Version": "2012-10-17", "Statement": list(_statements(function, place))}
     return Role(name=role_name(function.name), policy=policy)
@@ -43,7 +43,7 @@ def role_name(function: str) -> str:
     return f"{name[: _NAME_CHARS_MAX - 9]}-{digest}"
 
 
-def _statements(function: Function, place: Place) -> list[Statement]:
+def _statements(function: Function, place: DeployTarget) -> list[Statement]:
     reads = [s.path for s in function.user_input]
     writes = [s.path for s in function.function.output]
     statements = [
@@ -51,9 +51,9 @@ def _statements(function: Function, place: Place) -> list[Statement]:
         _allow("Outputs", ("s3:PutObject", "s3:AbortMultipartUpload"), _objects(place, writes)),
         _allow("Logs", _LOGS, (_log_group(function, place),)),
     ]
-    if function.lends:
+    if function.queued:
         statements += _of_jobs(function, place)
-    lists = [*reads, *([function.intermediate] if function.lends else [])]
+    lists = [*reads, *([function.intermediate] if function.queued else [])]
     statements.append(_allow("Absence", ("s3:ListBucket",), _buckets(place, lists)))
     if function.function.vpc.subnet_ids:
         statements.append(_allow("Network", _INTERFACES, ("*",)))
@@ -65,7 +65,7 @@ def _statements(function: Function, place: Place) -> list[Statement]:
 _LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
-def _of_jobs(function: Function, place: Place) -> list[Statement]:
+def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     bucket = place.bucket_arn(function.intermediate.bucket)
     results = (f"{bucket}/results/*", f"{bucket}/attempts/*")
     staged = (f"{bucket}/staging/{function.name}/*", f"{bucket}/results/*")
@@ -85,14 +85,14 @@ def _allow(sid: str, actions: Sequence[str], resources: Sequence[str]) -> Statem
     }
 
 
-def _objects(place: Place, paths: Sequence[Path]) -> list[str]:
+def _objects(place: DeployTarget, paths: Sequence[Path]) -> list[str]:
     return [f"{place.bucket_arn(path.bucket)}/{path.key_prefix}*" for path in paths]
 
 
-def _buckets(place: Place, paths: Sequence[Path]) -> list[str]:
+def _buckets(place: DeployTarget, paths: Sequence[Path]) -> list[str]:
     return [place.bucket_arn(path.bucket) for path in paths]
 
 
-def _log_group(function: Function, place: Place) -> str:
+def _log_group(function: Function, place: DeployTarget) -> str:
     where = f"arn:{place.partition}:logs:{place.region}:{place.account}"
     return f"{where}:log-group:/aws/lambda/{function.name}:*"

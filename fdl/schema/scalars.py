@@ -13,15 +13,15 @@ from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
 from gpu_scheduler.versions import is_version
 
-#: Longer text is no name, path or description that any service here accepts.
+#: No service here accepts a longer name, path or description.
 TEXT_CHARACTERS_MAX = 4096
 _WHOLE = re.compile(r"[-+]?[0-9]{1,40}")
 _LEADING_ZERO = re.compile(r"([-+]?)0+([0-9]+)")
-#: Kinds of characters that nobody sees: control, format, separators of lines, not assigned.
+#: Categories of invisible characters: control, format, separators of lines, not assigned.
 _HIDDEN = ("Cc", "Cf", "Zl", "Zp", "Cn", "Co")
-#: Two that words of several scripts need: the joiner and the non-joiner.
+#: Invisible characters that several scripts need: the joiner and the non-joiner.
 _JOINERS = "\u200c\u200d"
-#: YAML 1.1's words, which SCAR's own loader takes too.
+#: YAML 1.1's words, which SCAR's own loader accepts too.
 _FLAGS = {
     "true": True,
     "yes": True,
@@ -61,11 +61,11 @@ class Text:
     """A string; a plain number or word is taken as it was written."""
 
     pattern: str = r"(?s).*"
-    what: str = "a string"  #: what the pattern means, for people
+    what: str = "a string"  #: the meaning of the pattern, for people
     short: str = ""  #: the same in a word or two
     empty: bool = False  #: whether "" (and nothing at all) is allowed
     lines: bool = False  #: whether it may have several lines
-    free: bool = False  #: any character: the value of somebody else's variable
+    free: bool = False  #: any character but NUL
     listed: str = ""  #: definition of the JSON Schema that lists known values; others are valid too
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
@@ -85,7 +85,7 @@ class Text:
         return text
 
     def _hidden(self, text: str) -> str | None:
-        """The first character that nobody sees and that changes what a text seems to say."""
+        """The first invisible character, which could make a text look like another one."""
         if self.free:
             return "\0" if "\0" in text else None
         allowed = "\n\t" + _JOINERS if self.lines else _JOINERS
@@ -93,7 +93,7 @@ class Text:
             (c for c in text if unicodedata.category(c) in _HIDDEN and c not in allowed), None
         )
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return self.short or self.what
 
     def schema(self) -> Schema:
@@ -105,7 +105,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Integer:
     """An integer within bounds."""
 
     low: int
@@ -130,7 +130,7 @@ class Whole:
             raise reading.error(node, path, message)
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.low}…{self.high}{' ' + self.unit if self.unit else ''}"
 
     def schema(self) -> Schema:
@@ -149,7 +149,7 @@ class Flag:
             raise reading.error(node, path, f"expected true or false, got {kind_of(node)}")
         return _FLAGS[scalar.text.lower()]
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "true, false"
 
     def schema(self) -> Schema:
@@ -162,20 +162,20 @@ class Choice:
     """One of a closed set of words."""
 
     options: tuple[str, ...]
-    #: Words that are known and not done yet → what to do instead.
+    #: Words that are known and not supported → what to write instead.
     refused: MappingABC[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, path: str, reading: Reading) -> str:
         text = _scalar(node, path, reading, "one of " + ", ".join(self.options)).text
         if text in self.refused:
-            raise reading.error(node, path, f"{text!r} is not done yet: {self.refused[text]}")
+            raise reading.error(node, path, f"{text!r} is not supported: {self.refused[text]}")
         if text not in self.options:
             hint = did_you_mean(text, self.options)
             message = f"{kind_of(node)} is not one of {', '.join(self.options)}{hint}"
             raise reading.error(node, path, message)
         return text
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return ", ".join(f"`{word}`" for word in self.options)
 
     def schema(self) -> Schema:
@@ -204,7 +204,7 @@ class Memory:
 
     @staticmethod
     def size_mib(text: str) -> int:
-        """Raises AppError or OverflowError for what is no size."""
+        """Raises AppError or OverflowError for an invalid size."""
         return parse_memory_mib(text)
 
     def read(self, node: Node, path: str, reading: Reading) -> int:
@@ -218,7 +218,7 @@ class Memory:
             raise reading.error(node, path, f"{value} MiB is more than any device has")
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "MiB, or `4GiB`"
 
     def schema(self) -> Schema:
@@ -244,7 +244,7 @@ class Duration:
             raise reading.error(node, path, f"{kind_of(node)} must lie in {low}…{high}")
         return value
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "seconds, or `10m`"
 
     def schema(self) -> Schema:
@@ -264,7 +264,7 @@ class Percent:
             raise reading.error(node, path, f"{kind_of(node)} is not {what}")
         return int(text)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.low}…100 %"
 
     def schema(self) -> Schema:
@@ -283,7 +283,7 @@ class Version:
             raise reading.error(node, path, message)
         return text
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "a version, as `12.4`"
 
     def schema(self) -> Schema:

@@ -1,4 +1,4 @@
-"""How a located node becomes a typed value: lists, maps and blocks of known keys.
+"""Readers that turn a located node into a typed value: lists, maps, blocks of known keys.
 
 A reader has `read(node, path, reading)`, which raises INVALID pointing at the node, and `schema()`,
 the JSON Schema of what it accepts, for the user's editor. The tables in `keys` are made of them.
@@ -34,25 +34,25 @@ Schema: TypeAlias = dict[str, object]
 #: The value of a block that fills no dataclass: its keys.
 Values: TypeAlias = dict[str, object]
 
-#: So many faults are told at once: more would hide the first, and cost a hostile file nothing.
+#: Faults in one error message, at most: a hostile file could have any number.
 FAULTS_MAX = 20
 
 
 class Faulty(Exception):
-    """A list or block has faults, all noted in the `Reading`; it has no value."""
+    """A list or block without a value: its faults are noted in the `Reading`."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one pass over a document needs: the text for errors, and where every key was."""
+    """The state of one pass over a document: its text for errors, its faults, its locations."""
 
     source: Source
     locations: dict[str, Location] = field(default_factory=dict)
-    #: Keys without effect, with what is so instead.
-    idle: list[tuple[str, str]] = field(default_factory=list)
+    #: Keys without effect, each with the reason.
+    ignored: list[tuple[str, str]] = field(default_factory=list)
     faults: list[AppError] = field(default_factory=list)  #: in the order of the file
-    #: Block and key → where a key that is unknown there belongs, as the end of a sentence, or "".
-    elsewhere: Callable[[str, str], str] = lambda _, __: ""
+    #: Block and unknown key → the block it belongs in, as the end of a sentence, or "".
+    placement_hint: Callable[[str, str], str] = lambda _, __: ""
     #: Path of a key as it is read → its path in the file, where a rewrite moved it.
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -61,8 +61,8 @@ class Reading:
         return as_written(path, self.origins)
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Note a fault within and go on after it, so that one look tells of all."""
+    def collecting_errors(self) -> Iterator[None]:
+        """Note a fault of the block and continue, so that one pass reports all."""
         try:
             yield
         except AppError as error:
@@ -76,30 +76,31 @@ class Reading:
     def value(self, reader: Reader[T], node: Node, path: str) -> T | None:
         """The value that a reader makes of a node; None and a noted fault where it refuses."""
         found: list[T] = []
-        with self.going_on():
+        with self.collecting_errors():
             found.append(reader.read(node, path, self))
         return found[0] if found else None
 
-    def passes(self, reader: Reader[object], node: Node, path: str) -> bool:
+    def accepts(self, reader: Reader[object], node: Node, path: str) -> bool:
         """Whether a reader takes a node; its faults are noted."""
         faults = len(self.faults)
         self.value(reader, node, path)
         return len(self.faults) == faults
 
     def fault(self, node: Node, path: str, message: str) -> None:
-        """Note a fault and go on."""
-        with self.going_on():
+        """Note a fault and continue."""
+        with self.collecting_errors():
             raise self.error(node, path, message)
 
     def end(self, faults_before: int) -> None:
-        """Raise Faulty when something was noted since there were `faults_before`."""
+        """Raise Faulty if faults were noted since there were `faults_before`."""
         if len(self.faults) > faults_before:
             raise Faulty
 
-    def together(self) -> AppError:
-        """All that was noted as one INVALID; its place is the first one's.
+    def combined_error(self) -> AppError:
+        """All faults as one INVALID, with the location of the first.
 
-        What is read in two ways, as a bucket of inputs that takes the outputs too, is told once.
+        A fault that is found twice, as in a bucket of inputs that is read for outputs too, counts
+        once.
         """
         faults = list({fault.message: fault for fault in self.faults}.values())
         if len(faults) == 1:
@@ -113,7 +114,7 @@ class Reading:
         return self.error_at(node.at, path, message)
 
     def error_at(self, at: Location, path: str, message: str) -> AppError:
-        """The same at a place."""
+        """The same at a location."""
         return self.source.error(at, f"{self.written(path)}: {message}" if path else message)
 
 
@@ -124,8 +125,8 @@ class Reader(Protocol[T_co]):
         """The value, or AppError(INVALID) at the node, or Faulty."""
         ...
 
-    def words(self) -> str:
-        """What `read` accepts, for people: a few words."""
+    def describe(self) -> str:
+        """The accepted values, for people: a few words."""
         ...
 
     def schema(self) -> Schema:
@@ -139,7 +140,7 @@ class ListOf(Generic[T_co]):
 
     item: Reader[T_co]
     one: bool = False
-    items_max: int = 100  #: no list of the schema means anything beyond this
+    items_max: int = 100
     items_min: int = 0
 
     def read(self, node: Node, path: str, reading: Reading) -> tuple[T_co, ...]:
@@ -160,13 +161,17 @@ class ListOf(Generic[T_co]):
         for index, child in enumerate(node.items):
             inner = f"{path}[{index}]"
             reading.locations[inner] = child.at
-            with reading.going_on():
+            with reading.collecting_errors():
                 values.append(self.item.read(child, inner, reading))
         reading.end(faults)
         return tuple(values)
 
-    def words(self) -> str:
-        return f"{self.item.words()}; one or a list" if self.one else f"a list: {self.item.words()}"
+    def describe(self) -> str:
+        return (
+            f"{self.item.describe()}; one or a list"
+            if self.one
+            else f"a list: {self.item.describe()}"
+        )
 
     def schema(self) -> Schema:
         many: Schema = {
@@ -195,7 +200,7 @@ class MapOf(Generic[T_co]):
         values = {}
         faults = len(reading.faults)
         for entry in node.entries:
-            with reading.going_on():
+            with reading.collecting_errors():
                 values[entry.key] = self._value(entry, path, reading)
         reading.end(faults)
         return values
@@ -208,8 +213,8 @@ class MapOf(Generic[T_co]):
         reading.locations[inner] = entry.at
         return self.item.read(entry.value, inner, reading)
 
-    def words(self) -> str:
-        return f"a mapping: {self.item.words()}"
+    def describe(self) -> str:
+        return f"a mapping: {self.item.describe()}"
 
     def schema(self) -> Schema:
         return {"type": "object", "additionalProperties": self.item.schema()}
@@ -217,7 +222,7 @@ class MapOf(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Anything, as plain data: blocks that are accepted and not acted on."""
+    """Any value, as plain data: of blocks that are accepted without effect."""
 
     def read(self, node: Node, path: str, reading: Reading) -> object:
         match node:
@@ -228,7 +233,7 @@ class Plain:
             case Mapping():
                 return {e.key: self.read(e.value, path, reading) for e in node.entries}
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return "anything"
 
     def schema(self) -> Schema:
@@ -243,16 +248,16 @@ class Key:
     to: str | None = None  #: the attribute it fills; None = the key's own name
     required: bool = False
     bare: bool = False  #: `key:` with nothing after it is the block with all its defaults
-    blank: bool = False  #: `key: ""` is no value, as SCAR writes it
-    about: str = ""  #: what it means, one sentence
+    blank: bool = False  #: `key: ""` counts as empty, as SCAR writes it
+    about: str = ""  #: its meaning, one sentence
     default: str | None = None  #: for people, where the dataclass cannot say it
-    becomes: str = ""  #: what it is rewritten into before it is read (`fdl.migrate.migrate`)
-    dropped: str = ""  #: the reason why it is left out, with a warning, before the file is read
-    refused: str = ""  #: why it is known and not done, and what to do instead
-    idle: bool = False  #: SCAR's, and changing nothing here; lint says so
+    becomes: str = ""  #: the keys that `fdl.migrate` rewrites it into
+    dropped: str = ""  #: the reason for which `fdl.migrate` leaves it out
+    refused: str = ""  #: the reason for which it is an error, and what to write instead
+    ignored: bool = False  #: SCAR's, without effect here; lint reports it
 
     def schema(self) -> Schema:
-        """Its reader's, with what an editor shows beside it."""
+        """The reader's schema, with the description that an editor shows."""
         shown: Schema = {"description": self.about} if self.about else {}
         if self.becomes or self.dropped:
             shown["deprecated"] = True
@@ -295,7 +300,7 @@ class Block(Generic[T_co]):
         faults = len(reading.faults)
         for entry in node.entries:
             if not entry.key.startswith("x-"):
-                with reading.going_on():
+                with reading.collecting_errors():
                     self._value(entry, path, reading, values)
         reading.end(faults)
         return values
@@ -304,7 +309,7 @@ class Block(Generic[T_co]):
         inner = f"{path}.{entry.key}" if path else entry.key
         key = self.keys.get(entry.key)
         if key is None:
-            hint = reading.elsewhere(path, entry.key) or did_you_mean(entry.key, self.keys)
+            hint = reading.placement_hint(path, entry.key) or did_you_mean(entry.key, self.keys)
             raise reading.error_at(entry.at, path, f"unknown key {entry.key[:60]!r}{hint}")
         reading.locations[inner] = entry.at
         if key.refused:
@@ -316,11 +321,11 @@ class Block(Generic[T_co]):
             return  # `key:` with nothing after it is the key's default, as in SCAR
         if (key.to or entry.key) in values:  # another spelling of it
             raise reading.error_at(entry.at, inner, "is written twice; keep one spelling")
-        if key.idle:
-            reading.idle.append((inner, key.about))
+        if key.ignored:
+            reading.ignored.append((inner, key.about))
         values[key.to or entry.key] = key.reader.read(entry.value, inner, reading)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         names = ", ".join(f"`{name}`" for name in self.keys)
         return f"a block: {names}" if len(self.keys) <= 4 else "a block"
 
@@ -348,8 +353,8 @@ class Only(Generic[T_co]):
     key: str
     reader: Reader[T_co]
     also: str = ""  #: another spelling of the key
-    refused: tuple[str, str] | None = None  #: a key beside it, and what is so instead
-    beside: str = ""  #: what else a key that stands too high may mean
+    refused: tuple[str, str] | None = None  #: another key that is an error, and the reason
+    alternative: str = ""  #: another block that a misplaced key may be meant for
 
     def _block(self) -> Block[dict[str, T_co]]:
         names = [name for name in (self.key, self.also) if name]
@@ -366,12 +371,12 @@ class Only(Generic[T_co]):
             if not known and not did_you_mean(entry.key, [self.key]):
                 last = reading.written(path).rpartition(".")[2]
                 shown = f"`{last}: {{{self.key}: {{{entry.key[:60]}: …}}}}`"
-                message = f"unknown key {entry.key[:60]!r}; write {shown}{self.beside}"
+                message = f"unknown key {entry.key[:60]!r}; write {shown}{self.alternative}"
                 raise reading.error_at(entry.at, path, message)
         return block.read(node, path, reading).get(self.key, {})
 
-    def words(self) -> str:
-        return f"`{self.key}:` {self.reader.words()}"
+    def describe(self) -> str:
+        return f"`{self.key}:` {self.reader.describe()}"
 
     def schema(self) -> Schema:
         return self._block().schema()

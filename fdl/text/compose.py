@@ -1,4 +1,4 @@
-"""Text → located nodes, and the comments beside them; with `yaml_faults` all that knows YAML.
+"""Text → located nodes and comments; only this module and `yaml_errors` know YAML.
 
 A small, hostile-proof part of YAML: one document; no anchors, aliases, tags or merge keys; no key
 twice; at most 256 KiB and 24 levels. (Aliases let 380 bytes unfold into millions of nodes.) What a
@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from corekit.errors import invalid
-from fdl.text.faults import explained, location_of
 from fdl.text.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source, kind_of
+from fdl.text.yaml_errors import explained, location_of
 
 #: A comment starts after a blank or at the start of a line.
 _HASH = re.compile(r"(?:(?<=[ \t])|^)#")
-#: Characters that turn the direction of what follows: a reader sees another file than a parser.
+#: Characters that change the direction of text: people see another file than the parser reads.
 _TURN = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 #: A real FDL has a few KiB; Lambda's own request limit for a function is far below this.
@@ -53,7 +53,7 @@ class Composed:
 def compose(data: bytes | str, name: str) -> Composed:
     """The nodes of a file. Raises INVALID with file:line:column and an excerpt, and nothing else.
 
-    `name` is what error messages call the file.
+    `name` is the name of the file in messages.
     """
     source = Source(name=name, text=_text(data, name))
     if turn := _TURN.search(source.text):
@@ -115,7 +115,7 @@ def _guarded(source: Source) -> _Composer:
         # PyYAML converts escapes and directives with int() and chr() without looking first
         at = composer.reached() if composer is not None else Location(1, 1)
         message = "an escape or a directive near here has a number that is too large"
-    raise source.error(at, f"this is not YAML: {message}")
+    raise source.error(at, f"not valid YAML: {message}")
 
 
 def _place(text: str, index: int) -> Location:
@@ -138,7 +138,7 @@ class _Composer:
         return event
 
     def reached(self) -> Location:
-        """Where the scanner stands."""
+        """The location that the scanner has reached."""
         return location_of(self._loader.get_mark())
 
     def document(self) -> Node:
@@ -157,7 +157,7 @@ class _Composer:
         return self._source.error(location_of(event.start_mark), message)
 
     def _node(self, depth: int) -> Node:
-        event: Any = self._next()  # what a node event has beyond `Event`, its stubs leave out
+        event: Any = self._next()  # Any: the stubs lack the fields of node events
         at = location_of(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             raise self._refuse(
@@ -185,7 +185,7 @@ class _Composer:
         return Mapping(entries=self._entries(depth), at=at, flow=bool(event.flow_style))
 
     def _span(self, event: Any) -> tuple[int, int]:
-        """Where no comment can be; the line that opens a block (`|`, `>`) may end with one."""
+        """The text without comments; the line that opens a block (`|`, `>`) may end with one."""
         start, end = event.start_mark.index, event.end_mark.index
         if event.style in ("|", ">"):
             start = max(start, self._source.text.find("\n", start))

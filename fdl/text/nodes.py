@@ -25,7 +25,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """A leaf as it was written; what it means is decided by the key that expects it."""
+    """A leaf as it was written; its type is decided by the key that expects it."""
 
     text: str
     plain: bool  #: False when it was quoted or a block: then it is a string and nothing else
@@ -69,8 +69,8 @@ class Mapping:
         kept = tuple(entry for entry in self.entries if entry.key not in dropped)
         return replace(self, entries=kept)
 
-    def having(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:
-        """The same with this value at `key`; a new key takes the place of `instead_of`, or ends."""
+    def with_entry(self, key: str, value: Node, *, instead_of: str | None = None) -> Mapping:
+        """The same with this value at `key`; a new key replaces `instead_of`, or comes last."""
         old = instead_of if instead_of is not None else key
         if self.entry(old) is None:
             new = Entry(key=key, at=value.at, value=value)
@@ -93,7 +93,7 @@ Node: TypeAlias = Scalar | Mapping | Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The text and the name people know it by."""
+    """A text and its name in messages."""
 
     name: str
     text: str
@@ -137,21 +137,21 @@ def parent(path: str) -> str:
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
-#: Characters; shorter ones begin anything.
-_BEGINNING_MIN = 4
+#: A shorter word is the beginning of too many.
+_BEGINNING_CHARS_MIN = 4
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'memory'?` when one known word is close or begins so, else nothing."""
     words = list(known)
     close = difflib.get_close_matches(word[:100], words, n=1, cutoff=0.6)
-    if len(word) >= _BEGINNING_MIN:
-        close += [one for one in words if one.startswith(word)]
+    if len(word) >= _BEGINNING_CHARS_MIN:
+        close += [candidate for candidate in words if candidate.startswith(word)]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, for people."""
+    """The kind or value of a node, for people."""
     match node:
         case Mapping():
             return "a mapping"

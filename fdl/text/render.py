@@ -19,9 +19,9 @@ COLUMNS_MAX = 100
 _INDENT = "  "
 #: Keys that need no quotes anywhere.
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-#: What ends a plain scalar inside `[]` or `{}`.
+#: Characters that end a plain scalar inside `[]` or `{}`.
 _FLOW_MARKS = re.compile(r"[,\[\]{}]")
-#: What plain text may not be on one line, whatever it was written as.
+#: Line breaks, which a plain scalar on one line cannot have.
 _BREAKS = re.compile(r"[\n\r\x85\u2028\u2029]")
 
 
@@ -40,7 +40,7 @@ def one_line(node: Node) -> str:
 
 @dataclass(slots=True)
 class _Writer:
-    """One rendering: what was written, and which comments still wait for their line."""
+    """One rendering: the lines so far, and the comments that are still to come."""
 
     comments: SequenceABC[Comment]
     lines: SequenceABC[str]

@@ -38,8 +38,8 @@ from local_cloud.sandbox.unpack import unpack
 logger = logging.getLogger(__name__)
 
 QUEUE = "local-cloud-bridge"
-DISCOVER_S = 0.5  #: how often rules are looked for; a demo deploys and uploads within seconds
-_RECEIVE_S = 1  #: long poll; bounds how long stopping takes, moto answers at once when it can
+DISCOVER_S = 0.5  #: between two looks for new rules; a demo deploys and uploads within seconds
+_RECEIVE_S = 1  #: of a long poll; bounds the time to stop
 _BACK_OFF_S = 1.0  #: after moto did not answer
 #: S3 dates have whole seconds
 _CATCH_UP = datetime.timedelta(seconds=1.5)
@@ -60,7 +60,7 @@ class BridgedFunction:
 
 
 class Bridge:
-    """One moto server and one sandbox. `revisions` is what the sandbox's sweep asks."""
+    """One moto server and one sandbox, whose sweep calls `revisions`."""
 
     def __init__(
         self, moto: Moto, sandbox: Sandbox, folder: Path, nursery: Nursery, clock: CloudClock
@@ -102,7 +102,7 @@ class Bridge:
             except AppError as error:
                 logger.warning(error.message, extra={"event": "moto_unavailable"})
                 await asyncio.sleep(_BACK_OFF_S)
-            except Exception:  # one answer that nobody foresaw ends no loop: the next may be good
+            except Exception:  # an unexpected answer does not end the loop: the next may be good
                 logger.exception("rules were not read", extra={"event": "moto_fault"})
                 await asyncio.sleep(_BACK_OFF_S)
 
@@ -120,7 +120,7 @@ class Bridge:
         self._looked_at = looked_at
 
     async def _catch_up(self, bucket: str, rule: Rule, since: datetime.datetime) -> None:
-        """Events between the rule and its mirror: a function may get one of them twice."""
+        """Deliver events between the rule and its mirror; a function may get one of them twice."""
         found = await asyncio.to_thread(self._moto.created_since, bucket, rule.prefix, since)
         for key, size, etag in found:
             record = {
@@ -161,11 +161,11 @@ class Bridge:
         await asyncio.to_thread(self._moto.delete, self._url, found)
 
     async def _route(self, record: dict[str, Any]) -> None:
-        """Give one event to the functions whose rule matches it."""
+        """Deliver one event to the functions whose rule matches it."""
         about = record["s3"]
         key = urllib.parse.unquote_plus(about["object"]["key"])
         event = record["eventName"]
-        # moto sends Put beside CompleteMultipartUpload; AWS only the latter
+        # moto sends Put and CompleteMultipartUpload; AWS only the latter
         if event == "ObjectCreated:Put" and "-" in about["object"].get("eTag", ""):
             return
         for rule in self._rules.get(about["bucket"]["name"], ()):
@@ -259,7 +259,7 @@ def mirror_of(rules: Sequence[Rule]) -> Mirror | None:
 
 
 def records_of(body: str) -> list[dict[str, Any]]:
-    """The S3 records of a message; none in a test event or in anything foreign."""
+    """The S3 records of a message; empty for a test event or a foreign message."""
     try:
         records = read_json(body)["Records"]
         return [r for r in records if r["s3"]["bucket"]["name"] and r["s3"]["object"]["key"]]

@@ -1,4 +1,4 @@
-"""What the bridge asks of a moto server. Blocking; one call at a time per thread."""
+"""The bridge's calls to a moto server. Blocking; one call at a time per thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRules:
-    """What one bucket is configured to do."""
+    """The notification rules of one bucket."""
 
     bucket: str
     rules: tuple[Rule, ...]  #: those whose destination is a function
@@ -39,7 +39,7 @@ class Mirror:
 
     @property
     def id(self) -> str:
-        """Changes with what the rule says."""
+        """An id that changes with the rule."""
         text = repr((self.events, self.prefix, self.suffix))
         return "local-cloud-bridge-" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -100,7 +100,7 @@ class Moto:
         self._s3, self._sqs, self._lambda = client("s3"), client("sqs"), client("lambda")
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         for client in (self._s3, self._sqs, self._lambda):
             client.close()
 
@@ -126,11 +126,11 @@ class Moto:
         current = self._configuration(bucket)
         queues = current.get("QueueConfigurations", [])
         foreign = [q for q in queues if q["QueueArn"] != queue_arn]
-        ours = [] if mirror is None else [{**mirror.as_entry(), "QueueArn": queue_arn}]
+        mirrors = [] if mirror is None else [{**mirror.as_entry(), "QueueArn": queue_arn}]
         _translated(
             self._s3.put_bucket_notification_configuration,
             Bucket=bucket,
-            NotificationConfiguration={**current, "QueueConfigurations": [*foreign, *ours]},
+            NotificationConfiguration={**current, "QueueConfigurations": [*foreign, *mirrors]},
         )
 
     def created_since(
@@ -169,7 +169,7 @@ class Moto:
         ]
 
     def delete(self, url: str, deliveries: Sequence[Delivery]) -> None:
-        """They are accepted."""
+        """Acknowledge messages."""
         entries = [
             {"Id": str(at), "ReceiptHandle": delivery.handle}
             for at, delivery in enumerate(deliveries)
@@ -220,9 +220,9 @@ class Moto:
         )
 
     def code(self, function: RemoteFunction) -> bytes:
-        """The function's zip, from where its tag says. Raises NOT_FOUND, and IMPOSSIBLE without.
+        """The zip at the address in the function's tag. Raises NOT_FOUND, IMPOSSIBLE without a tag.
 
-        moto gives no zip back: the location in its GetFunction is an address on real AWS.
+        moto serves no zips: the location in its GetFunction is an address on real AWS.
         """
         place = package_location(function.tags, function.image or "a zip that moto keeps")
         return self._object(place.bucket, place.key)
@@ -255,7 +255,7 @@ def _rule(entry: Mapping[str, Any]) -> Rule:
 
 
 def _translated(call: Callable[..., T], **arguments: Any) -> T:
-    """Call, with botocore's exceptions turned into ours."""
+    """Call, with botocore's exceptions turned into AppError."""
     try:
         return call(**arguments)
     except ClientError as error:

@@ -13,20 +13,20 @@ _FUNCTION = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where this cloud says it is."""
+class Account:
+    """The account that everything belongs to, and the region it is in."""
 
-    account: str = "000000000000"
+    id: str = "000000000000"
     region: str = "us-east-1"
 
     def queue_arn(self, name: str) -> str:
-        return f"arn:aws:sqs:{self.region}:{self.account}:{name}"
+        return f"arn:aws:sqs:{self.region}:{self.id}:{name}"
 
     def function_arn(self, name: str) -> str:
-        return f"arn:aws:lambda:{self.region}:{self.account}:function:{name}"
+        return f"arn:aws:lambda:{self.region}:{self.id}:function:{name}"
 
     def role_arn(self, name: str) -> str:
-        return f"arn:aws:iam::{self.account}:role/{name}"
+        return f"arn:aws:iam::{self.id}:role/{name}"
 
     @staticmethod
     def bucket_arn(name: str) -> str:
@@ -45,7 +45,7 @@ def function_name(reference: str) -> str | None:
 
 
 def arn_service(arn: str) -> str:
-    """`sqs`, `lambda`, `sns`, …; empty when it is no ARN."""
+    """`sqs`, `lambda`, `sns`, …; empty for text that is not an ARN."""
     fields = arn.split(":", 5)
     return fields[2] if len(fields) == 6 and fields[0] == "arn" else ""
 

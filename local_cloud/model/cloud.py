@@ -1,7 +1,7 @@
 """The cloud as one value: queues, buckets and functions, and the events that pass between them.
 
-The owner (HTTP server, memory adapter or simulator) calls it with the time and is told through
-`on_message` and `on_invocation` that somebody may be waiting for what just arrived.
+The owner (HTTP server, memory adapter or simulator) calls it with the time. The callbacks
+`on_message` and `on_invocation` report arrivals, for which a client may be waiting.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 from corekit.bucket_names import broken_rule
 from corekit.ids import IdSource
-from local_cloud.model.arns import Place, arn_name, arn_service
+from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.s3.bucket import Bucket, Deleted
 from local_cloud.model.s3.multipart import Upload, WantedPart
 from local_cloud.model.s3.notifications import (
-    Happened,
     Rule,
+    S3Event,
     bad_destination,
     check_rules,
     matching,
@@ -35,7 +35,7 @@ from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 
-FIRST_REGION = "us-east-1"  #: where S3 keeps its oldest rules
+FIRST_REGION = "us-east-1"  #: in which S3 still follows its oldest rules
 _LOCATION = re.compile(r"EU|[a-z]{2,}(-[a-z0-9]+)+")
 _S3 = "s3.amazonaws.com"
 
@@ -44,10 +44,10 @@ _S3 = "s3.amazonaws.com"
 class Cloud:
     """One account in one region."""
 
-    place: Place = field(default_factory=Place)
+    account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("cloud"))
     bodies: BodyStore = field(default_factory=MemoryBodies)
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     on_message: Callable[[Queue], None] = lambda _queue: None
     on_invocation: Callable[[LambdaFunction], None] = lambda _function: None
     strict_policies: bool = True  #: False: S3 may reach any destination without its permission
@@ -58,9 +58,9 @@ class Cloud:
     _sequence: int = 0
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.place, self.ids, self.recorder)
+        self.queues = Queues(self.account, self.ids, self.recorder)
         self.queues.on_message = lambda queue: self.on_message(queue)
-        self.functions = Functions(self.place, self.ids, self.recorder)
+        self.functions = Functions(self.account, self.ids, self.recorder)
 
     # --- buckets
 
@@ -78,7 +78,7 @@ class Cloud:
             )
         found = self._buckets.get(name)
         if found is not None:
-            if self.place.region == FIRST_REGION and not location and not found.location:
+            if self.account.region == FIRST_REGION and not location and not found.location:
                 return found
             raise CloudError(
                 "BucketAlreadyOwnedByYou",
@@ -144,7 +144,7 @@ class Cloud:
         *,
         event: str = "ObjectCreated:Put",
     ) -> ObjectVersion:
-        """Store a version and tell who listens. On an error the content belongs to nobody."""
+        """Store a version and send its events. On an error the content stays without an owner."""
         made = self.bucket(bucket).put(
             now_s,
             self.next_sequencer(now_s),
@@ -180,7 +180,7 @@ class Cloud:
     def delete_object(
         self, now_s: float, bucket: str, key: str, version_id: str = "", if_match: str = ""
     ) -> Deleted:
-        """Delete as Bucket.delete does, and tell who listens."""
+        """Delete as Bucket.delete does, and send the events."""
         sequencer = self.next_sequencer(now_s)
         done = self.bucket(bucket).delete(now_s, sequencer, key, version_id, if_match)
         if done.changed:
@@ -204,7 +204,7 @@ class Cloud:
         return f"{self._sequence:018X}"
 
     def seen_sequencer(self, sequencer: str) -> None:
-        """Later ones will be above this one (when recorded state is read back)."""
+        """Make later sequencers greater than this one (when recorded state is read back)."""
         self._sequence = max(self._sequence, int(sequencer, 16))
 
     # --- notifications
@@ -236,7 +236,7 @@ class Cloud:
             self._send(now_s, arn, json.dumps(test_event(bucket, now_s, self._request_id())))
 
     def restore_rules(self, bucket: str, rules: Sequence[Rule]) -> None:
-        """Take back a recorded configuration without checking or telling anybody."""
+        """Restore a recorded configuration, without checks and test events."""
         self._rules[bucket] = tuple(rules)
 
     def _check_destination(self, bucket: str, arn: str) -> None:
@@ -255,24 +255,24 @@ class Cloud:
             service=_S3,
             action=action,
             resource=arn,
-            source_arn=self.place.bucket_arn(bucket),
-            source_account=self.place.account,
+            source_arn=self.account.bucket_arn(bucket),
+            source_account=self.account.id,
         )
         if self.strict_policies and not allows(policy, access):
             raise bad_destination()
 
     def _notify(self, now_s: float, bucket: str, event: str, version: ObjectVersion) -> None:
         for rule in matching(self._rules.get(bucket, ()), event, version.key):
-            happened = Happened(
+            s3_event = S3Event(
                 event=event,
                 at_s=now_s,
                 bucket=bucket,
-                region=self.place.region,
-                account=self.place.account,
+                region=self.account.region,
+                account=self.account.id,
                 version=version,
                 request_id=self._request_id(),
             )
-            body = json.dumps({"Records": [record_of(happened, rule)]})
+            body = json.dumps({"Records": [record_of(s3_event, rule)]})
             if arn_service(rule.arn) == "sqs":
                 self._send(now_s, rule.arn, body)
             else:
@@ -281,7 +281,7 @@ class Cloud:
     # --- deliveries
 
     def deliver(self, now_s: float, record: DestinationRecord) -> None:
-        """Give a destination record to its queue or function; one that is gone loses it."""
+        """Send a destination record to its queue or function; dropped if that does not exist."""
         body = json.dumps(record.body)
         if arn_service(record.arn) == "sqs":
             self._send(now_s, record.arn, body)

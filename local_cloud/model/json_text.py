@@ -1,4 +1,4 @@
-"""JSON that somebody sent: read, or refused as a ValueError however it is made."""
+"""Reading untrusted JSON: any malformed text is a ValueError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NESTED_MAX = 200
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value. Raises ValueError for what is no JSON, or nests deeper than NESTED_MAX."""
+    """The value of a JSON text. Raises ValueError for other text, and beyond NESTED_MAX levels."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -21,14 +21,14 @@ def read_json(text: str | bytes) -> Any:
 
 
 def _opened(text: str | bytes) -> int:
-    """At least as many lists and objects as nest; cheap, and mostly few enough."""
+    """A cheap upper bound of the depth."""
     if isinstance(text, bytes):
         return text.count(b"[") + text.count(b"{")
     return text.count("[") + text.count("{")
 
 
 def _depth(value: object) -> int:
-    """Of lists and objects in each other, level by level."""
+    """Nested levels of lists and objects."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, (list, dict))]:
         depth += 1

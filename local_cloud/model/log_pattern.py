@@ -2,8 +2,8 @@
 
 Source: CloudWatch Logs user guide, "Filter pattern syntax". Words: every one must be in the line
 (`ERROR "took long" -retry`), or any of those marked with `?`; `%…%` is a regular expression. JSON:
-`{ ($.code >= 500 && $.host = "web-*") || $.error IS NULL }`. A comparison with a field that is not
-there never holds. Patterns of space-delimited columns (`[a, b]`) are refused, not misread.
+`{ ($.code >= 500 && $.host = "web-*") || $.error IS NULL }`. A comparison with an absent
+field is false. Patterns of space-delimited columns (`[a, b]`) are refused, not misread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MISSING = object()
 
 
 def compile_pattern(pattern: str) -> Matches:
-    """What decides whether a line matches. Raises InvalidParameterException for a bad pattern."""
+    """The predicate of a pattern over lines. Raises InvalidParameterException for a bad pattern."""
     text = pattern.strip()
     if len(text) > PATTERN_CHARS_MAX:
         raise _invalid(f"it has more than {PATTERN_CHARS_MAX} characters")

@@ -1,4 +1,4 @@
-"""How the model tells what must outlive the process: last value per key wins."""
+"""The port through which the model stores durable state: the last value of a key wins."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Recorded: TypeAlias = Mapping[str, Any]
 
 
 class Recorder(Protocol):
-    """Where durable state goes. The calls of one request are made before it is answered."""
+    """A store of durable state. The calls of one request are made before it is answered."""
 
     def put(self, key: str, value: object) -> None:
         """Remember plain JSON data under `key`, replacing what was there."""
         ...
 
     def drop(self, key: str) -> None:
-        """Forget `key`; forgetting an unknown one is no error."""
+        """Remove `key`; an unknown one is not an error."""
         ...
 
 
-class Forgetful:
-    """Keeps nothing: for the simulator and for the memory adapter."""
+class NullRecorder:
+    """Stores nothing: for the simulator and the memory adapter."""
 
     def put(self, key: str, value: object) -> None:
         """Nothing outlives this process."""

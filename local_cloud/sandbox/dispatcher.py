@@ -1,4 +1,4 @@
-"""Drives asynchronous invocations: starts what is due, tells the model how it went, delivers."""
+"""Drives asynchronous invocations: starts those that are due, reports results, delivers records."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Dispatcher:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def pump(self, target: Target) -> None:
-        """Start what is due now, and come back when the next event is."""
+        """Start the due invocations, and again when the next one is due."""
         timer = self._timers.pop(target.name, None)
         if timer is not None:
             timer.cancel()
         starting, records = target.invocations.start_due(self._now_s())
         for invocation in starting:
-            self._nursery.start(self._one(target, invocation), f"invoke/{target.name}")
+            self._nursery.start(self._run_one(target, invocation), f"invoke/{target.name}")
         self._give(records)
         due_at_s = target.invocations.next_due_at_s()
         if due_at_s is not None:
@@ -65,7 +65,7 @@ class Dispatcher:
             timer.cancel()
         self._timers.clear()
 
-    async def _one(self, target: Target, invocation: Invocation) -> None:
+    async def _run_one(self, target: Target, invocation: Invocation) -> None:
         outcome = await self._run(target, invocation)
         self._give(target.invocations.ended(self._now_s(), invocation.request_id, outcome))
         self.pump(target)

@@ -11,7 +11,7 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from local_cloud.model.functions.function import Outcome
-from local_cloud.sandbox.process_tree import kill_all, lives, signal_all
+from local_cloud.sandbox.process_tree import is_alive, kill_all, signal_all
 from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import Channel, RuntimeApi, Work, error_payload
 
@@ -22,7 +22,7 @@ LogLine = Callable[[str], None]
 
 
 class Crashed(Exception):
-    """The process is gone; `outcome` is what its invoker gets."""
+    """The process ended; `outcome` is the answer to its invoker."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.payload)
@@ -86,7 +86,7 @@ class ExecutionEnvironment:
         """One invocation. Raises Crashed when the process ended or ran out of time."""
         assert self._exit is not None
         if not self._channel.waiting:
-            raise self._crash(work.request_id)  # it closed its connection since it was looked at
+            raise self._crash(work.request_id)  # it closed its connection meanwhile
         self._thaw()
         outcome = self._channel.give(work)
         await asyncio.wait(
@@ -107,11 +107,11 @@ class ExecutionEnvironment:
 
     @property
     def alive(self) -> bool:
-        """Its process lives and asks for work. Anything may have ended one that is frozen."""
-        return self._process is not None and self._channel.waiting and lives(self._process.pid)
+        """Whether its process lives and waits for work; a frozen one may have been killed."""
+        return self._process is not None and self._channel.waiting and is_alive(self._process.pid)
 
     async def rest(self) -> bool:
-        """After a run: wait until it asks for work again, then freeze it. False: it is gone."""
+        """After a run: wait until it asks for work again, then freeze it. False: it ended."""
         try:
             await self._until_ready(INIT_S_MAX)
         except Crashed:
@@ -131,7 +131,7 @@ class ExecutionEnvironment:
             self._frozen = False
 
     async def end(self, api: RuntimeApi) -> None:
-        """Kill whatever is left, close the port, remove the scratch folder. Safe to repeat."""
+        """Kill its processes, close the port, remove the scratch folder. Idempotent."""
         if self._process is not None:
             await asyncio.to_thread(kill_all, self._process.pid, self._scratch)
             assert self._exit is not None
@@ -140,7 +140,7 @@ class ExecutionEnvironment:
             # A child that escaped with our pipe must not keep us waiting for its end.
             await asyncio.wait({self._reader}, timeout=0.5)
             await self._nursery.close()
-            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - the pipe's end is ours to close
+            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way closes the pipe
         await api.shut(self._port)
         await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 

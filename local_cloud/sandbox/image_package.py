@@ -1,8 +1,8 @@
-"""Code by a tag, where the function itself cannot give it: `orchgpu:package=s3://bucket/key`.
+"""The tag that names the code of functions whose own code is not available here.
 
-An image function cannot run its image here; the zip that the tag names holds its runner and script,
-which then work on this machine's files. And moto gives no function's zip back, so the bridge runs
-only what a tag names.
+`orchgpu:package=s3://bucket/key` names a zip. An image function cannot run its image here: the zip
+holds its runner and script, which then run on this machine's files. moto serves no zips of
+functions, so the bridge runs the zip of the tag.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class PackageLocation(NamedTuple):
 
 
 def package_location(tags: Mapping[str, str], image: str) -> PackageLocation:
-    """Where the zip of an image function lies.
+    """The location of the zip of an image function.
 
-    Raises IMPOSSIBLE, saying why, without the tag, and INVALID for a tag that is no S3 address.
+    Raises IMPOSSIBLE, with the reason, without the tag, and INVALID for another address than S3's.
     """
     location = tags.get(PACKAGE_TAG)
     if location is None:
         raise AppError(
             ErrorCode.IMPOSSIBLE,
-            f"there is no code that could run here ({image!r}): no container image is run, and moto"
-            f" gives no zip back. A function runs its script on this machine's files when the tag"
+            f"no code that can run here ({image!r}): container images are not run, and moto serves"
+            f" no zips. A function runs its script on this machine's files when the tag"
             f" {PACKAGE_TAG}=s3://bucket/key names the zip of its runner; give the function a"
             " script, or deploy it to a cloud that runs images",
         )

@@ -1,4 +1,4 @@
-"""What functions printed, for CloudWatch Logs. In memory, bounded, gone with the process."""
+"""Output of functions for CloudWatch Logs: in memory, bounded, lost with the process."""
 
 from __future__ import annotations
 

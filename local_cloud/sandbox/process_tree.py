@@ -1,4 +1,4 @@
-"""Every process of an environment: its group, its session, and what it started below itself.
+"""Every process of an environment: its group, its session, and its descendants.
 
 A function may put children into their own groups or sessions; freezing and killing must reach those
 too, so the kernel's list of children is walked as well.
@@ -48,7 +48,7 @@ def session_members(session: int) -> list[int]:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """Every process that works in `folder` or has it in its environment, whoever its parent is."""
+    """Every process that works in `folder` or has it in its environment, with any parent."""
     name = os.fsencode(folder)
     values = (name + b"/", name + b"\0")  # `…/1` is not in `…/10`
     found = []
@@ -65,8 +65,8 @@ def _has_any(data: bytes, values: tuple[bytes, ...]) -> bool:
     return any(value in data for value in values)
 
 
-def lives(pid: int) -> bool:
-    """False also for a process whose end has begun: killed, exiting, or a zombie.
+def is_alive(pid: int) -> bool:
+    """Whether a process lives; False while it ends: killed, exiting, or a zombie.
 
     The pending signals are read first: a SIGKILL leaves them just before the exit is flagged.
     """
@@ -81,11 +81,11 @@ def lives(pid: int) -> bool:
 
 
 def signal_all(pid: int, number: signal.Signals) -> None:
-    """Signal the group of `pid` and everything below it; who is gone is gone."""
+    """Signal the group of `pid` and all descendants; processes that ended are skipped."""
     below = descendants(pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-    for child in below:  # one that runs a set-user-id program is not ours to signal
+    for child in below:  # a set-user-id program cannot be signalled
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, number)
 
@@ -100,7 +100,7 @@ def kill_all(pid: int, folder: Path) -> None:
 
 
 def kill(*pids: int) -> None:
-    """SIGKILL for each; who is gone is gone. Never for ourselves."""
+    """SIGKILL for each but this process; processes that ended are skipped."""
     for pid in dict.fromkeys(pids):
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,9 +1,9 @@
-"""What a function finds around its own code: an interpreter, the runtime client, boto3, variables.
+"""The surroundings of a function's code: an interpreter, the runtime client, boto3, variables.
 
-As on Lambda: the standard library, boto3 and the runtime client with what they need, and nothing
-else of this machine's Python. That holds for every Python that a function starts, too: `python3` is
-that of a virtual environment whose site-packages are those packages alone. What else a function
-imports it must bring in its own zip.
+As on Lambda: the standard library, boto3 and the runtime client with their dependencies, and no
+other package of this machine. The same holds for every Python that a function starts: `python3` is
+the one of a virtual environment with these packages alone. A function brings all other packages in
+its own zip.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESERVED_MIB = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """All that a run needs to know of a function."""
+    """The specification of a run."""
 
     name: str
     arn: str
@@ -47,7 +47,7 @@ class Runtime:
     def __init__(
         self, folder: Path, *, endpoint: str, region: str, keys: tuple[str, str] | None = None
     ) -> None:
-        """`keys` are the access key and secret of functions; None where nobody verifies them."""
+        """`keys` are the access key and secret of functions; None = signatures are not verified."""
         self._access_key, self._secret_key = keys or ("test", "test")
         self._endpoint = endpoint
         self._region = region
@@ -64,7 +64,7 @@ class Runtime:
         self._make_interpreter(version)
 
     def _make_interpreter(self, version: str) -> None:
-        """What `python -m venv` makes of a folder, without its activation scripts and pip."""
+        """Make the folder a virtual environment, without activation scripts and pip."""
         base = Path(sys.executable).resolve()
         for name in ("python3", "python", version):
             (self._programs / name).symlink_to(base)
@@ -73,7 +73,7 @@ class Runtime:
         (self._programs.parent / "pyvenv.cfg").write_text(text)
 
     def command(self, spec: RunSpec) -> list[str]:
-        """How an environment's process is started."""
+        """The command that starts an environment's process."""
         memory_bytes = (spec.memory_mib + _RESERVED_MIB) * 2**20
         started = [str(self._interpreter), str(_BOOTSTRAP), str(os.getpid()), str(memory_bytes)]
         return [*started, spec.handler]
@@ -81,7 +81,7 @@ class Runtime:
     def variables(
         self, spec: RunSpec, *, runtime_api: str, stream: str, scratch: Path
     ) -> dict[str, str]:
-        """The whole environment of the process; a function's variables never replace ours."""
+        """All variables of the process; a function's own never replace Lambda's."""
         return {
             **spec.variables,
             "_HANDLER": spec.handler,
@@ -110,7 +110,7 @@ class Runtime:
 
 
 def log_group(function: str) -> str:
-    """Where a function's output goes."""
+    """The log group of a function."""
     return f"/aws/lambda/{function}"
 
 

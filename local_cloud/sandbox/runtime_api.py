@@ -1,7 +1,7 @@
 """The Lambda Runtime API (2018-06-01): one loopback port per environment, one server for all.
 
 An environment's runtime client asks `/next` and is answered when there is an invocation; it posts
-its response or error. `Channel` is our side of that conversation.
+its response or error. `Channel` is the server's side of that exchange.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Work:
 
 
 class Channel:
-    """The conversation with one environment. One invocation at a time."""
+    """The exchange with one environment, one invocation at a time."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """A `/next` is open; a runtime that ended closed its connection, and with it its `/next`"""
+        """Whether a `/next` is open; the end of a runtime closes its connection."""
         return self._work is not None and not self._work.done()
 
     def give(self, work: Work) -> asyncio.Future[Outcome]:
@@ -71,7 +71,7 @@ class Channel:
         return await self._work
 
     def settle(self, request_id: str, outcome: Outcome) -> bool:
-        """The runtime's answer; False when nobody waits for this id."""
+        """The runtime's answer; False when no invocation of this id is open."""
         if request_id != self._request_id or self._outcome is None or self._outcome.done():
             return False
         self._outcome.set_result(outcome)
@@ -120,7 +120,7 @@ class RuntimeApi:
         try:
             return await self._answer(request)
         except (ConnectionError, web.RequestPayloadError):
-            raise  # the peer's, which nobody logs
+            raise  # not logged: the peer closed the connection
         except Exception as error:
             logger.error("a runtime got no answer", exc_info=error, extra={"event": "api_fault"})
             return web.Response(status=500)
@@ -147,7 +147,7 @@ class RuntimeApi:
 
 
 def _is_browser(request: web.BaseRequest) -> bool:
-    """A page shown on this machine could take an invocation away, or answer it."""
+    """Whether a browser sent it: a web page could take an invocation, or answer it."""
     headers = request.headers
     sent_by_a_page = "Origin" in headers or "Sec-Fetch-Site" in headers
     return sent_by_a_page or foreign_part(request.method, headers, "") is not None
@@ -206,5 +206,5 @@ _ANSWERS: dict[str, _Answer] = {"response": _response, "error": _error}
 
 
 def error_payload(kind: str, message: str) -> str:
-    """What an invoker gets for a failure that the function did not report itself."""
+    """The answer to an invoker for a failure that the function did not report itself."""
     return json.dumps({"errorType": kind, "errorMessage": message})

@@ -23,11 +23,11 @@ from local_cloud.sandbox.runtime_api import RuntimeApi, Work, error_payload
 logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 100
-_SWEEP_S = 5.0  #: how often idle environments are looked through
+_SWEEP_S = 5.0  #: between two sweeps of idle environments
 
 
 class _Gone(Exception):
-    """A warm environment ended while nothing ran in it: no work was begun."""
+    """A warm environment ended while it was idle: the run did not begin."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Sandbox:
         self._live: dict[int, _Live] = {}
 
     async def __aenter__(self) -> Sandbox:
-        # A killed predecessor's environments died with it; their children may not have.
+        # environments of a killed predecessor died with it; their children may live
         kill(*await asyncio.to_thread(processes_in, self._folder))
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
@@ -103,7 +103,7 @@ class Sandbox:
     async def _outcome(
         self, live: _Live, is_new: bool, spec: RunSpec, request_id: str, payload: str
     ) -> Outcome | None:
-        """How the run ended; None: the environment had ended before it, nothing was begun."""
+        """The outcome of the run; None: the environment had ended before, the run did not begin."""
         keep, outcome = False, None
         try:
             outcome = await self._run(live, is_new, spec, request_id, payload)
@@ -111,8 +111,8 @@ class Sandbox:
         except Crashed as crash:
             outcome = crash.outcome
         except _Gone:
-            self.pool.discard(live.slot.id)  # at once: it may have had the last free place
-        except Exception as error:  # no process, port or folder is to be had; or a fault of ours
+            self.pool.discard(live.slot.id)  # immediately: it may hold the last free slot
+        except Exception as error:  # no process, port or folder available, or an internal error
             logger.exception("%s cannot be run", spec.name, extra={"event": "sandbox_failed"})
             payload = error_payload("Sandbox.Failure", f"{spec.name} could not be started: {error}")
             outcome = Outcome(payload=payload, error="Unhandled")
@@ -123,12 +123,12 @@ class Sandbox:
         return outcome
 
     async def _contained(self, work: Callable[[int], Awaitable[None]], number: int) -> None:
-        """What goes wrong with one environment ends neither its neighbours nor the cloud."""
+        """Contain errors of one environment: neither its neighbours nor the cloud end."""
         try:
             await work(number)
         except Exception:
             logger.exception(
-                "environment %s was not put away", number, extra={"event": "sandbox_failed"}
+                "cleaning up environment %s failed", number, extra={"event": "sandbox_failed"}
             )
 
     def _make(self, slot: Environment, spec: RunSpec) -> _Live:
@@ -193,7 +193,7 @@ class Sandbox:
                 self.pool.discard(number)
 
     async def _sweep(self) -> None:
-        """End what is idle for long, or belongs to code that is gone."""
+        """End environments that are idle for long, or of outdated code."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             await self.sweep()

@@ -39,7 +39,7 @@ def unpack(archive: bytes | Path, folder: Path) -> Path:
         try:
             fresh.replace(target)
         except OSError:
-            if not target.is_dir():  # somebody else was quicker: the same content
+            if not target.is_dir():  # another process was faster: the same content
                 raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -86,7 +86,7 @@ def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path,
     with archive.open(entry) as source, target.open("xb") as out:
         written = _copy(source, out, left)
     executable = (entry.external_attr >> 16) & 0o111
-    os.chmod(target, 0o755 if executable else 0o644)  # noqa: PTH101 - beside open()
+    os.chmod(target, 0o755 if executable else 0o644)  # noqa: PTH101 - not through a link
     return written
 
 

@@ -16,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
 from local_cloud.clock import CloudClock
-from local_cloud.model.arns import Place
+from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.process import SILENT_HTTP
@@ -27,7 +27,7 @@ from local_cloud.server.bodies import FileBodies
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import CodeStore
 from local_cloud.server.functions.runner import Runner
-from local_cloud.server.http import Front
+from local_cloud.server.http import Router
 from local_cloud.server.signatures.keys import KeyPair
 from local_cloud.server.signatures.verifier import Verifier
 from local_cloud.server.sqs.polling import Pollers
@@ -40,16 +40,20 @@ _KEEPALIVE_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to run a server."""
+    """The options of a server."""
 
     host: str = "127.0.0.1"
     port: int = 0  #: 0 = the last one of this state directory when it is free, else any
     state: Path
     region: str = "us-east-1"
     account: str = "000000000000"
-    concurrency_max: int = 64  #: environments that run at once, of all functions
-    allowed_hosts: tuple[str, ...] = ()  #: names by which clients reach us, beside loopback ones
-    keys: KeyPair | None = None  #: requests must be signed by it; None = signatures do not matter
+    concurrency_max: int = 64  #: running environments of all functions, at most
+    allowed_hosts: tuple[
+        str, ...
+    ] = ()  #: additional host names under which clients reach the server
+    keys: KeyPair | None = (
+        None  #: requests must be signed by it; None = signatures are not verified
+    )
 
 
 @asynccontextmanager
@@ -59,14 +63,14 @@ async def running(options: Options) -> AsyncIterator[Context]:
         state = StateLog(options.state, asyncio.get_running_loop().call_soon)
         stack.callback(state.close)
         context = _context(options, state, await stack.enter_async_context(Nursery("cloud")))
-        front = Front(context)
+        front = Router(context)
         server = web.Server(
             front,
             handler_cancellation=True,
             access_log=None,
             logger=SILENT_HTTP,
             keepalive_timeout=_KEEPALIVE_S,
-            auto_decompress=False,  # a body is data here, whatever its Content-Encoding says
+            auto_decompress=False,  # a body is data here, with any Content-Encoding
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
@@ -88,7 +92,7 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
     bodies = FileBodies(options.state / "bodies")
     pollers = Pollers(clock.now_s)
     cloud = Cloud(
-        place=Place(account=options.account, region=options.region),
+        account=Account(id=options.account, region=options.region),
         ids=IdSource(secrets.token_hex(16)),
         bodies=bodies,
         recorder=state,

@@ -33,7 +33,7 @@ class FileBodies(BodyStore):
         return self._folder / body[:2] / body
 
     def new(self) -> BodyWriter:
-        """Start a body; leave the writer's block without `finish` and it is gone."""
+        """Start a body; it is deleted if the writer's block ends without `finish`."""
         name = secrets.token_hex(16)
         return BodyWriter(name, self.path(name))
 
@@ -48,7 +48,7 @@ class FileBodies(BodyStore):
         self.path(body).unlink(missing_ok=True)
 
     def read(self, segments: Iterable[Segment]) -> bytes:
-        """All bytes at once: for what is known to be small."""
+        """All bytes in one value: for small bodies."""
         return b"".join(chunk for chunk in self.chunks(segments))
 
     def chunks(self, segments: Iterable[Segment]) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ class FileBodies(BodyStore):
 
 
 class BodyWriter:
-    """One body being written; hashes what passes."""
+    """One body being written and hashed."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""What every service of the server works with."""
+"""The dependencies of every service of the server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Context:
     nursery: Nursery
     verifier: Verifier
     endpoint: str = ""
-    allowed_hosts: tuple[str, ...] = ()  #: host names beside loopback that clients may use
+    allowed_hosts: tuple[str, ...] = ()  #: additional host names that clients may use
     runner: Runner = field(init=False)  #: set once, before the first request
 
     def now_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Refusing what web pages of other sites send: this port runs code, and signatures are optional.
+"""Refusal of requests by web pages of other sites: this port runs code.
 
 A bucket whose CORS rules name a page lets that page reach its objects, and nothing else.
 """
@@ -14,7 +14,7 @@ from corekit.browsers import Foreign, foreign_part
 
 
 def foreign(request: web.BaseRequest, allowed: Collection[str]) -> Foreign | None:
-    """What names another site in a request, or None."""
+    """The header that names another site, or None."""
     return foreign_part(request.method, request.headers, _reached(request), allowed)
 
 

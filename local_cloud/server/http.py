@@ -1,4 +1,4 @@
-"""One port for every service: which one a request is for, and errors in that service's form."""
+"""One port for every service: routing of requests, and errors in each service's form."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOGS = "Logs_20140328."
 _CODE = "/_local_cloud/code/"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Service(enum.Enum):
-    """What answers on the one port."""
+    """The services of the port."""
 
     SQS = "sqs"
     LOGS = "logs"
@@ -62,14 +62,14 @@ def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
     return Service.CODE if path.startswith(_CODE) else Service.S3
 
 
-class Front:
+class Router:
     """The handler of all requests."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._state = context.state
         self._opened = asyncio.Event()
-        self._answers: dict[Service, Answer] = {
+        self._answers: dict[Service, Handler] = {
             Service.SQS: self._sqs,
             Service.LOGS: self._logs,
             Service.LAMBDA: self._functions,
@@ -79,7 +79,7 @@ class Front:
         }
 
     def open(self) -> None:
-        """Begin to answer: the port is bound before everything behind it is there."""
+        """Begin to answer: the port is bound before the services are ready."""
         self._opened.set()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -88,14 +88,14 @@ class Front:
         try:
             return await self._dispatch(request)
         except (ConnectionError, asyncio.IncompleteReadError):
-            raise  # the client left; there is nobody to answer
+            raise  # the client left
         except Exception as error:
             return unexpected(error)
         finally:
             self._state.flush()
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
-        allowed, region = self._context.allowed_hosts, self._context.cloud.place.region
+        allowed, region = self._context.allowed_hosts, self._context.cloud.account.region
         host_bucket = bucket_of_host(request, region, allowed)
         service = _service_of(request, host_bucket)
         found = foreign(request, allowed)
@@ -116,7 +116,7 @@ class Front:
         return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})
 
     async def _code(self, request: web.BaseRequest) -> web.StreamResponse:
-        """What GetFunction's Code.Location points to."""
+        """The zip at GetFunction's Code.Location."""
         name = request.path.removeprefix(_CODE)
         path = self._context.runner.code.zip_path(name.removesuffix(".zip"))
         if not _DIGEST.fullmatch(path.stem) or not path.is_file():
@@ -126,7 +126,7 @@ class Front:
     async def _s3(
         self, request: web.BaseRequest, host_bucket: str, found: Foreign | None
     ) -> web.StreamResponse:
-        """A page of another site passes where a rule of the bucket names it."""
+        """S3, for other sites only where a CORS rule of the bucket names them."""
         if found is not None and not s3.cors_headers(self._context, request, host_bucket):
             return refusal(found)
         return await s3.handle(self._context, request, host_bucket)
@@ -160,7 +160,7 @@ class Front:
 
 
 def unexpected(error: Exception) -> web.Response:
-    """A bug of ours, as the 500 that SDKs repeat."""
+    """An internal error, as the 500 that SDKs retry."""
     logger.error("a request failed", exc_info=error, extra={"event": "request_failed"})
     return web.Response(
         status=500,

@@ -1,4 +1,4 @@
-"""CloudWatch Logs: the few calls by which people read what functions printed."""
+"""CloudWatch Logs: the calls that read the output of functions."""
 
 from __future__ import annotations
 

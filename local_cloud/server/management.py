@@ -1,4 +1,4 @@
-"""The calls of IAM and STS that a deployment makes: roles are kept and shown, never evaluated."""
+"""The calls of IAM and STS that a deployment makes: roles are stored, never evaluated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def error_response(error: CloudError) -> web.Response:
 
 
 def _caller_identity(context: Context, _form: Form) -> str:
-    account = context.cloud.place.account
+    account = context.cloud.account.id
     return "".join(
         (
             text("Arn", f"arn:aws:iam::{account}:root"),
@@ -72,7 +72,7 @@ def _role_xml(context: Context, name: str, role: Role) -> str:
         text("Path", "/"),
         text("RoleName", name),
         text("RoleId", "AROAEMBEDDEDCLOUD"),
-        text("Arn", context.cloud.place.role_arn(name)),
+        text("Arn", context.cloud.account.role_arn(name)),
         text("CreateDate", role["created_at"]),
         text("AssumeRolePolicyDocument", urllib.parse.quote(str(role["trust"]))),
     )

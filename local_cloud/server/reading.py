@@ -1,4 +1,4 @@
-"""Reading a whole request body that is known to be small."""
+"""Reading a small request body whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON_BYTES_MAX = 8 * 2**20  #: a batch of 1 MiB, escaped
 async def read_signed(
     context: Context, request: web.BaseRequest, *services: str, bytes_max: int = JSON_BYTES_MAX
 ) -> bytes:
-    """The body of a request whose signature, for one of `services`, may pass.
+    """The body of a request with a valid signature for one of `services`.
 
     Raises RequestEntityTooLargeException (413) above `bytes_max`, and as `Verifier.check`.
     """

@@ -1,7 +1,7 @@
-"""Checking a JSON body against the types of AWS's model before anybody reads it.
+"""Validation of a JSON body against the types of AWS's model.
 
 A shape is `str`, `int`, `bool`, `[shape]` for a list, `{"*": shape}` for a map, and `{name: shape}`
-for a structure, whose unknown fields are left alone. A null is as good as absent.
+for a structure, whose unknown fields are kept. A null counts as absent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from local_cloud.model.json_text import read_json
 
 Shape: TypeAlias = type | list["Shape"] | dict[str, "Shape"] | None
-#: A body that was held against its shape: the fields that are read have the types of the model.
+#: A validated body: the fields that are read have the types of the model.
 Body: TypeAlias = Mapping[str, Any]
 
 
@@ -46,4 +46,4 @@ def fitted(value: object, shape: Shape, path: str = "") -> object:
     return value
 
 
-_WORDS = {str: "string", int: "whole number", bool: "boolean"}
+_WORDS = {str: "string", int: "integer", bool: "boolean"}

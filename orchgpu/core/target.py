@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What may stand in a key; the same words as in `fdl.keys.lending`.
+#: What may stand in a key; the same words as in `fdl.keys.jobs`.
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
+from fdl.lint.diagnostics import Diagnostic, Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Note, Severity
 from fdl.model import Document
 from fdl.plan import plan as planning
 from fdl.plan.desired import DesiredFunction, desired
@@ -42,7 +42,7 @@ class Prepared:
     plan: Plan
     names: tuple[str, ...]  #: of the functions
     packages: Mapping[str, bytes]  #: sha256 → zip
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
     rewritten: bool = False  #: parts of the file are read as something else
     preheated: tuple[str, ...] = ()  #: functions to call once when their code or setting changes
     wanted: tuple[DesiredFunction, ...] = ()  #: what the plan makes; empty for a removal
@@ -50,7 +50,7 @@ class Prepared:
     drift: tuple[Drift, ...] = ()  #: what was changed outside since the last deploy, when asked
 
 
-def validate(path: Path) -> tuple[Document, tuple[Note, ...]]:
+def validate(path: Path) -> tuple[Document, tuple[Diagnostic, ...]]:
     """Parse and lint without any cloud. Raises INVALID or NOT_FOUND."""
     document = read_document(path)
     return document, lint(

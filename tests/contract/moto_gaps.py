@@ -1,7 +1,7 @@
-"""Where moto (server mode, 5.2) differs from AWS, by test, with the reason.
+"""Differences of moto (server mode, 5.2) from AWS, by test, with the reason.
 
 The tests named here are expected to fail on moto, strictly: one that begins to pass is a gap that
-moto closed, and leaves this table. Those of `NOT_ASKED` are left out.
+moto closed, and leaves this table. Those of `NOT_ASKED` do not run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ MOTO_GAPS = {
     # S3
     "test_a_record_carries_version_and_sequencer": "records have neither versionId nor sequencer",
     "test_keys_are_quoted_as_aws_does": "`/` is quoted too; unquote_plus reads both",
-    "test_multipart_sends_one_event": "sends Put beside CompleteMultipartUpload",
-    "test_unknown_destinations_are_refused": "a rule for an unknown queue is taken",
-    "test_overlapping_rules_are_refused": "overlapping rules are taken",
-    "test_a_queue_without_policy_is_refused": "queue policies are not looked at",
+    "test_multipart_sends_one_event": "sends Put and CompleteMultipartUpload",
+    "test_unknown_destinations_are_refused": "a rule for an unknown queue is accepted",
+    "test_overlapping_rules_are_refused": "overlapping rules are accepted",
+    "test_a_queue_without_policy_is_refused": "queue policies are not evaluated",
     "test_an_aborted_upload_leaves_nothing": "a part for an aborted upload is a 500",
     "test_a_bucket_that_is_not_empty_stays": "delete markers do not keep a bucket",
     # SQS
@@ -23,18 +23,18 @@ MOTO_GAPS = {
     # Lambda
     "test_unknown_functions_cannot_be_invoked": "an unknown function answers an invocation",
     "test_a_handler_answers": "runs no function without docker; the bridge does that",
-    "test_an_error_is_told": "runs no function without docker",
+    "test_an_error_is_returned": "runs no function without docker",
     "test_logs_are_kept": "runs no function without docker",
-    "test_a_timeout_is_told": "runs no function without docker",
+    "test_a_timeout_is_returned": "runs no function without docker",
     "test_an_event_goes_to_the_failure_destination": "asynchronous events are dropped",
     "test_an_s3_event_runs_the_function": "S3 events for functions are dropped; see the bridge",
-    "test_bad_code_is_refused": "a zip is not opened before it is run",
-    "test_reserved_variables_are_refused": "reserved names are taken",
+    "test_bad_code_is_refused": "a zip is not opened before its run",
+    "test_reserved_variables_are_refused": "reserved names are accepted",
     "test_the_code_can_be_fetched": "the location is an address on real AWS",
     "test_unknown_failure_destinations_are_refused": "destinations are not checked",
 }
 
-#: What is not run on moto at all.
+#: Tests that do not run on moto.
 NOT_ASKED = {
     "test_more_than_a_thousand_objects_take_two_pages": "1,001 puts take it ten seconds",
     "test_every_message_arrives_once_under_concurrency": "its queues have no lock: a message may"

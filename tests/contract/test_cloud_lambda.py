@@ -174,14 +174,14 @@ def test_a_handler_answers(cloud: Cloud) -> None:
     assert _invoke(cloud, name, InvocationType="DryRun")["StatusCode"] == 204
 
 
-def test_an_error_is_told(cloud: Cloud) -> None:
+def test_an_error_is_returned(cloud: Cloud) -> None:
     answer = _invoke(cloud, cloud.function(FAIL))
     assert answer["FunctionError"] == "Unhandled"
     assert answer["Payload"]["errorType"] == "ValueError"
     assert answer["Payload"]["errorMessage"] == "told to"
 
 
-def test_a_timeout_is_told(cloud: Cloud) -> None:
+def test_a_timeout_is_returned(cloud: Cloud) -> None:
     name = cloud.function("import time\ndef handle(e, c): time.sleep(60)", Timeout=1)
     answer = _invoke(cloud, name)
     assert answer["FunctionError"] == "Unhandled"

@@ -151,7 +151,7 @@ def test_an_aborted_upload_leaves_nothing(cloud: Cloud, refused: Refused) -> Non
     assert refused(lambda: s3.head_object(Bucket=bucket, Key="k")) == "404"
 
 
-def test_copies_keep_or_replace_what_is_said_of_the_object(cloud: Cloud) -> None:
+def test_copies_keep_or_replace_the_attributes(cloud: Cloud) -> None:
     s3, bucket = cloud.client("s3"), cloud.bucket()
     s3.put_object(Bucket=bucket, Key="a b", Body=b"data", Metadata={"x": "1"}, ContentType="t/x")
     source = {"Bucket": bucket, "Key": "a b"}
@@ -313,7 +313,7 @@ def test_copies_and_deletes_are_events_too(cloud: Cloud) -> None:
     assert names == ["ObjectCreated:Copy", "ObjectRemoved:Delete"]
 
 
-def test_configuring_replaces_and_tells_the_queue(cloud: Cloud) -> None:
+def test_configuring_replaces_and_sends_a_test_event(cloud: Cloud) -> None:
     s3, bucket = cloud.client("s3"), cloud.bucket()
     url, arn = cloud.event_queue()
     _configure(cloud, bucket, _rule(arn, Id="one"))

@@ -137,7 +137,7 @@ def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
         bench.clients["lambda"].get_function(FunctionName="blast")
 
 
-def test_what_a_deploy_leaves_is_what_the_orchestrator_needs(bench: Bench) -> None:
+def test_a_deploy_makes_all_that_the_orchestrator_needs(bench: Bench) -> None:
     bench.run("deploy", bench.write(FDL, "needs"))
     s3, sqs, lambda_ = bench.clients["s3"], bench.clients["sqs"], bench.clients["lambda"]
     state = bench.cloud().place.state_bucket
@@ -237,7 +237,7 @@ def test_a_changed_script_and_setting_update_the_function(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["embedded"], indirect=True)
-def test_a_revision_is_put_back_and_drift_is_shown(bench: Bench) -> None:
+def test_a_revision_is_restored_and_drift_is_shown(bench: Bench) -> None:
     file = bench.write(FDL, "back")
     bench.run("deploy", file)
     bench.run("deploy", file)  # the same: no revision
@@ -306,7 +306,7 @@ def test_a_deploy_killed_after_any_step_is_taken_up(bench: Bench, after: int) ->
         bench.clients["s3"].head_bucket(Bucket=f"cut{after}-intermediate")
 
 
-def test_an_image_function_runs_its_script_here_and_says_so(bench: Bench) -> None:
+def test_an_image_functions_script_runs_here(bench: Bench) -> None:
     image = "runtime: image\n      container: {{image: grycap/x}}\n      init_script"
     text = FDL.replace("init_script", image)
     file = bench.write(text, "pictured")
@@ -324,7 +324,7 @@ def test_an_image_function_runs_its_script_here_and_says_so(bench: Bench) -> Non
     bench.run("rm", "pictured")
 
 
-def test_jobs_say_that_an_image_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_report_an_unused_image(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     image = "runtime: image\n      container: {{image: grycap/y}}\n      init_script"
     file = bench.write(FDL.replace("init_script", image), "painted")
     bench.run("deploy", file)
@@ -335,7 +335,7 @@ def test_jobs_say_that_an_image_is_not_used(bench: Bench, monkeypatch: pytest.Mo
     bench.run("rm", file)
 
 
-def test_run_says_where_a_plain_function_takes_its_input(bench: Bench) -> None:
+def test_run_names_the_input_of_a_plain_function(bench: Bench) -> None:
     two = "input: [{{storage_provider: s3, path: {name}-data/in, suffix: [.a, .b]}}]"
     text = PLAIN.replace("input: [{{storage_provider: s3, path: {name}-data/in}}]", two)
     file = bench.write(text, "simple")
@@ -440,7 +440,7 @@ def test_a_package_goes_through_its_own_bucket(bench: Bench) -> None:
     bench.run("rm", file)
 
 
-def test_what_is_staged_expires_beside_foreign_rules(bench: Bench) -> None:
+def test_staged_envelopes_expire_next_to_foreign_rules(bench: Bench) -> None:
     s3 = bench.clients["s3"]
     s3.create_bucket(Bucket="expire-intermediate")
     theirs = {

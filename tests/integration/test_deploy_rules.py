@@ -10,7 +10,7 @@ from tests.integration.test_deploy_clouds import FDL, Bench, bench, endpoint
 __all__ = ["bench", "endpoint"]
 
 
-def test_rm_where_the_function_was_deleted_elsewhere(bench: Bench) -> None:
+def test_rm_of_a_function_that_was_deleted_by_hand(bench: Bench) -> None:
     """S3 checks the destinations of all rules of a bucket whenever one is written or taken out."""
     file, s3 = bench.write(FDL, "ghost"), bench.clients["s3"]
     bench.run("deploy", file)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.lint.notes import Severity
+from fdl.lint.diagnostics import Severity
 from fdl.parse import parse
 from orchgpu.cli.definition.capacity import capacity_notes
 
@@ -24,7 +24,7 @@ functions:
 """
 
 
-def test_a_request_that_no_known_device_could_hold_is_told(programs: Any) -> None:
+def test_a_request_that_fits_no_known_device_gives_a_warning(programs: Any) -> None:
     address = programs.ssgmd().wait_ready()["socket"]
     (note,) = capacity_notes(parse(TEXT), address)
     assert note.text("f").startswith(
@@ -43,7 +43,7 @@ class Newer(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps({"id": asked["id"], "ok": said}).encode() + b"\n")
 
 
-def test_a_scheduler_that_answers_something_else_stops_nobody() -> None:
+def test_an_unexpected_answer_of_the_scheduler_is_ignored() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), Newer) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         address = "{}:{}".format(*server.server_address)
@@ -53,7 +53,7 @@ def test_a_scheduler_that_answers_something_else_stops_nobody() -> None:
     assert f"the scheduler {address} was asked whether any device could do this: " in note.message
 
 
-def test_without_a_scheduler_nothing_is_said(
+def test_without_a_scheduler_there_is_no_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

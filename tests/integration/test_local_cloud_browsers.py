@@ -94,7 +94,7 @@ def test_a_name_that_was_rebound_to_this_machine_reads_nothing(cloud: Address, h
     assert cloud.ask("POST", "/", b"{}", target).status == 403
 
 
-def test_the_refusal_says_how_to_permit_the_name(cloud: Address) -> None:
+def test_the_refusal_names_the_option_that_permits_the_name(cloud: Address) -> None:
     answer = cloud.ask("GET", "/bucket/key", headers={"Host": "Docker.Internal:99"})
     assert "--allow-host docker.internal" in json.loads(answer.body)["message"]
 
@@ -113,7 +113,7 @@ def test_the_refusal_says_how_to_permit_the_name(cloud: Address) -> None:
     ],
     ids=str,
 )
-def test_what_belongs_to_this_machine_is_served(cloud: Address, headers: dict[str, str]) -> None:
+def test_requests_of_this_machine_are_served(cloud: Address, headers: dict[str, str]) -> None:
     given = {name: text.format(port=cloud.port) for name, text in headers.items()}
     answer = cloud.ask("GET", "/_local_cloud/health", headers=given)
     assert answer.status == 200, answer.body
@@ -240,7 +240,7 @@ class BrokenChannel(Channel):
     ],
     ids=["the peer's", "ours"],
 )
-def test_the_runtime_api_logs_its_own_faults_only(
+def test_the_runtime_api_logs_its_own_errors_only(
     sent: str, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

@@ -112,7 +112,7 @@ def test_a_document_with_an_unknown_permission(s3: Any) -> None:
     assert refusal(call, Bucket="refusing", AccessControlPolicy=policy) == "MalformedACLError"
 
 
-def test_what_a_private_bucket_refuses_anybody(s3: Any, anybody: Any, cloud: Address) -> None:
+def test_a_private_bucket_refuses_anonymous_requests(s3: Any, anybody: Any, cloud: Address) -> None:
     s3.create_bucket(Bucket="closed")
     s3.put_object(Bucket="closed", Key="open", Body=b"1", ACL="public-read")
     s3.put_object(Bucket="closed", Key="k", Body=b"1", ACL="authenticated-read")
@@ -137,7 +137,7 @@ def test_what_a_private_bucket_refuses_anybody(s3: Any, anybody: Any, cloud: Add
     assert refusal(anybody.get_object, Bucket="nowhere", Key="k") == "NoSuchBucket"
 
 
-def test_what_public_buckets_let_anybody_do(s3: Any, anybody: Any, cloud: Address) -> None:
+def test_public_buckets_admit_anonymous_requests(s3: Any, anybody: Any, cloud: Address) -> None:
     s3.create_bucket(Bucket="readable", ACL="public-read")
     s3.put_object(Bucket="readable", Key="k")
     assert anybody.list_objects_v2(Bucket="readable")["KeyCount"] == 1

@@ -88,7 +88,7 @@ def test_clients_store_compressed_files(s3: Any) -> None:
         ("aws-chunked, aws-chunked", None),
     ],
 )
-def test_aws_chunked_is_how_it_travels_and_not_kept(
+def test_aws_chunked_is_not_stored_with_the_object(
     cloud: Address, sent: str, kept: str | None
 ) -> None:
     body = gzip.compress(PLAIN)
@@ -135,7 +135,7 @@ def test_other_services_inflate_nothing(cloud: Address) -> None:
         ({"x-amz-sdk-checksum-algorithm": "CRC32"}, "InvalidRequest"),
     ],
 )
-def test_a_body_that_is_not_what_was_told_is_refused(
+def test_a_body_that_differs_from_its_headers_is_refused(
     cloud: Address, headers: dict[str, str], wanted: str
 ) -> None:
     assert cloud.ask("PUT", "/bucket/untouched", b"old").status == 200
@@ -283,7 +283,7 @@ def test_a_checksum_type_that_s3_has_not_is_refused(
     assert (answer.status, answer.code) == (400, "InvalidRequest")
 
 
-def test_a_wrong_checksum_of_the_whole_ends_no_upload(cloud: Address, s3: Any) -> None:
+def test_a_wrong_checksum_of_the_whole_does_not_end_the_upload(cloud: Address, s3: Any) -> None:
     where = {"Bucket": "bucket", "Key": "wrong"}
     upload = s3.create_multipart_upload(**where, ChecksumAlgorithm="SHA256")["UploadId"]
     part = s3.upload_part(

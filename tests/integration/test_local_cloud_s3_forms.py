@@ -154,7 +154,7 @@ def test_version_2_forms(cloud: Address, s3: Any) -> None:
         ({"expiration": LATER, "conditions": [["starts-with", "$key", ""]]}, (403, "AccessDenied")),
     ],
 )
-def test_what_a_policy_refuses(
+def test_forms_that_a_policy_refuses(
     open_cloud: Address, document: object, wanted: tuple[int, str]
 ) -> None:
     answer = post(open_cloud, signed({"key": "foo refused"}, document))
@@ -220,7 +220,7 @@ def test_tags_and_checksums(open_cloud: Address) -> None:
     assert post(open_cloud, bad).code == "BadDigest"
 
 
-def test_what_is_no_form(open_cloud: Address) -> None:
+def test_a_post_that_is_not_a_form_is_refused(open_cloud: Address) -> None:
     assert post(open_cloud, {"Content-Type": "a/b"}).code == "InvalidArgument"
     assert post(open_cloud, {"key": "foo"}, None).code == "InvalidArgument"
     assert post(open_cloud, {"key": "k", "x-amz-meta-a": "x" * 30_000}).code == (

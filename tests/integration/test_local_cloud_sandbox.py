@@ -95,7 +95,7 @@ async def test_an_environment_is_reused_and_frozen_between_runs(
 
 
 @pytest.mark.asyncio
-async def test_children_are_frozen_and_killed_in_whatever_group_they_are(tmp_path: Path) -> None:
+async def test_children_are_frozen_and_killed_in_any_process_group(tmp_path: Path) -> None:
     source = """
 import subprocess
 kept = []
@@ -236,7 +236,7 @@ PROVIDED = [
 
 
 @pytest.mark.asyncio
-async def test_every_python_of_a_function_has_what_lambda_gives_it_and_nothing_of_ours(
+async def test_every_python_of_a_function_has_lambdas_packages_alone(
     tmp_path: Path,
 ) -> None:
     """This test's own Python can import all of them; so could scripts, once."""
@@ -324,7 +324,7 @@ def handle(event, context):
 
 
 @pytest.mark.asyncio
-async def test_the_context_says_how_much_time_is_left(tmp_path: Path) -> None:
+async def test_the_context_has_the_remaining_time(tmp_path: Path) -> None:
     source = "def handle(e, c): return [c.get_remaining_time_in_millis(), c.invoked_function_arn]"
     async with sandbox(tmp_path) as box:
         left_ms, arn = await run(box, spec(tmp_path, source))
@@ -369,7 +369,7 @@ async def test_an_environment_that_dies_as_its_work_arrives_harms_no_other(
 
 
 @pytest.mark.asyncio
-async def test_what_nobody_foresaw_is_a_failure_of_one_invocation(tmp_path: Path) -> None:
+async def test_an_unexpected_error_is_a_failure_of_one_invocation(tmp_path: Path) -> None:
     """A handler that a program's arguments cannot carry raises what no rule names."""
     async with sandbox(tmp_path) as box:
         error = await fail(box, spec(tmp_path, PID, handler="app\0.handle"))

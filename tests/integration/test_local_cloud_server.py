@@ -216,7 +216,7 @@ def test_a_localstack_client_session_works(tmp_path: Path, monkeypatch: pytest.M
             client.close()
 
 
-def test_an_image_function_runs_its_package_or_says_why_not(tmp_path: Path) -> None:
+def test_an_image_function_runs_its_package_or_is_refused_with_the_reason(tmp_path: Path) -> None:
     with server(tmp_path) as running:
         s3, functions = running.client("s3"), running.client("lambda")
         image: dict[str, Any] = {

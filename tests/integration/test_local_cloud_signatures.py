@@ -104,7 +104,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("service", "call", "arguments", "mismatch", "unknown"), CALLS)
-def test_nobody_else_is_served(
+def test_requests_with_other_keys_are_refused(
     cloud: Address, service: str, call: str, arguments: Any, mismatch: str, unknown: str
 ) -> None:
     with client(cloud, service, "another secret") as other:
@@ -126,7 +126,7 @@ def test_anonymous_requests_are_refused_but_for_the_health(cloud: Address) -> No
     assert cloud.ask("GET", "/_local_cloud/health").status == 200
 
 
-def test_the_refusal_shows_what_should_have_been_signed(cloud: Address) -> None:
+def test_the_refusal_shows_the_string_to_sign(cloud: Address) -> None:
     with client(cloud, "s3", "another secret") as other, pytest.raises(ClientError) as error:
         other.get_object(Bucket="bucket", Key="a key")
     found = error.value.response["Error"]
@@ -144,7 +144,7 @@ def by_hand(cloud: Address, method: str, path: str, body: bytes = b"", **headers
     return {name: str(value) for name, value in request.prepare().headers.items()}
 
 
-def test_what_was_changed_on_its_way_is_refused(cloud: Address) -> None:
+def test_a_request_that_changed_on_its_way_is_refused(cloud: Address) -> None:
     headers = by_hand(cloud, "PUT", "/bucket/hand", b"data", **{"x-amz-meta-a": "b"})
     assert cloud.ask("PUT", "/bucket/hand", b"data", headers).status == 200
     changed = cloud.ask("PUT", "/bucket/hand", b"atad", headers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the edges of a grey image (PGM) with two kernels of its own on the lent device."""
+"""Draws the edges of a grey image (PGM) with two kernels of its own on the leased device."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def read_pgm(data):
     width, height = int(head[1]), int(head[2])
     pixels = data[head.end() :]
     if width * height == 0 or len(pixels) != width * height:
-        sys.exit(f"{len(pixels)} bytes are no image of {width} x {height} pixels")
+        sys.exit(f"{len(pixels)} bytes are not an image of {width} x {height} pixels")
     return width, height, pixels
 
 

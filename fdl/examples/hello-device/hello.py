@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends its input to the lent device and writes down what came back, and from where."""
+"""Sends its input to the leased device and writes down what came back, and from where."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """For every vector in a CSV file (name, number, number, …) the one most like it.
 
-Likeness is the cosine. The products of all pairs are one matrix product on the lent device; the
+Likeness is the cosine. The products of all pairs are one matrix product on the leased device; the
 vectors are sent once and stay there for it.
 """
 

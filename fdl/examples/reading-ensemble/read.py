@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One reader of the ensemble: which one, and how sure it must be, its variables say."""
+"""One reader of the ensemble; its variables name it and set its threshold."""
 
 import os
 import sys

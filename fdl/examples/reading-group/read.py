@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads the text in an image on the lent device."""
+"""Reads the text in an image on the leased device."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds the proteins most similar to each query; the work is done on the lent device."""
+"""Finds the proteins most similar to each query; the work is done on the leased device."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads the text in an image; decoding, models and all run on the lent device."""
+"""Reads the text in an image; decoding, models and all run on the leased device."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""Execution environments: who runs what, warm reuse last in first out, and the limits.
+"""Execution environments: assignment to invocations, warm reuse (last in, first out), limits.
 
 One environment serves one invocation at a time. A function may use its reserved concurrency, or
-what the account has left beside all reservations.
+the concurrency of the account that is not reserved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class EnvironmentPool:
     """Every environment of an account. `concurrency_max` is the account's limit."""
 
     concurrency_max: int = 1000
-    idle_s_max: float = 600.0  #: an idle environment is ended after this (AWS: minutes, unsaid)
+    idle_s_max: float = (
+        600.0  #: an idle environment is ended after this (AWS: minutes, undocumented)
+    )
     reserved: dict[str, int] = field(default_factory=dict)  #: by function
     _environments: dict[int, Environment] = field(default_factory=dict)
     _idle: dict[str, list[int]] = field(default_factory=dict)  #: by function, newest last
@@ -49,20 +51,20 @@ class EnvironmentPool:
         return environment, True
 
     def release(self, now_s: float, environment: int) -> None:
-        """Its invocation is over; it may be reused."""
+        """Return an environment after its invocation; it may be reused."""
         found = self._environments[environment]
         found.busy = False
         found.idle_since_s = now_s
         self._idle.setdefault(found.function, []).append(environment)
 
     def discard(self, environment: int) -> None:
-        """It crashed, timed out, or was ended. Unknown = already discarded."""
+        """Remove an environment that ended; an unknown one was discarded before."""
         found = self._environments.pop(environment, None)
         if found is not None and not found.busy:
             self._idle[found.function].remove(environment)
 
     def outdated(self, now_s: float, revisions: Mapping[str, str]) -> list[int]:
-        """Idle environments that nothing may use any more: too old, of old code, function gone."""
+        """Idle environments to end: idle for too long, of old code, or of a deleted function."""
         return [
             e.id
             for e in self._environments.values()
@@ -73,7 +75,7 @@ class EnvironmentPool:
         ]
 
     def busy(self, function: str) -> int:
-        """Invocations of the function that run now."""
+        """Number of running invocations of the function."""
         return sum(1 for e in self._environments.values() if e.busy and e.function == function)
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
 from local_cloud.model.json_text import read_json
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder
 from local_cloud.model.s3.notifications import iso_time
 
 ERROR_RETRY_S = (60.0, 120.0)  #: before the second and the third try
@@ -36,11 +36,11 @@ class InvokeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one run of a function ended."""
+    """The result of one run of a function."""
 
     payload: str  #: JSON text the function (or the sandbox, for it) answered
     error: str = ""  #: empty, Handled or Unhandled; the X-Amz-Function-Error header
-    throttled: bool = False  #: it was not run: no concurrency was left
+    throttled: bool = False  #: it did not run: no concurrency was left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +61,7 @@ _INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationRecord:
-    """What a destination gets: give `body` to the queue or function `arn`."""
+    """A record for a destination: send `body` to the queue or function `arn`."""
 
     arn: str
     body: dict[str, object]
@@ -71,12 +71,12 @@ class DestinationRecord:
 class InvocationQueue:
     """The internal event queue of one function.
 
-    The owner asks `start_due` for what to run now, and tells `ended` how each run went; both give
-    destination records. `next_due_at_s` says when to ask again.
+    The owner runs the invocations of `start_due` and reports each result to `ended`; both return
+    destination records. `next_due_at_s` is the time of the next call.
     """
 
     function_arn: str
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     config: InvokeConfig = field(default_factory=InvokeConfig)
     error_retry_s: tuple[float, ...] = ERROR_RETRY_S
     _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time
@@ -84,7 +84,7 @@ class InvocationQueue:
     _accepted: int = 0
 
     def accept(self, now_s: float, request_id: str, payload: str) -> Invocation:
-        """Take an event; from here on it is run, or its failure is recorded.
+        """Accept an event: it will run, or its failure is recorded.
 
         Raises RequestEntityTooLargeException. Events delivered twice are two invocations.
         """
@@ -96,20 +96,20 @@ class InvocationQueue:
         return invocation
 
     def restore(self, now_s: float, request_id: str, value: Recorded) -> None:
-        """Take back a recorded event; one that was running is run again, as after a crash."""
+        """Restore a recorded event; one that was running runs again, as after a crash."""
         known = only_known(_INVOCATION_FIELDS, value, "invocation")
         invocation = Invocation(request_id=request_id, **known)
         self._invocations[request_id] = invocation
         self._wait(invocation, max(now_s, invocation.due_at_s))
 
     def forget(self) -> None:
-        """The function is deleted: its events are gone, as on AWS."""
+        """Drop all events: the function is deleted."""
         for name in list(self._invocations):
             self._forget(name)
         self._waiting.clear()
 
     def start_due(self, now_s: float) -> tuple[list[Invocation], list[DestinationRecord]]:
-        """What is to run now, oldest first, and records of events that became too old."""
+        """Invocations to run now, oldest first, and records of expired events."""
         starting: list[Invocation] = []
         records: list[DestinationRecord] = []
         while self._waiting and self._waiting[0][0] <= now_s:
@@ -125,7 +125,7 @@ class InvocationQueue:
         return starting, records
 
     def ended(self, now_s: float, request_id: str, outcome: Outcome) -> list[DestinationRecord]:
-        """A run is over: done, tried again later, or given up."""
+        """Take the result of a run: done, retried later, or given up."""
         invocation = self._invocations.get(request_id)
         if invocation is None:  # the function was deleted while it ran
             return []
@@ -146,15 +146,15 @@ class InvocationQueue:
         return []
 
     def next_due_at_s(self) -> float | None:
-        """When `start_due` has something again, if nothing is accepted before."""
+        """Time of the next due invocation, if none is accepted before."""
         return self._waiting[0][0] if self._waiting else None
 
     def waiting(self) -> int:
-        """How many accepted events are not over."""
+        """Number of accepted events that are not finished."""
         return len(self._invocations)
 
     def _wait(self, invocation: Invocation, due_at_s: float) -> None:
-        # An event must not outlive its age unseen: look at it then, whatever the back-off says.
+        # An event that exceeds its age expires then, even during a longer back-off.
         age_at_s = invocation.accepted_at_s + self.config.event_age_s_max + 0.001
         invocation.due_at_s = min(due_at_s, max(age_at_s, invocation.accepted_at_s))
         self._accepted += 1

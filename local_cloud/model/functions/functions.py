@@ -1,4 +1,4 @@
-"""The Lambda control plane's state: functions, who may invoke them, how events are treated."""
+"""The Lambda control plane's state: functions, their policies, their event configuration."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
-from local_cloud.model.arns import Place, function_name
+from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSettings:
-    """What CreateFunction and UpdateFunction… set."""
+    """The settings of CreateFunction and UpdateFunction…."""
 
     name: str
     role: str = ""
@@ -39,7 +39,7 @@ class FunctionSettings:
 
 @dataclass(slots=True, kw_only=True)
 class LambdaFunction:
-    """One function and everything that hangs on it."""
+    """One function, its policy, tags and invocations."""
 
     settings: FunctionSettings
     arn: str
@@ -68,21 +68,21 @@ class LambdaFunction:
 class Functions:
     """Functions by name."""
 
-    place: Place = field(default_factory=Place)
+    account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("functions"))
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     _functions: dict[str, LambdaFunction] = field(default_factory=dict)
 
     def create(
         self, now_s: float, settings: FunctionSettings, tags: Mapping[str, str] | None = None
     ) -> LambdaFunction:
-        """Raises ResourceConflictException for a name that exists."""
+        """Make a function. Raises ResourceConflictException for a name that exists."""
         if settings.name in self._functions:
             raise CloudError(
                 "ResourceConflictException", 409, f"Function already exist: {settings.name}"
             )
         _check(settings)
-        arn = self.place.function_arn(settings.name)
+        arn = self.account.function_arn(settings.name)
         made = LambdaFunction(
             settings=settings,
             arn=arn,
@@ -111,7 +111,9 @@ class Functions:
         name = function_name(reference)
         found = self._functions.get(name) if name is not None else None
         if found is None:
-            arn = reference if reference.startswith("arn:") else self.place.function_arn(reference)
+            arn = (
+                reference if reference.startswith("arn:") else self.account.function_arn(reference)
+            )
             raise CloudError("ResourceNotFoundException", 404, f"Function not found: {arn}")
         return found
 
@@ -124,7 +126,7 @@ class Functions:
         return found if arn == found.arn or arn.startswith(found.arn + ":") else None
 
     def delete(self, name: str) -> LambdaFunction:
-        """Raises ResourceNotFoundException. Events it had accepted are gone, as on AWS."""
+        """Delete a function and its accepted events. Raises ResourceNotFoundException."""
         found = self.get(name)
         del self._functions[found.name]
         found.invocations.forget()
@@ -152,9 +154,9 @@ class Functions:
         )
 
     def restore(self, value: Recorded) -> LambdaFunction:
-        """Take back a recorded function."""
+        """Restore a recorded function."""
         settings = decode(FunctionSettings, value["settings"])
-        arn = self.place.function_arn(settings.name)
+        arn = self.account.function_arn(settings.name)
         config = decode(InvokeConfig, value["invoke_config"])
         made = LambdaFunction(
             settings=settings,

@@ -1,4 +1,4 @@
-"""Access control lists: canned ones, grants in headers, and what they open to everybody. Pure.
+"""Access control lists: canned ones, grants in headers, and anonymous access. Pure.
 
 There is one account, so a grantee is the owner or one of the groups that S3 has. Source: S3 user
 guide, "Access control list (ACL) overview".
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from local_cloud.model.errors import CloudError, refused
 
 OWNER_ID = "0" * 64  #: canonical id of the one account
-OWNER, EVERYBODY, AUTHENTICATED, LOGS = "owner", "all", "authenticated", "logs"
+OWNER, ALL_USERS, AUTHENTICATED, LOGS = "owner", "all", "authenticated", "logs"
 GROUPS = {
-    EVERYBODY: "http://acs.amazonaws.com/groups/global/AllUsers",
+    ALL_USERS: "http://acs.amazonaws.com/groups/global/AllUsers",
     AUTHENTICATED: "http://acs.amazonaws.com/groups/global/AuthenticatedUsers",
     LOGS: "http://acs.amazonaws.com/groups/s3/LogDelivery",
 }
@@ -24,38 +24,38 @@ Grants = tuple[tuple[str, str], ...]  #: grantee and permission
 PRIVATE: Grants = ((OWNER, "FULL_CONTROL"),)
 CANNED: dict[str, Grants] = {
     "private": PRIVATE,
-    "public-read": (*PRIVATE, (EVERYBODY, "READ")),
-    "public-read-write": (*PRIVATE, (EVERYBODY, "READ"), (EVERYBODY, "WRITE")),
+    "public-read": (*PRIVATE, (ALL_USERS, "READ")),
+    "public-read-write": (*PRIVATE, (ALL_USERS, "READ"), (ALL_USERS, "WRITE")),
     "authenticated-read": (*PRIVATE, (AUTHENTICATED, "READ")),
     "aws-exec-read": PRIVATE,
     "bucket-owner-read": PRIVATE,
     "bucket-owner-full-control": PRIVATE,
     "log-delivery-write": (*PRIVATE, (LOGS, "WRITE"), (LOGS, "READ_ACP")),
 }
-_NOTHING = "none"  #: as text, a list that grants nothing, not even to the owner
+_NOTHING = "none"  #: stored form of a list without grants
 _GRANTEE = re.compile(r'\s*(\w+)\s*=\s*"?([^",]*)"?\s*')
 _HEADERS = {f"x-amz-grant-{name.lower().replace('_', '-')}": name for name in PERMISSIONS}
 
 
 def to_text(grants: Grants) -> str:
-    """How a list is kept; empty for a private one, which needs no keeping."""
+    """The stored form of a list; empty for a private one."""
     if grants == PRIVATE:
         return ""
-    return ",".join(f"{who}:{what}" for who, what in grants) or _NOTHING
+    return ",".join(f"{grantee}:{permission}" for grantee, permission in grants) or _NOTHING
 
 
 def from_text(text: str) -> Grants:
-    """The opposite of `to_text`."""
+    """The inverse of `to_text`."""
     if not text:
         return PRIVATE
     if text == _NOTHING:
         return ()
-    pairs = (one.partition(":") for one in text.split(","))
-    return tuple((who, what) for who, _, what in pairs)
+    pairs = (pair.partition(":") for pair in text.split(","))
+    return tuple((grantee, permission) for grantee, _, permission in pairs)
 
 
 def of_headers(given: Mapping[str, str]) -> Grants:
-    """What `x-amz-acl` or `x-amz-grant-…` ask for; private without them.
+    """The grants of `x-amz-acl` or `x-amz-grant-…`; private without them.
 
     Raises InvalidArgument, InvalidRequest, UnresolvableGrantByEmailAddress.
     """
@@ -75,12 +75,12 @@ def of_headers(given: Mapping[str, str]) -> Grants:
             match = _GRANTEE.fullmatch(one)
             if match is None:
                 raise refused("InvalidArgument", "Argument format not recognized")
-            found.append((grantee(match[1].lower(), match[2]), _HEADERS[name]))
+            found.append((grantee_of(match[1].lower(), match[2]), _HEADERS[name]))
     return tuple(found) if granted else PRIVATE
 
 
-def grantee(kind: str, value: str) -> str:
-    """Whom an `id`, `uri` or `emailaddress` names. Raises as `of_headers`."""
+def grantee_of(kind: str, value: str) -> str:
+    """The grantee that an `id`, `uri` or `emailaddress` names. Raises as `of_headers`."""
     if kind == "id":
         if value == OWNER_ID:
             return OWNER
@@ -96,15 +96,16 @@ def grantee(kind: str, value: str) -> str:
     raise refused("InvalidArgument", "Argument format not recognized")
 
 
-def open_to_everybody(text: str, permission: str) -> bool:
-    """Whether a kept list lets requests without a signature do this."""
+def is_public(text: str, permission: str) -> bool:
+    """Whether a stored list grants this to requests without a signature."""
     return any(
-        who == EVERYBODY and what in (permission, "FULL_CONTROL") for who, what in from_text(text)
+        grantee == ALL_USERS and granted in (permission, "FULL_CONTROL")
+        for grantee, granted in from_text(text)
     )
 
 
 def check_block(grants: Grants, *, blocked: bool) -> None:
     """Raises AccessDenied for a public list where BlockPublicAcls is set."""
-    if blocked and any(who in (EVERYBODY, AUTHENTICATED) for who, _ in grants):
+    if blocked and any(grantee in (ALL_USERS, AUTHENTICATED) for grantee, _ in grants):
         message = "Public access control lists are prevented by the BlockPublicAcls setting"
         raise CloudError("AccessDenied", 403, message)

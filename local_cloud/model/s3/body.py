@@ -23,7 +23,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Bytes that lie in a body store and belong to nobody yet."""
+    """Bytes in a body store that no object or part refers to yet."""
 
     segments: tuple[Segment, ...]
     size: int
@@ -31,18 +31,18 @@ class Content:
 
 
 class BodyStore(ABC):
-    """Counts who uses which body; where bodies lie is the adapter's own business."""
+    """Counts the references to bodies; an adapter stores the bytes."""
 
     def __init__(self) -> None:
         self._users: dict[str, int] = {}
 
     def retain(self, segments: Iterable[Segment]) -> None:
-        """One more user of these segments' bodies."""
+        """Add a reference to these segments' bodies."""
         for segment in segments:
             self._users[segment.body] = self._users.get(segment.body, 0) + 1
 
     def release(self, segments: Iterable[Segment]) -> None:
-        """One user less; a body without users is deleted."""
+        """Remove a reference; a body without references is deleted."""
         for segment in segments:
             left = self._users.get(segment.body, 0) - 1
             if left > 0:
@@ -53,7 +53,7 @@ class BodyStore(ABC):
 
     @abstractmethod
     def _delete(self, body: str) -> None:
-        """Its bytes; no error when it is gone."""
+        """Delete the bytes; not an error when they are gone."""
 
 
 class MemoryBodies(BodyStore):
@@ -65,7 +65,7 @@ class MemoryBodies(BodyStore):
         self._count = 0
 
     def add(self, data: bytes) -> Content:
-        """Store bytes; they are deleted when their last user releases them."""
+        """Store bytes; they are deleted with their last reference."""
         self._count += 1
         name = f"body-{self._count}"
         self._bodies[name] = data

@@ -29,11 +29,11 @@ KEY_BYTES_MAX = 1024  #: of a key in UTF-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """What a delete did."""
+    """The result of a delete."""
 
     version_id: str  #: deleted version or new marker; `null` without versioning
     marker: bool  #: a marker was made, or the deleted version was one
-    changed: bool  #: False when nothing was there
+    changed: bool  #: False when there was nothing to delete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Bucket:
         return self._store(version, condition)
 
     def completed(self, upload: str, key: str) -> ObjectVersion | None:
-        """The version that an upload became, while it is there and this process remembers it."""
+        """The version that an upload became, while it exists and this process remembers it."""
         wanted = self.uploads.completed.get(upload)
         versions = self._versions.get(key, ())
         return next((v for v in versions if (v.key, v.sequencer) == wanted), None)
@@ -292,7 +292,7 @@ class Bucket:
         self.save()
 
     def save(self) -> None:
-        """Record what is not an object."""
+        """Record the bucket itself, without objects."""
         self.recorder.put(
             f"bucket/{part(self.name)}",
             {
@@ -304,7 +304,7 @@ class Bucket:
         )
 
     def restore(self, value: Recorded) -> ObjectVersion:
-        """Take back a recorded version; call in the order of their sequencers."""
+        """Restore a recorded version; call in the order of sequencers."""
         version = decode(ObjectVersion, value)
         self._add(version, record=False)
         return version
@@ -314,7 +314,7 @@ class Bucket:
 
 
 def _marker_headers(versions: Sequence[ObjectVersion]) -> dict[str, str]:
-    """What an answer says of a delete marker that is the newest version."""
+    """The headers of an answer about a delete marker that is the newest version."""
     if not versions or not versions[-1].marker:
         return {}
     return {"x-amz-delete-marker": "true", "x-amz-version-id": versions[-1].version_id}

@@ -1,4 +1,4 @@
-"""S3's checksums of objects and parts: which there are, and how those of parts are combined. Pure.
+"""S3's checksums of objects and parts, and the combination of those of parts. Pure.
 
 Source: S3 user guide, "Checking object integrity". A multipart object has either one checksum of
 all its bytes (FULL_OBJECT, which only CRCs allow) or a checksum of its parts' checksums, followed
@@ -17,14 +17,14 @@ import anycrc
 from local_cloud.model.errors import refused
 
 FULL_OBJECT, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
-DEFAULT = "crc64nvme"  #: what S3 computes when a client sends no checksum (since December 2024)
+DEFAULT = "crc64nvme"  #: computed by S3 when a client sends no checksum (since December 2024)
 #: name in anycrc's catalogue and bytes of the value
 _CRCS = {"crc32": ("CRC32", 4), "crc32c": ("CRC32C", 4), "crc64nvme": ("CRC64-NVME", 8)}
 ALGORITHMS = (*_CRCS, "sha1", "sha256")
 
 
 class Digest(Protocol):
-    """A checksum over bytes that pass by."""
+    """A checksum over a stream of bytes."""
 
     def update(self, data: bytes, /) -> None: ...
 
@@ -63,7 +63,7 @@ def new_digest(algorithm: str) -> Digest:
 
 
 def encoded(digest: Digest) -> str:
-    """The value as headers show it."""
+    """The value in base64, as in headers."""
     return base64.b64encode(digest.digest()).decode()
 
 
@@ -108,6 +108,6 @@ def of_parts(algorithm: str, kind: str, parts: Sequence[tuple[str, int]]) -> str
 
 
 def headers(checksums: Mapping[str, str], kind: str) -> dict[str, str]:
-    """How an answer shows checksums; empty without any."""
+    """The headers of checksums; empty without any."""
     found = {f"x-amz-checksum-{name}": value for name, value in checksums.items()}
     return {**found, "x-amz-checksum-type": kind or FULL_OBJECT} if found else {}

@@ -1,4 +1,4 @@
-"""How S3 lists keys: in UTF-8 order, by prefix, rolled up at a delimiter, a page at a time."""
+"""Listing keys as S3 does: in UTF-8 order, by prefix, rolled up at a delimiter, in pages."""
 
 from __future__ import annotations
 

@@ -27,16 +27,16 @@ class Part:
     number: int
     content: Content
     modified_at_s: float
-    checksum: str = ""  #: base64, by the upload's algorithm; empty when nobody computed it
+    checksum: str = ""  #: base64, by the upload's algorithm; empty when none was computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPart:
-    """What the end of an upload names."""
+    """A part as the completion of an upload names it."""
 
     number: int
-    etag: str = ""  #: with or without quotes; empty = whatever it is
-    checksum: str = ""  #: base64, by the upload's algorithm; empty = whatever it is
+    etag: str = ""  #: with or without quotes; empty = any
+    checksum: str = ""  #: base64, by the upload's algorithm; empty = any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """What the parts of a finished upload add up to."""
+    """The object that the parts of a finished upload make."""
 
     key: str
     etag: str  #: md5 of the parts' md5s, and their number
@@ -75,7 +75,7 @@ class Uploads:
     ids: IdSource
     bodies: BodyStore
     recorder: Recorder
-    #: upload → key and sequencer of what it became, so that completing it again succeeds
+    #: upload → key and sequencer of its object, so that completing it again succeeds
     completed: dict[str, tuple[str, str]] = field(default_factory=dict)
     _uploads: dict[str, Upload] = field(default_factory=dict)
 
@@ -150,7 +150,7 @@ class Uploads:
         return made
 
     def assemble(self, upload: Upload, wanted: Sequence[WantedPart]) -> Assembled:
-        """What completing with these parts makes; changes nothing yet.
+        """The object that these parts would make; changes nothing.
 
         Raises MalformedXML (none), InvalidPartOrder, InvalidPart, EntityTooSmall.
         """
@@ -178,7 +178,7 @@ class Uploads:
         )
 
     def end(self, upload: Upload) -> None:
-        """Forget the upload and its parts (aborted, or complete and retained elsewhere)."""
+        """Remove the upload and its parts (aborted, or complete and retained by its object)."""
         del self._uploads[upload.id]
         for made in upload.parts.values():
             self.bodies.release(made.content.segments)
@@ -190,7 +190,7 @@ class Uploads:
         return sorted(self._uploads.values(), key=lambda u: (u.key, u.started_at_s, u.id))
 
     def restore(self, name: str, value: Recorded) -> None:
-        """Take back a recorded upload, without its parts."""
+        """Restore a recorded upload, without its parts."""
         given = ("algorithm", "checksum_type", "algorithm_given")
         self._uploads[name] = Upload(
             id=name,
@@ -201,7 +201,7 @@ class Uploads:
         )
 
     def restore_part(self, name: str, value: Recorded) -> None:
-        """Take back a recorded part."""
+        """Restore a recorded part."""
         made = decode(Part, value)
         self.bodies.retain(made.content.segments)
         self._uploads[name].parts[made.number] = made

@@ -104,8 +104,8 @@ def bad_destination() -> CloudError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """What one record tells, beside the rule that it came by."""
+class S3Event:
+    """One event of an object, before it is matched with a rule."""
 
     event: str  #: `ObjectCreated:Put`, without `s3:`
     at_s: float
@@ -116,37 +116,37 @@ class Happened:
     request_id: str
 
 
-def record_of(happened: Happened, rule: Rule) -> dict[str, object]:
+def record_of(event: S3Event, rule: Rule) -> dict[str, object]:
     """One entry of `Records`. Fields of a removal are those that AWS leaves: key and sequencer."""
-    version = happened.version
+    version = event.version
     entity: dict[str, object] = {"key": quoted_key(version.key)}
-    if happened.event.startswith("ObjectCreated"):
+    if event.event.startswith("ObjectCreated"):
         entity |= {"size": version.size, "eTag": version.etag}
     elif version.marker:
         entity |= {"eTag": "d41d8cd98f00b204e9800998ecf8427e"}
     if version.version_id != "null":
         entity["versionId"] = version.version_id
     entity["sequencer"] = version.sequencer
-    owner = {"principalId": f"AWS:{happened.account}"}
+    owner = {"principalId": f"AWS:{event.account}"}
     return {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
-        "awsRegion": happened.region,
-        "eventTime": iso_time(happened.at_s),
-        "eventName": happened.event,
+        "awsRegion": event.region,
+        "eventTime": iso_time(event.at_s),
+        "eventName": event.event,
         "userIdentity": owner,
         "requestParameters": {"sourceIPAddress": "127.0.0.1"},
         "responseElements": {
-            "x-amz-request-id": happened.request_id,
-            "x-amz-id-2": happened.request_id,
+            "x-amz-request-id": event.request_id,
+            "x-amz-id-2": event.request_id,
         },
         "s3": {
             "s3SchemaVersion": "1.0",
             "configurationId": rule.id,
             "bucket": {
-                "name": happened.bucket,
-                "ownerIdentity": {"principalId": happened.account},
-                "arn": f"arn:aws:s3:::{happened.bucket}",
+                "name": event.bucket,
+                "ownerIdentity": {"principalId": event.account},
+                "arn": f"arn:aws:s3:::{event.bucket}",
             },
             "object": entity,
         },
@@ -154,7 +154,7 @@ def record_of(happened: Happened, rule: Rule) -> dict[str, object]:
 
 
 def test_event(bucket: str, at_s: float, request_id: str) -> dict[str, object]:
-    """What a queue gets when a configuration that names it is set."""
+    """The test event of a queue, sent when a configuration that names it is set."""
     return {
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
@@ -171,7 +171,7 @@ def matching(rules: Iterable[Rule], event: str, key: str) -> list[Rule]:
 
 
 def quoted_key(key: str) -> str:
-    """As AWS writes keys in records: form-encoded, space as `+`, with `/` left as it is."""
+    """A key as in AWS's records: form-encoded, space as `+`, `/` unchanged."""
     return urllib.parse.quote_plus(key, safe="/")
 
 

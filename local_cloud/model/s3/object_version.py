@@ -13,7 +13,7 @@ NULL_VERSION = "null"  #: the version id of everything written without versionin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """What a client says about an object beside its bytes."""
+    """The attributes that a client gives an object with its bytes."""
 
     content_type: str = "binary/octet-stream"
     metadata: Mapping[str, str] = field(default_factory=dict)  #: x-amz-meta-…, names in lower case

@@ -1,8 +1,8 @@
-"""The small part of IAM that event delivery depends on: may S3 do this to that resource?
+"""Evaluation of resource policies for event delivery: may S3 call this resource?
 
-Evaluates resource policies for a service principal: Allow statements with matching principal,
-action, resource and conditions on aws:SourceArn and aws:SourceAccount; an explicit Deny wins.
-An unknown condition never holds, so a policy we do not understand grants nothing.
+For a service principal: Allow statements with matching principal, action, resource and conditions
+on aws:SourceArn and aws:SourceAccount; an explicit Deny wins. An unknown condition is false, so a
+policy that this module cannot evaluate grants nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policy of a form upload (POST Object): until when it holds and which fields it allows. Pure.
+"""The policy of a form upload (POST Object): its expiration and the fields it allows. Pure.
 
 Source: S3 API reference, "POST Policy" (browser-based uploads).
 """
@@ -24,7 +24,7 @@ _RANGE = "content-length-range"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What one form field must be."""
+    """The required value of one form field."""
 
     field: str  #: in lower case
     value: str

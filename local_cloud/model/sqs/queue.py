@@ -20,12 +20,12 @@ from typing import TypeAlias
 from corekit.ids import IdSource
 from corekit.walk import only_known
 from local_cloud.model.errors import refused
-from local_cloud.model.recorder import Forgetful, Recorded, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
 IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
-#: What XML 1.0 has no character for (SendMessage, "message body").
+#: Characters that XML 1.0 does not have (SendMessage, "message body").
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: By name, each in AWS's JSON form: `{"DataType": "String", "StringValue": …}`.
 MessageAttributes: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -34,7 +34,7 @@ BATCH_MAX = 10  #: messages of one receive, send or delete
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """One message and where it is in its life. Read it freely; only its queue changes it."""
+    """One message and its state. Only its queue changes it."""
 
     id: str
     body: str
@@ -53,7 +53,7 @@ _MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """What one receive gives for one message."""
+    """One message of one receive."""
 
     id: str
     handle: str
@@ -74,8 +74,8 @@ class Counts:
     delayed: int  #: sent with a delay and never received
 
 
-#: Gives a dead message to the dead-letter queue; False when there is none (it stays then).
-Bury = Callable[[float, Message], bool]
+#: Moves a message to the dead-letter queue; False when there is none (the message stays).
+DeadLetter = Callable[[float, Message], bool]
 
 
 @dataclass(slots=True)
@@ -88,8 +88,8 @@ class Queue:
     ids: IdSource
     settings: QueueSettings = field(default_factory=QueueSettings)
     tags: dict[str, str] = field(default_factory=dict)
-    recorder: Recorder = field(default_factory=Forgetful)
-    bury: Bury = lambda _now_s, _message: False
+    recorder: Recorder = field(default_factory=NullRecorder)
+    dead_letter: DeadLetter = lambda _now_s, _message: False
     modified_at_s: float = 0.0
     _messages: dict[str, Message] = field(default_factory=dict)
     _ready: deque[str] = field(default_factory=deque)  #: ids; may name deleted or hidden ones
@@ -107,7 +107,7 @@ class Queue:
     ) -> Message:
         """Accept a message; `delay_s` overrides the queue's own.
 
-        Raises MissingParameter (empty), InvalidMessageContents (characters that XML has not),
+        Raises MissingParameter (empty), InvalidMessageContents (characters that XML does not have),
         InvalidParameterValue (too large, bad delay).
         """
         delay = self.settings.delay_s if delay_s is None else delay_s
@@ -180,14 +180,14 @@ class Queue:
         return found
 
     def _is_dead(self, now_s: float, message: Message) -> bool:
-        """Drop a message that is too old, or bury one received too often."""
+        """Drop an expired message, or move one with too many receives to the dead-letter queue."""
         redrive = self.settings.redrive
         if message.sent_at_s + self.settings.retention_s <= now_s:
             self._forget(message.id)
             return True
         if redrive is None or message.receives < redrive.receives_max:
             return False
-        if not self.bury(now_s, message):
+        if not self.dead_letter(now_s, message):
             return False
         self._forget(message.id)
         return True
@@ -212,9 +212,9 @@ class Queue:
     # --- with a receipt handle
 
     def delete(self, handle: str) -> bool:
-        """Delete by the newest handle. An older one changes nothing and is no error.
+        """Delete by the newest handle. An older one changes nothing and is not an error.
 
-        Returns whether a message was deleted; raises ReceiptHandleIsInvalid for no handle of ours.
+        Returns whether a message was deleted; raises ReceiptHandleIsInvalid for any other text.
         """
         message = self._messages.get(_message_id(handle))
         if message is None or message.handle != handle:
@@ -252,7 +252,7 @@ class Queue:
     # --- the queue as a whole
 
     def counts(self, now_s: float) -> Counts:
-        """How many messages are visible, in flight and delayed now."""
+        """Numbers of visible, in-flight and delayed messages."""
         self._expire(now_s)
         hidden = [m for m in self._messages.values() if m.visible_at_s > now_s]
         in_flight = sum(1 for m in hidden if m.handle)
@@ -263,7 +263,7 @@ class Queue:
         )
 
     def has_visible(self, now_s: float) -> bool:
-        """True when a receive would find something (or would have something to bury)."""
+        """Whether a receive would find a message, or move one to the dead-letter queue."""
         self._reveal(now_s)
         while self._ready:
             message = self._messages.get(self._ready[0])
@@ -273,7 +273,7 @@ class Queue:
         return False
 
     def next_visible_at_s(self) -> float | None:
-        """When the next hidden message becomes visible, if nothing changes before."""
+        """Time at which the next hidden message becomes visible, if nothing changes before."""
         while self._hidden:
             at_s, name = self._hidden[0]
             message = self._messages.get(name)
@@ -306,12 +306,12 @@ class Queue:
         )
 
     def restore(self, now_s: float, fixed: Recorded, moving: Recorded) -> None:
-        """Take back a recorded message; call in the order in which they were sent."""
+        """Restore a recorded message; call in the order in which they were sent."""
         known = only_known(_MESSAGE_FIELDS, {**fixed, **moving}, "message")
         self._add(now_s, Message(**known), record=False)
 
     def remove(self, name: str) -> Message | None:
-        """Take a message out, whoever holds it (for moving messages between queues)."""
+        """Remove a message, in flight or not (for moving messages between queues)."""
         message = self._messages.get(name)
         if message is not None:
             self._forget(name)
@@ -379,7 +379,7 @@ class Queue:
 
 
 def _handle(message: str, receives: int, ids: IdSource) -> str:
-    """Opaque to clients: names the message and the receipt, and is never made twice."""
+    """A unique receipt handle, opaque to clients: names the message and the receipt."""
     text = f"{message}/{receives}/{ids.stream('handle').getrandbits(64):016x}"
     return base64.b64encode(text.encode()).decode()
 

@@ -1,6 +1,6 @@
 """All queues of the cloud: names, dead-letter redrive, and moving messages back.
 
-A deleted name may be used again at once (AWS makes one wait 60 s).
+A deleted name may be reused without delay (AWS requires 60 s).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
 from corekit.walk import only_known
-from local_cloud.model.arns import Place, arn_name, is_queue_name
+from local_cloud.model.arns import Account, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
-from local_cloud.model.recorder import Forgetful, Recorder, part
+from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.sqs.queue import Message, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
 
@@ -30,11 +30,11 @@ class MoveTask:
 
 @dataclass(slots=True)
 class Queues:
-    """Queues by name. Queues hold their own rules; here is what concerns more than one."""
+    """Queues by name, and the operations that concern more than one."""
 
-    place: Place = field(default_factory=Place)
+    account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("queues"))
-    recorder: Recorder = field(default_factory=Forgetful)
+    recorder: Recorder = field(default_factory=NullRecorder)
     on_message: Callable[[Queue], None] = lambda _queue: None  #: a queue got a dead letter
     move_tasks: list[MoveTask] = field(default_factory=list)
     _queues: dict[str, Queue] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Queues:
     ) -> Queue:
         queue = Queue(
             name=name,
-            arn=self.place.queue_arn(name),
+            arn=self.account.queue_arn(name),
             created_at_s=now_s,
             modified_at_s=now_s,
             ids=self.ids,
@@ -84,7 +84,7 @@ class Queues:
             tags=dict(tags),
             recorder=self.recorder,
         )
-        queue.bury = lambda at_s, message: self._bury(queue, at_s, message)
+        queue.dead_letter = lambda at_s, message: self._dead_letter(queue, at_s, message)
         self._queues[name] = queue
         return queue
 
@@ -96,7 +96,7 @@ class Queues:
         settings = QueueSettings().changed(known)
         return self._new(created_at_s, name, settings, tags)
 
-    def _bury(self, source: Queue, now_s: float, message: Message) -> bool:
+    def _dead_letter(self, source: Queue, now_s: float, message: Message) -> bool:
         redrive = source.settings.redrive
         target = self.by_arn(redrive.dead_letter_arn) if redrive is not None else None
         if target is None or target is source:
@@ -141,10 +141,10 @@ class Queues:
         return [q for q in self._all() if q.settings.redrive and _target(q) == arn]
 
     def move(self, now_s: float, source_arn: str, destination_arn: str = "") -> MoveTask:
-        """StartMessageMoveTask: give a dead-letter queue's messages back, at once.
+        """StartMessageMoveTask: move a dead-letter queue's messages back, immediately.
 
-        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is nobody's
-        dead-letter queue. Messages whose own queue is gone stay.
+        Raises ResourceNotFoundException, or UnsupportedOperation for a queue that is not
+        a dead-letter queue. Messages whose source queue is deleted stay.
         """
         source = self.by_arn(source_arn)
         if source is None or (destination_arn and self.by_arn(destination_arn) is None):

@@ -21,19 +21,19 @@ _NUMBERS = {
     "MessageRetentionPeriod": ("retention_s", 60, 1209600),
     "MaximumMessageSize": ("message_bytes_max", 1024, 1048576),
 }
-#: kept and given back, without effect here
+#: stored and returned, without effect here
 _KEPT = frozenset(
     {"Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"}
     | {"SqsManagedSseEnabled"}
 )
-#: What `QueueSettings.changed` takes.
+#: Attributes that `QueueSettings.changed` accepts.
 KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_KEPT, "RedrivePolicy"})
 _FIFO = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Where a message goes that was received too often."""
+    """The dead-letter queue, and the receives after which a message is moved to it."""
 
     dead_letter_arn: str
     receives_max: int  #: 1…1000
@@ -41,7 +41,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """What SetQueueAttributes sets; times in seconds."""
+    """The attributes of SetQueueAttributes; times in seconds."""
 
     visibility_s: float = 30
     delay_s: float = 0
@@ -100,7 +100,7 @@ def _number(name: str, text: str, least: int, most: int) -> int:
     try:
         value = int(text)
     except (TypeError, ValueError):
-        raise _bad(name, "It must be a whole number.") from None
+        raise _bad(name, "It must be an integer.") from None
     if not least <= value <= most:
         raise _bad(name, f"It must be between {least} and {most}.")
     return value

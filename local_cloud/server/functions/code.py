@@ -1,4 +1,4 @@
-"""Where a function's code lies: the zip as it was given, and its unpacked folder."""
+"""The store of functions' code: zips as they were sent, and their unpacked folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Code:
 
 
 class CodeStore:
-    """Zips by content, unpacked when they come in; both kept for ever, a few per function."""
+    """Zips by content, unpacked on arrival; never deleted, a few per function."""
 
     def __init__(self, folder: Path) -> None:
         self._zips = folder / "zips"

@@ -1,4 +1,4 @@
-"""Which Lambda operation a request is, and its answer."""
+"""The operations of Lambda, and the routing of requests to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Call:
     context: Context
     request: web.BaseRequest
     name: str  #: function name or ARN in the path, empty without
-    rest: str  #: what follows it
+    rest: str  #: the rest of the path
     data: bytes
 
     @property

@@ -126,7 +126,7 @@ def code_of(context: Context, store: CodeStore, code: Body) -> Code:
 def package_of_image(
     context: Context, store: CodeStore, image: str, tags: Mapping[str, str]
 ) -> Code:
-    """What an image function runs here. Raises InvalidParameterValueException, saying why not."""
+    """The zip that an image function runs here. Raises InvalidParameterValueException."""
     try:
         place = package_location(tags, image)
     except AppError as error:
@@ -213,5 +213,5 @@ def _image_settings(
 
 
 def bad(message: str) -> CloudError:
-    """Lambda's word for wrong input."""
+    """Lambda's error for invalid input."""
     return refused("InvalidParameterValueException", message)

@@ -1,7 +1,7 @@
-"""Bucket configuration that is kept and given back as it was sent, without effect here.
+"""Bucket configuration that is stored and returned as it was sent, without effect here.
 
-A deployment sets these and reads them again; what they would do on AWS (expiry, encryption,
-access rules) this cloud does not do, and docs/local-cloud.md says so.
+A deployment sets these and reads them again; their effects on AWS (expiry, encryption, access
+rules) are listed as missing in docs/local-cloud.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client says about an object beside its bytes: headers, metadata, tags; their limits."""
+"""Attributes of an object in a request: headers, metadata, tags; their limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local_cloud.model.s3.object_version import Attributes
 from local_cloud.server.s3.bodies import xml
 
 META = "x-amz-meta-"
-#: kept with an object and given back by GET and HEAD
+#: stored with an object and returned by GET and HEAD
 _KEPT = (
     "Cache-Control",
     "Content-Disposition",
@@ -29,7 +29,7 @@ _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 def attributes_of(
     given: Mapping[str, str], checksums: Mapping[str, str], checksum_type: str = ""
 ) -> Attributes:
-    """What headers, or the fields of a form, say about an object; their names in any case.
+    """The attributes in headers, or in the fields of a form; their names in any case.
 
     Raises MetadataTooLarge, InvalidTag, and as `acl.of_headers`.
     """

@@ -1,4 +1,4 @@
-"""Which S3 operation a request is, and its answer; errors as S3 words them."""
+"""The routing of requests to S3's operations, and S3's error documents."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def _error_response(
 
 
 async def _routed(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.place.account)
-    if owner != context.cloud.place.account:
+    owner = request.headers.get("x-amz-expected-bucket-owner", context.cloud.account.id)
+    if owner != context.cloud.account.id:
         raise CloudError("AccessDenied", 403, "Access Denied")
     if target.bucket:
         unsupported_features.check_query(context, target, request)
@@ -122,7 +122,7 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
 
 
 def cors_headers(context: Context, request: web.BaseRequest, host_bucket: str) -> dict[str, str]:
-    """What the bucket's CORS rules say to the page that asks; empty without such a rule."""
+    """The CORS headers of the bucket's rules for the requesting page; empty without such a rule."""
     if "Origin" not in request.headers:
         return {}
     with contextlib.suppress(CloudError):
@@ -190,7 +190,7 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
-        region = bucket.location or context.cloud.place.region
+        region = bucket.location or context.cloud.account.region
         return web.Response(headers={"x-amz-bucket-region": region})
     if method == "DELETE":
         context.cloud.delete_bucket(target.bucket)
@@ -209,7 +209,7 @@ async def _post_bucket(context: Context, target: Target, request: web.BaseReques
 def _get_bucket(context: Context, target: Target) -> web.Response:
     bucket = context.cloud.bucket(target.bucket)
     if "location" in target.query:
-        region = bucket.location or context.cloud.place.region
+        region = bucket.location or context.cloud.account.region
         inner = "" if region == FIRST_REGION else region
         body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
         return web.Response(body=body.encode(), content_type="application/xml")

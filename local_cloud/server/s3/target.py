@@ -1,4 +1,4 @@
-"""What an S3 request is about: bucket, key, and the query."""
+"""The target of an S3 request: bucket, key, and the query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Target:
     key: str  #: empty for the bucket itself
     query: dict[str, str]
     always: dict[str, str] = field(default_factory=dict)  #: headers that every answer has
-    chunks: Signer | None = None  #: what the chunks of the body must be signed by
+    chunks: Signer | None = None  #: the signer of the body's chunks
 
 
 def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
@@ -47,7 +47,7 @@ def target_of(request: web.BaseRequest, bucket: str = "") -> Target:
 def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]) -> str:
     """The bucket of virtual-hosted addressing, `BUCKET.localhost` or `BUCKET.s3.localhost`.
 
-    `names` are the server's own host names beside localhost. Empty for path-style addressing.
+    `names` are the server's additional host names. Empty for path-style addressing.
     """
     host = request.headers.get("Host", "").rpartition("]")[2].partition(":")[0].lower()
     for name in ("localhost", *names):
@@ -60,7 +60,7 @@ def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]
 
 
 def number(query: dict[str, str], name: str, default: int) -> int:
-    """A whole number ≥ 0 of the query. Raises InvalidArgument."""
+    """An integer ≥ 0 of the query. Raises InvalidArgument."""
     shown = query.get(name, str(default))
     if not shown.isdecimal():
         raise refused("InvalidArgument", f"Provided {name} not an integer or within integer range")

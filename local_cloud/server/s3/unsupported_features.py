@@ -1,7 +1,7 @@
-"""Object lock and replication, which no bucket here has: asked for, they are answered so.
+"""Object lock and replication, which no bucket here has: S3's answers about such buckets.
 
-Tools that describe a bucket (Terraform, backup clients) ask for them and expect S3's own "not
-found"; a request that would need them is refused, never taken without effect.
+Tools that describe a bucket (Terraform, backup clients) request these settings and expect S3's own
+"not found"; a request that needs them is refused, never accepted without effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_headers(request: web.BaseRequest) -> None:
 
 
 def check_query(context: Context, target: Target, request: web.BaseRequest) -> None:
-    """Raises what S3 answers about a bucket that has neither."""
+    """Raises S3's errors for a bucket that has neither."""
     method = request.method
     if target.key:
         if "retention" in target.query or "legal-hold" in target.query:

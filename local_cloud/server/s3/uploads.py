@@ -25,7 +25,7 @@ _COPY_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 def start(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """CreateMultipartUpload. Raises InvalidRequest for an algorithm or type that S3 has not."""
+    """CreateMultipartUpload. Raises InvalidRequest for an unknown algorithm or type."""
     given = request.headers.get("x-amz-checksum-algorithm", "")
     uploads = context.cloud.bucket(target.bucket).uploads
     upload = uploads.start(
@@ -99,7 +99,7 @@ async def _copy_part(
 
 
 def _copied_range(context: Context, request: web.BaseRequest) -> tuple[tuple[Segment, ...], int]:
-    """What of the source becomes a part, and its size in bytes."""
+    """The segments of the source that become a part, and their size in bytes."""
     source, _ = source_of(context, request)
     first, stop = 0, source.size
     wanted = request.headers.get("x-amz-copy-source-range")
@@ -150,7 +150,7 @@ def _wanted(root: xml.Element, algorithm: str) -> list[WantedPart]:
 
 
 def _check_whole(made: Assembled, upload: Upload, request: web.BaseRequest) -> None:
-    """Compare with what the request says about the whole object. Raises BadDigest, …"""
+    """Compare with the request's headers about the whole object. Raises BadDigest, …"""
     headers = request.headers
     kind = headers.get("x-amz-checksum-type", upload.checksum_type)
     if upload.algorithm_given and kind != upload.checksum_type:

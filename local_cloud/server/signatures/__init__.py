@@ -1,1 +1,1 @@
-"""Verifying who sent a request: AWS Signature Version 4 and 2, and the expiry of presigned URLs."""
+"""Verification of AWS Signature Version 4 and 2, and of the expiry of presigned URLs."""

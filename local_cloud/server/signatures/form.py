@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from local_cloud.model.errors import refused
 from local_cloud.server.signatures import v4
-from local_cloud.server.signatures.sent import Claim, Signed, read_amz_date
+from local_cloud.server.signatures.sent import Claim, ExpectedSignature, read_amz_date
 
 _V4 = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature")
 _V2 = ("awsaccesskeyid", "signature")
@@ -55,11 +55,13 @@ def claim(fields: Mapping[str, str]) -> Claim:
     )
 
 
-def sign(policy: str, claimed: Claim, secret: str) -> Signed:
-    """What the claim's signature must be; `policy` as the form holds it."""
+def sign(policy: str, claimed: Claim, secret: str) -> ExpectedSignature:
+    """The expected signature of a claim; `policy` as the form holds it."""
     text = policy.encode("utf-8", "surrogateescape")
     if claimed.version == 2:
         digest = hmac.new(secret.encode(), text, hashlib.sha1).digest()
-        return Signed(signature=base64.b64encode(digest).decode(), string_to_sign=policy)
+        return ExpectedSignature(signature=base64.b64encode(digest).decode(), string_to_sign=policy)
     key = v4.signing_key(secret, claimed.scope)
-    return Signed(signature=hmac.new(key, text, hashlib.sha256).hexdigest(), string_to_sign=policy)
+    return ExpectedSignature(
+        signature=hmac.new(key, text, hashlib.sha256).hexdigest(), string_to_sign=policy
+    )

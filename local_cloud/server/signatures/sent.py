@@ -1,4 +1,4 @@
-"""A request as its signer saw it, and what its signature claims. Pure."""
+"""A request as its signer saw it, and the claim of its signature. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AMZ_DATE = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRequest:
     """One request: everything as it came over the wire."""
 
     method: str
@@ -39,7 +39,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who says to have signed, when and how."""
+    """The claim of a signature: key, time and scope."""
 
     version: int  #: 2 or 4
     access_key: str
@@ -48,7 +48,7 @@ class Claim:
     expires_s: int | None = None  #: of a presigned URL; None = signed in headers
     scope: str = ""  #: `20260131/us-east-1/s3/aws4_request`, version 4 alone
     signed_headers: tuple[str, ...] = ()
-    payload_hash: str | None = None  #: as the client told it; None = the hash of the body
+    payload_hash: str | None = None  #: in the client's header; None = the hash of the body
 
     @property
     def amz_date(self) -> str:
@@ -62,8 +62,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
-    """What a signer must have signed, and the signature that comes of it."""
+class ExpectedSignature:
+    """The expected signature, and the text it is computed from."""
 
     signature: str
     string_to_sign: str
@@ -88,8 +88,8 @@ def read_amz_date(text: str) -> datetime | None:
         return None
 
 
-def signing_date(sent: Sent) -> datetime:
-    """When a request was signed, by `x-amz-date` or `Date`. Raises AccessDenied without one."""
+def signing_date(sent: SentRequest) -> datetime:
+    """The time of signing by `x-amz-date` or `Date`. Raises AccessDenied without one."""
     text = sent.header("x-amz-date") or sent.header("date") or ""
     try:
         return read_amz_date(text) or parsedate_to_datetime(text).astimezone(UTC)

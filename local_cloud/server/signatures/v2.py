@@ -11,7 +11,13 @@ import urllib.parse
 from datetime import UTC, datetime
 
 from local_cloud.model.errors import refused
-from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied, signing_date
+from local_cloud.server.signatures.sent import (
+    Claim,
+    ExpectedSignature,
+    SentRequest,
+    denied,
+    signing_date,
+)
 
 #: Query parameters that are signed, by name.
 _SIGNED = frozenset(
@@ -55,7 +61,7 @@ _SIGNED = frozenset(
 )
 
 
-def header_claim(sent: Sent) -> Claim:
+def header_claim(sent: SentRequest) -> Claim:
     """The claim of `Authorization: AWS KEY:SIGNATURE`. Raises InvalidArgument, AccessDenied."""
     key, colon, signature = (sent.header("authorization") or "").removeprefix("AWS ").partition(":")
     if not colon:
@@ -63,12 +69,12 @@ def header_claim(sent: Sent) -> Claim:
     return Claim(version=2, access_key=key, signature=signature, signed_at=signing_date(sent))
 
 
-def names_a_bucket(sent: Sent) -> bool:
+def names_a_bucket(sent: SentRequest) -> bool:
     """Whether the path is a bucket's, without a slash at its end."""
     return not sent.host_bucket and len(sent.path) > 1 and sent.path.count("/") == 1
 
 
-def query_claim(sent: Sent) -> Claim:
+def query_claim(sent: SentRequest) -> Claim:
     """The claim of a presigned URL. Raises AccessDenied."""
     expires, signature = sent.parameter("Expires"), sent.parameter("Signature")
     if expires is None or signature is None:
@@ -88,8 +94,8 @@ def query_claim(sent: Sent) -> Claim:
     )
 
 
-def sign(sent: Sent, claim: Claim, secret: str) -> Signed:
-    """What the claim's signature must be."""
+def sign(sent: SentRequest, claim: Claim, secret: str) -> ExpectedSignature:
+    """The expected signature of a claim."""
     date = sent.header("date") or ""
     if claim.expires_s is not None:
         date = sent.parameter("Expires") or ""
@@ -105,15 +111,15 @@ def sign(sent: Sent, claim: Claim, secret: str) -> Signed:
         )
     )
     digest = hmac.digest(secret.encode(), text.encode("utf-8", "surrogateescape"), "sha1")
-    return Signed(signature=base64.b64encode(digest).decode(), string_to_sign=text)
+    return ExpectedSignature(signature=base64.b64encode(digest).decode(), string_to_sign=text)
 
 
-def _amz_headers(sent: Sent) -> str:
+def _amz_headers(sent: SentRequest) -> str:
     names = sorted({name for name, _ in sent.headers if name.startswith("x-amz-")})
     return "".join(f"{name}:{sent.header(name)}\n" for name in names)
 
 
-def _resource(sent: Sent) -> str:
+def _resource(sent: SentRequest) -> str:
     """The path with its bucket, and the parameters that choose an operation, decoded."""
     path = f"/{sent.host_bucket}{sent.path}" if sent.host_bucket else sent.path
     shown: list[tuple[str, str]] = []

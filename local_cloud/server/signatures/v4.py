@@ -1,4 +1,4 @@
-"""AWS Signature Version 4: what is claimed, and the signature that must come of it. Pure.
+"""AWS Signature Version 4: reading a claim, and computing the expected signature. Pure.
 
 Sources: IAM user guide, "AWS Signature Version 4 for API requests"; S3 API reference,
 "Authenticating requests", for its query form and for payloads that are signed in chunks.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.server.signatures.sent import (
     Claim,
-    Sent,
-    Signed,
+    ExpectedSignature,
+    SentRequest,
     quoted,
     read_amz_date,
     signing_date,
@@ -33,7 +33,7 @@ _QUERY = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signat
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 
 
-def header_claim(sent: Sent) -> Claim:
+def header_claim(sent: SentRequest) -> Claim:
     """The claim of an Authorization header. Raises AuthorizationHeaderMalformed, AccessDenied."""
     match = _HEADER.fullmatch(sent.header("authorization") or "")
     if match is None:
@@ -50,7 +50,7 @@ def header_claim(sent: Sent) -> Claim:
     )
 
 
-def query_claim(sent: Sent) -> Claim:
+def query_claim(sent: SentRequest) -> Claim:
     """The claim of a presigned URL. Raises AuthorizationQueryParametersError."""
     given = {name: sent.parameter(f"X-Amz-{name}") for name in _QUERY}
     missing = [name for name, value in given.items() if value is None]
@@ -67,7 +67,7 @@ def query_claim(sent: Sent) -> Claim:
     if signed_at is None:
         raise _query_error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
     names = tuple(listed.split(";"))
-    told = sent.header("x-amz-content-sha256") if "x-amz-content-sha256" in names else None
+    declared = sent.header("x-amz-content-sha256") if "x-amz-content-sha256" in names else None
     return Claim(
         version=4,
         access_key=access_key,
@@ -76,7 +76,7 @@ def query_claim(sent: Sent) -> Claim:
         expires_s=_expires_s(expires),
         scope=scope,
         signed_headers=names,
-        payload_hash=told or UNSIGNED,
+        payload_hash=declared or UNSIGNED,
     )
 
 
@@ -106,28 +106,28 @@ def read_credential(text: str, code: str) -> tuple[str, str]:
     return access_key, "/".join(scope)
 
 
-def unsigned_headers(sent: Sent, claim: Claim) -> list[str]:
+def unsigned_headers(sent: SentRequest, claim: Claim) -> list[str]:
     """Headers that must be signed and are not: Host, and every x-amz- one."""
     names = dict.fromkeys(name for name, _ in sent.headers)
     needed = [name for name in names if name == "host" or name.startswith("x-amz-")]
-    if claim.expires_s is not None:  # S3 takes this one from anybody who holds the URL
+    if claim.expires_s is not None:  # S3 does not check the payload of a presigned URL
         needed = [name for name in needed if name != "x-amz-content-sha256"]
     return [name for name in needed if name not in claim.signed_headers]
 
 
-def sign(sent: Sent, claim: Claim, secret: str, body_hash: str) -> Signed:
-    """What the claim's signature must be; `body_hash` counts where the client told none."""
+def sign(sent: SentRequest, claim: Claim, secret: str, body_hash: str) -> ExpectedSignature:
+    """The expected signature of a claim; `body_hash` is used where the client declares none."""
     request = canonical_request(sent, claim, body_hash)
     digest = hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
     text = f"{ALGORITHM}\n{claim.amz_date}\n{claim.scope}\n{digest}"
-    return Signed(
+    return ExpectedSignature(
         signature=_hmac(signing_key(secret, claim.scope), text).hex(),
         string_to_sign=text,
         canonical_request=request,
     )
 
 
-def canonical_request(sent: Sent, claim: Claim, body_hash: str) -> str:
+def canonical_request(sent: SentRequest, claim: Claim, body_hash: str) -> str:
     """The canonical request. S3 encodes the path once, every other service twice."""
     if claim.service == "s3":
         path = quoted(urllib.parse.unquote(sent.path, errors="surrogateescape"), safe="/") or "/"

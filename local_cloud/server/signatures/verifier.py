@@ -16,10 +16,10 @@ from aiohttp import web
 
 from local_cloud.model.errors import refused
 from local_cloud.server.signatures import form, v2, v4
-from local_cloud.server.signatures.sent import Claim, Sent, Signed, denied
+from local_cloud.server.signatures.sent import Claim, ExpectedSignature, SentRequest, denied
 from local_cloud.server.signatures.v4 import ChunkSigner
 
-#: A clock may differ so much from ours (S3: RequestTimeTooSkewed).
+#: Largest difference of clocks (S3: RequestTimeTooSkewed).
 SKEW_MAX = timedelta(minutes=15)
 _S3 = "s3"
 _SHOWN = "%Y-%m-%dT%H:%M:%SZ"
@@ -42,8 +42,8 @@ class Verifier:
         """Raises CloudError (mostly 403) for a request that may not pass.
 
         `services` are the scopes that count here; `body` is the whole body, None for S3, which
-        tells the body's hash in a header and checks it as the body arrives. The answer signs the
-        chunks of a body that is signed in pieces; None for every other body.
+        declares the body's hash in a header and checks it as the body arrives. Returns the signer
+        of the chunks of a body that is signed in pieces; None for every other body.
         """
         sent = _sent(request, host_bucket)
         now = datetime.fromtimestamp(self._now_s(), UTC)
@@ -84,9 +84,9 @@ class Verifier:
         return True
 
 
-def _sent(request: web.BaseRequest, host_bucket: str) -> Sent:
+def _sent(request: web.BaseRequest, host_bucket: str) -> SentRequest:
     path, _, query = request.raw_path.partition("?")
-    return Sent(
+    return SentRequest(
         method=request.method,
         path=path,
         query=query,
@@ -95,7 +95,7 @@ def _sent(request: web.BaseRequest, host_bucket: str) -> Sent:
     )
 
 
-def _query_claim(sent: Sent) -> Claim | None:
+def _query_claim(sent: SentRequest) -> Claim | None:
     """The claim of a presigned URL; None for every other request."""
     names = {name for name, _ in sent.pairs()}
     if "X-Amz-Algorithm" in names:
@@ -103,7 +103,7 @@ def _query_claim(sent: Sent) -> Claim | None:
     return v2.query_claim(sent) if "AWSAccessKeyId" in names else None
 
 
-def _header_claim(sent: Sent, services: tuple[str, ...]) -> Claim:
+def _header_claim(sent: SentRequest, services: tuple[str, ...]) -> Claim:
     """The claim of the Authorization header. Raises AccessDenied without one."""
     authorization = sent.header("authorization")
     if authorization is None:
@@ -154,7 +154,7 @@ def _secret(claim: Claim, keys: Mapping[str, str], services: tuple[str, ...]) ->
 
 
 def _verified(
-    sent: Sent,
+    sent: SentRequest,
     claim: Claim,
     keys: Mapping[str, str],
     services: tuple[str, ...],
@@ -172,23 +172,23 @@ def _verified(
         return None
     _check_scope(sent, claim, services)
     body_hash = hashlib.sha256(body).hexdigest() if body is not None else v4.UNSIGNED
-    told = claim.payload_hash
-    if body is not None and told not in (None, body_hash, v4.UNSIGNED):
+    declared = claim.payload_hash
+    if body is not None and declared not in (None, body_hash, v4.UNSIGNED):
         message = "The provided 'x-amz-content-sha256' header does not match what was computed."
         raise refused("XAmzContentSHA256Mismatch", message)
-    if body is None and told is None:
+    if body is None and declared is None:
         raise refused(
             "InvalidRequest", "Missing required header for this request: x-amz-content-sha256"
         )
     signed = v4.sign(sent, claim, secret, body_hash)
     _compare(claim, signed)
-    if told is not None and told.startswith(f"STREAMING-{v4.ALGORITHM}-PAYLOAD"):
+    if declared is not None and declared.startswith(f"STREAMING-{v4.ALGORITHM}-PAYLOAD"):
         key = v4.signing_key(secret, claim.scope)
         return ChunkSigner(key, claim.amz_date, claim.scope, signed.signature)
     return None
 
 
-def _check_scope(sent: Sent, claim: Claim, services: tuple[str, ...]) -> None:
+def _check_scope(sent: SentRequest, claim: Claim, services: tuple[str, ...]) -> None:
     if claim.service not in services:
         raise refused(
             "AuthorizationHeaderMalformed",
@@ -207,7 +207,7 @@ def _check_scope(sent: Sent, claim: Claim, services: tuple[str, ...]) -> None:
         )
 
 
-def _compare(claim: Claim, signed: Signed) -> None:
+def _compare(claim: Claim, signed: ExpectedSignature) -> None:
     """Raises SignatureDoesNotMatch with what should have been signed."""
     if hmac.compare_digest(claim.signature.encode(), signed.signature.encode()):
         return

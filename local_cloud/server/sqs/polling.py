@@ -1,6 +1,6 @@
-"""Long polling: receivers wait until a message is visible, and are woken at once when one is.
+"""Long polling: receivers wait until a message is visible, and are woken when one is.
 
-Each wake-up goes to one waiter; whoever finds more messages wakes the next. A waiter whose client
+Each wake-up goes to one waiter; one that finds more messages wakes the next. A waiter whose client
 left (its handler is cancelled) passes its wake-up on, so no message goes to a dead connection.
 """
 
@@ -46,7 +46,7 @@ class Pollers:
                 return
 
     def wake_all(self, name: str) -> None:
-        """The queue changed as a whole (deleted): everybody looks again."""
+        """Wake all waiters of a queue that changed as a whole (deleted)."""
         for future in self._waiters.get(name, ()):
             _resolve(future)
 

@@ -92,7 +92,7 @@ _SHAPE: dict[str, Shape] = {
 
 
 def error_response(error: CloudError) -> web.Response:
-    """The JSON protocol's error, with the query protocol's code beside it."""
+    """The JSON protocol's error, with the query protocol's code in a header."""
     code = _QUERY_CODES.get(error.code, error.code)
     fault = "Sender" if error.status < 500 else "Receiver"
     return web.Response(
@@ -104,8 +104,8 @@ def error_response(error: CloudError) -> web.Response:
 
 
 def queue_url(context: Context, name: str) -> str:
-    """Where clients say they reach the queue; only its last component matters to us."""
-    return f"{context.endpoint}/{context.cloud.place.account}/{name}"
+    """The URL of a queue; only its last component is used."""
+    return f"{context.endpoint}/{context.cloud.account.id}/{name}"
 
 
 def _queue(context: Context, body: Body) -> Queue:

@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
-    """Fill an empty cloud with what `state` holds. Runs that were under way start anew.
+    """Fill an empty cloud from `state`. Interrupted runs start again.
 
-    What a newer version wrote in addition is ignored with a warning; it stays in the log until its
-    key is written again.
+    Fields of a newer version are ignored with a warning; they stay in the log until their key is
+    written again.
     """
     with passing_over() as passed:
         _restore(cloud, state, now_s)
@@ -68,5 +68,5 @@ def _restore_objects(cloud: Cloud, state: StateLog) -> None:
 
 
 def _rule(fields: Sequence[Any]) -> Rule:
-    name, arn, events, prefix, suffix, *_ = fields  # a newer version may say more
+    name, arn, events, prefix, suffix, *_ = fields  # a newer version may add fields
     return Rule(id=name, arn=arn, events=tuple(events), prefix=prefix, suffix=suffix)

@@ -1,8 +1,8 @@
-"""What the server keeps on disk: a log of (key, value) lines, the last value of a key wins.
+"""The server's state on disk: a log of (key, value) lines; the last value of a key wins.
 
-One write() per request, before its answer, and one soon after whatever happens by itself; no fsync:
-a killed server loses nothing that was answered, a machine that loses power may lose the last
-seconds. At start, and when the log is mostly history, it is written anew (temp file + os.replace).
+One write() per request, before its answer, and one soon after every other change; no fsync: a
+killed server loses nothing that was answered, a machine that loses power may lose the last seconds.
+At start, and when most lines are outdated, the log is rewritten (temp file + os.replace).
 A torn line (a full disk, a kill) is skipped when the log is read.
 """
 
@@ -49,7 +49,7 @@ class StateLog:
         self._append(line)
 
     def drop(self, key: str) -> None:
-        """Forget `key`."""
+        """Remove `key`."""
         line = self._live.pop(key, None)
         if line is not None:
             self._live_bytes -= len(line)
@@ -61,7 +61,7 @@ class StateLog:
         self._pending.append(line)
 
     def flush(self) -> None:
-        """Hand what was put and dropped to the operating system; after an OSError, repeat it."""
+        """Write the pending lines to the operating system; after an OSError, call it again."""
         if not self._pending:
             return
         data = (b"\n" if self._torn else b"") + b"".join(self._pending)
@@ -86,7 +86,7 @@ class StateLog:
         return None if line is None else json.loads(line)[1]
 
     def close(self) -> None:
-        """Write what is left and give the directory up."""
+        """Write the pending lines and unlock the directory."""
         self.flush()
         os.close(self._file)
         os.close(self._lock)

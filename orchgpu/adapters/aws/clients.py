@@ -9,7 +9,7 @@ from typing import Any
 import aioboto3
 from aiobotocore.session import AioSession
 
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -31,7 +31,7 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
-        place = Place(account=identity["Account"], region=sqs.meta.region_name)
+        place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
         yield CloudPorts(queue=SqsQueue(sqs), store=S3Store(s3), state_bucket=place.state_bucket)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from corekit.errors import AppError, ErrorCode
-from fdl.lint.notes import Note, Severity
+from fdl.lint.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed
 from gpu_scheduler.model import RefusalKind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ABSENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 
-def capacity_notes(document: Document, scheduler: str | None) -> tuple[Note, ...]:
+def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
     """A warning for each function, or group, whose request no known device could hold.
 
     Without `scheduler` the one that is known anyway is asked, and none is no error. One that
@@ -63,6 +63,8 @@ def _refused(functions: Sequence[Function], address: str) -> list[tuple[Function
     ]
 
 
-def _note(document: Document, function: Function, message: str) -> Note:
+def _note(document: Document, function: Function, message: str) -> Diagnostic:
     path = f"{function.path}.gpu"
-    return Note(severity=Severity.WARNING, path=path, at=document.location(path), message=message)
+    return Diagnostic(
+        severity=Severity.WARNING, path=path, at=document.location(path), message=message
+    )

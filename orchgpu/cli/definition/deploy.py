@@ -17,7 +17,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from fdl.lint.notes import Severity
+from fdl.lint.diagnostics import Severity
 from fdl.model import Document
 from fdl.plan.plan import Plan, Step
 from orchgpu.adapters.aws.endpoints import ClientSettings, guard_real_aws, require_cloud, resolve

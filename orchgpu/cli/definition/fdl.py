@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.model import Rewrite
 from fdl.parse import read
 from fdl.text.compose import Composed
@@ -165,9 +165,9 @@ def explain_key(key: str | None, as_json: bool) -> None:
         shown = [
             {
                 "path": known.path,
-                "standing": known.standing.value,
+                "status": known.status.value,
                 "meaning": known.meaning,
-                "value": known.key.reader.words(),
+                "value": known.key.reader.describe(),
                 "default": known.default,
                 "required": known.key.required,
             }
@@ -177,7 +177,7 @@ def explain_key(key: str | None, as_json: bool) -> None:
     elif key is None:
         width = max(len(known.short) for known in found)
         for known in found:
-            click.echo(f"{known.short:<{width}}  {known.standing.value}")
+            click.echo(f"{known.short:<{width}}  {known.status.value}")
     else:
         click.echo("\n\n".join(known.text() for known in found))
 

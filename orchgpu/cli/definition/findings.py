@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from corekit.errors import EXIT_STATUS, AppError
-from fdl.lint.notes import Note
+from fdl.lint.diagnostics import Diagnostic
 from orchgpu.cli.terminal.screen import say, say_json
 
 
@@ -33,7 +33,7 @@ def fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def note_json(note: Note) -> dict[str, Any]:
+def note_json(note: Diagnostic) -> dict[str, Any]:
     """A finding as data."""
     return {
         "severity": note.severity.value,
@@ -44,7 +44,7 @@ def note_json(note: Note) -> dict[str, Any]:
     }
 
 
-def show_notes(notes: Sequence[Note], file: str) -> None:
+def show_notes(notes: Sequence[Diagnostic], file: str) -> None:
     """Findings on standard error, one a line."""
     for note in notes:
         say(note.text(file), err=True)

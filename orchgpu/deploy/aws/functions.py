@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
-from fdl.plan.resources import FunctionResource, InvokeConfig, Permission, Place
+from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.roles import TRUST
 
@@ -32,7 +32,7 @@ _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: Place) -> None:
+    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: DeployTarget) -> None:
         self._lambda = lambda_
         self._iam = iam
         self._place = place

@@ -73,7 +73,7 @@ def test_fmt_keeps_older_shapes(file: Path) -> None:
 
 def test_what_is_no_definition_is_left_alone(file: Path) -> None:
     file.write_text("a: [")
-    assert "f.yaml:1:5: error: this is not YAML" in run(["fmt", "-w", "f.yaml"], 2).stderr
+    assert "f.yaml:1:5: error: not valid YAML" in run(["fmt", "-w", "f.yaml"], 2).stderr
     assert file.read_text() == "a: ["
     assert "no such file" in run(["fmt", "g.yaml"], 3).stderr
 
@@ -88,7 +88,7 @@ UNREADABLE = {
     "a key inside": ("functions:\n  f:\n    image: a/b\n    memmory: 1\n", "unknown key 'memmory'"),
     "not a function": ("functions:\n  f:\n    memmory: 1\n", "unknown key 'f'"),
     "a loop": (OLD + "      output: [inn]\n", "what it writes triggers f again"),
-    "no functions": ("functions: {aws: []}\n", "there is no function"),
+    "no functions": ("functions: {aws: []}\n", "functions.aws has no function"),
 }
 
 
@@ -145,8 +145,8 @@ def test_explain() -> None:
     assert "functions.aws[].gpu.kinds\n" in run(["explain", "gpu.kinds"]).stdout
     assert "did you mean 'kinds'?" in run(["explain", "kindz"], 3).stderr
     shown = json.loads(run(["explain", "job.attempts", "--json"]).stdout)["keys"]
-    assert [(key["path"], key["default"], key["standing"]) for key in shown] == [
-        ("functions.aws[].job.attempts", "3", "done")
+    assert [(key["path"], key["default"], key["status"]) for key in shown] == [
+        ("functions.aws[].job.attempts", "3", "supported")
     ]
     assert len(run(["explain"]).stdout.splitlines()) > 100
 

@@ -4,8 +4,8 @@
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX
 
@@ -125,15 +125,15 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     ),
     "tabs": (
         "functions:\n\taws: []\n",
-        "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead",
+        "f.yaml:2:1: error: not valid YAML: a tab: YAML indents with spaces; write spaces instead",
     ),
     "tab after a key": (
         "functions:\t{aws: []}\n",
-        "f.yaml:1:11: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead",
+        "f.yaml:1:11: error: not valid YAML: a tab: YAML indents with spaces; write spaces instead",
     ),
     "NUL": (
         "functions: a\0b\n",
-        "f.yaml:1:13: error: this is not YAML: the character U+0000 is not allowed; leave it out",
+        "f.yaml:1:13: error: not valid YAML: the character U+0000 is not allowed; leave it out",
     ),
     "bell in text": (
         'functions: "\\a"\n',
@@ -159,7 +159,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "comment alone": ("# nothing\n", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "unclosed quote": (
         'functions: "\n',
-        "f.yaml:1:12: error: this is not YAML: the quote that opens here is never closed",
+        "f.yaml:1:12: error: not valid YAML: the quote that opens here is never closed",
     ),
     "path out of the bucket": (
         ONE + "      input: [{path: buc/../other}]\n",

@@ -10,17 +10,17 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.decode import decode
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
-from fdl.plan.resources import FunctionResource, Notification, Place, QueueResource, Record
+from fdl.plan.resources import DeployTarget, FunctionResource, Notification, QueueResource, Record
 from fdl.plan.roles import role_of
 from gpu_scheduler.model import LeaseLifetime
 from orchgpu.core.function import Function
 
-AWS = Place(account="123456789012", region="eu-west-1")
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 SUPERVISOR = f"""\
 functions:
@@ -42,7 +42,7 @@ storage_providers: {{s3: {{mine: {{access_key: AKIAIOSFODNN7EXAMPLE, secret_key:
 """
 
 
-def made(text: str, place: Place = AWS) -> list[Any]:
+def made(text: str, place: DeployTarget = AWS) -> list[Any]:
     (function,) = parse(text).functions.aws
     return list(desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources)
 
@@ -52,7 +52,7 @@ def only(kind: type, resources: list[Any]) -> Any:
     return found
 
 
-def errors(text: str, place: Place = AWS) -> list[str]:
+def errors(text: str, place: DeployTarget = AWS) -> list[str]:
     notes = lint(parse(text, "f"), place=place)
     return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
 
@@ -70,7 +70,7 @@ def test_an_image_with_scars_supervisor_gets_its_file_and_no_credentials() -> No
     assert "hidden" not in json.dumps(dict(function.variables)) + json.dumps(settings)
 
 
-def test_its_object_is_told_to_the_completion_queue() -> None:
+def test_events_of_its_object_go_to_the_completion_queue() -> None:
     resources = made(SUPERVISOR)
     rules = [r for r in resources if isinstance(r, Notification) and r.bucket == "answers"]
     assert [(r.id, r.prefix, r.suffix) for r in rules] == [("orchgpu-blast-object", "tsv/", ".tsv")]
@@ -81,7 +81,7 @@ def test_its_object_is_told_to_the_completion_queue() -> None:
     assert staging.suffix == ".tar.gz"
 
 
-def test_the_orchestrator_is_told_of_the_object_and_holds_by_time() -> None:
+def test_the_record_names_the_object_and_the_lease_has_a_deadline() -> None:
     record: Record = only(Record, made(SUPERVISOR))
     urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
     served = decode(Function, record.resolved(urls).body)
@@ -119,7 +119,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         (
             "completion: object",
             "completion: result",
-            "functions.aws[0].job.object: is without effect unless you write completion: object",
+            "functions.aws[0].job.object: has no effect without completion: object",
         ),
         (
             "{stem}.tsv",
@@ -129,7 +129,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         (
             "{stem}.tsv",
             "{file}.tsv",
-            "functions.aws[0].job.object: {file} is none of {job}, {key}, {name}, {stem}",
+            "functions.aws[0].job.object: {file} is not one of {job}, {key}, {name}, {stem}",
         ),
         (
             "runtime: image",
@@ -143,7 +143,7 @@ def test_a_handler_of_lambdas_own_form_is_the_functions_handler() -> None:
         ),
     ],
 )
-def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
+def test_objects_that_cannot_end_a_job_are_errors(old: str, new: str, said: str) -> None:
     text = SUPERVISOR.replace(old, new, 1)
     assert text != SUPERVISOR
     if "init_script: a.sh" in text:
@@ -151,7 +151,7 @@ def test_what_cannot_end_a_job(old: str, new: str, said: str) -> None:
     assert said in errors(text)
 
 
-def test_off_aws_nobody_starts_the_image() -> None:
+def test_an_image_is_not_started_off_aws() -> None:
     assert errors(SUPERVISOR, LOCAL) == [
         "functions.aws[0].lambda.container.image: no container is started here, so an image's own command is not run"
     ]

@@ -8,16 +8,16 @@ import pytest
 from corekit.budget import Budget
 from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import graph_of
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed, steps_json
-from fdl.plan.resources import FunctionResource, Notification, Place, Record
+from fdl.plan.resources import DeployTarget, FunctionResource, Notification, Record
 from gpu_scheduler.model import Request
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 TEXT = """\
 functions:
   aws:
@@ -65,7 +65,7 @@ def film(document: Document) -> list[object]:
     return list(made.resources)
 
 
-def test_a_group_is_one_function_with_the_sum_of_what_its_steps_need() -> None:
+def test_a_group_is_one_function_with_the_sum_of_its_steps_needs() -> None:
     document = parse(TEXT)
     assert errors(TEXT) == []
     group, index = deployed(document)
@@ -80,7 +80,7 @@ def test_a_group_is_one_function_with_the_sum_of_what_its_steps_need() -> None:
     assert [str(o.path) for o in group.function.output] == ["answers/faces", "answers/words"]
 
 
-def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_what_stays_inside() -> None:
+def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_inner_files() -> None:
     resources = film(parse(TEXT))
     (function,) = [r for r in resources if isinstance(r, FunctionResource)]
     assert function.variables["ORCHGPU_STEPS"] == "script/steps.json"
@@ -94,7 +94,7 @@ def test_a_group_has_one_queue_one_trigger_and_no_bucket_for_what_stays_inside()
     }
 
 
-def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
+def test_the_package_lists_inputs_and_outputs_of_each_step() -> None:
     group, _ = deployed(parse(TEXT))
     frames, faces, words = json.loads(steps_json(group))
     assert (frames["script"], frames["inputs"]) == ("script/frames/split.sh", [])
@@ -125,7 +125,7 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         (
             "guarantee: 30",
             "guarantee: 95",
-            "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100",
+            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute must lie in 0…100",
         ),
         (
             "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",
@@ -150,17 +150,17 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         (
             "max_wait: 5m}",
             "max_wait: 5m}\n    job: {}",
-            "functions.aws[0].job: jobs of the group come in at frames",
+            "functions.aws[0].job: jobs of the group start at frames",
         ),
-        ("name: index", "name: film", "functions.aws[0].group: a function is called 'film' too"),
+        ("name: index", "name: film", "functions.aws[0].group: a function is named 'film' too"),
         (
             "    gpu: {memory: 2GiB,",
             "    gpu: {group: film, memory: 2GiB,",
-            "functions.aws[0].gpu.group: write `group: NAME` beside `gpu:`",
+            "functions.aws[0].gpu.group: write `group: NAME` next to `gpu:`",
         ),
     ],
 )
-def test_what_cannot_be_one_sandbox(old: str, new: str, said: str) -> None:
+def test_steps_that_cannot_share_a_sandbox_are_errors(old: str, new: str, said: str) -> None:
     assert TEXT.count(old) == 1
     try:
         found = errors(TEXT.replace(old, new))

@@ -1,4 +1,4 @@
-"""Hints that lead somewhere, and messages that name what the user wrote."""
+"""Hints lead to keys with an effect, and messages name the written keys."""
 
 import re
 
@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.keys.reference import belongs, known_keys
+from fdl.keys.reference import known_keys, placement_hint
 from fdl.lint.lint import lint
 from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import parse
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
-AWS = Place(account="123456789012", region="us-east-1", local=False)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="us-east-1", local=False)
 BLOCKS = (
     "",
     "functions.aws[0]",
@@ -53,17 +53,17 @@ NAMES = sorted({known.path.rpartition(".")[2] for known in known_keys()})
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT_EFFECT))
 def test_a_hint_names_blocks_that_have_the_key(name: str) -> None:
-    hint = belongs("functions.aws[0].lambda", name)
+    hint = placement_hint("functions.aws[0].lambda", name)
     assert hint.startswith("; it belongs ")
     for place in hint.removeprefix("; it belongs ").split(" or "):
         block = re.sub(r"^in '(.*)'$", r"\1", place)
-        ends = {"at the top of the file": name, "beside 'lambda'": f"functions.aws.{name}"}
+        ends = {"at the top of the file": name, "next to 'lambda'": f"functions.aws.{name}"}
         assert any(path.endswith(ends.get(block, f"{block}.{name}")) for path in PATHS)
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
 def test_a_hint_leads_to_no_key_without_effect(name: str) -> None:
-    hint = belongs("functions.aws[0].lambda", name)
+    hint = placement_hint("functions.aws[0].lambda", name)
     assert hint != ""
     assert not hint.startswith("; it belongs")
 
@@ -76,11 +76,11 @@ def test_a_misplaced_batch_block_gets_its_hint() -> None:
 
 @pytest.mark.parametrize("name", OSCAR_SERVICE.keys)
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_key_of_oscar_is_never_unknown_without_a_word(name: str, block: str) -> None:
-    assert belongs(block, name) != ""
+def test_every_key_of_oscar_has_a_hint(name: str, block: str) -> None:
+    assert placement_hint(block, name) != ""
 
 
-# ---------------------------------------------------------------------- what was never written
+# ---------------------------------------------------------------------- findings and written keys
 
 KEYS = {
     "      timeout": ["1", "8", "15", "900"],
@@ -128,7 +128,7 @@ KEYS = {
     st.sampled_from([None, LOCAL, AWS]),
 )
 def test_no_finding_is_about_a_key_that_was_not_written(
-    functions: list[dict[str, str]], place: Place | None
+    functions: list[dict[str, str]], place: DeployTarget | None
 ) -> None:
     """The path of a finding consists of keys of the file, whatever was left to its default."""
     text = "functions:\n  aws:\n"

@@ -4,8 +4,8 @@
 import pytest
 
 from corekit.errors import AppError
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 
 ONE = (
@@ -43,7 +43,7 @@ HOSTILE = {
     "a hundred thousand dashes": ("- " * 100_000, "nested deeper than 24 levels"),
     "more places than are compared": (
         many_places(6, 100),
-        "functions: 606 places and filters, more than the 500 of one file; write several files",
+        "functions: 606 paths and filters, more than the 500 of one file; write several files",
     ),
     "thousands of functions": (
         "functions:\n" + "".join(f"  f{i}: {{image: a/b}}\n" for i in range(3000)),

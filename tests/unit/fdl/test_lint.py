@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from fdl.lint.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.parse import parse
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
-AWS = Place(account="123456789012", region="eu-west-1")
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SCRIPT: Mapping[str, FileFacts] = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
 GPU = """\
@@ -26,7 +26,9 @@ functions:
 """
 
 
-def findings(text: str, files: Mapping[str, FileFacts] = SCRIPT, place: Place = LOCAL) -> list[str]:
+def findings(
+    text: str, files: Mapping[str, FileFacts] = SCRIPT, place: DeployTarget = LOCAL
+) -> list[str]:
     return [note.text("f") for note in lint(parse(text, "f"), files=files, place=place)]
 
 
@@ -135,7 +137,7 @@ CASES = {
     ),
     "architecture of a zip": (
         one(IO + "\narchitectures: [arm64]"),
-        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64 works as far as your script does",
+        "f:8:7: warning: functions.aws[0].lambda.architectures: arm64: the script and its programs must be built for it",
     ),
     "file system": (
         one(IO + "\nfile_system: [{Arn: 'arn:x', LocalMountPath: /mnt/x}]"),
@@ -194,7 +196,7 @@ def test_a_middleware_is_compared_with_those_known_here(gpu: str, expected: list
 def test_a_job_needs_a_script() -> None:
     text = "functions: {aws: [{lambda: {name: a, input: [{path: inn}], output: [{path: out}]}, gpu: {}}]}"
     assert findings(text, {}) == [
-        "f:1:20: error: functions.aws[0].lambda: no script: nothing says what a job runs; add init_script or handler"
+        "f:1:20: error: functions.aws[0].lambda: no script: a job has nothing to run; add init_script or handler"
     ]
 
 
@@ -301,7 +303,7 @@ def test_on_aws_private_hosts_need_a_vpc() -> None:
     )
 
 
-def test_an_output_that_just_misses_an_input_is_told() -> None:
+def test_an_output_that_just_misses_an_input_gives_a_warning() -> None:
     text = (
         "functions:\n  aws:\n"
         "  - lambda: {name: a, init_script: run.sh, input: [{path: one}], output: [{path: mid/video}]}\n"
@@ -309,8 +311,8 @@ def test_an_output_that_just_misses_an_input_is_told() -> None:
         "  - lambda: {name: c, init_script: run.sh, input: [{path: mid/c, suffix: [.wav]}], output: [{path: end}]}\n"
     )
     assert findings(text) == [
-        "f:3:75: warning: functions.aws[0].lambda.output[0]: nothing reads it, and b waits for mid/videos; is that the same place?",
-        "f:4:82: warning: functions.aws[1].lambda.output[0]: nothing reads it, and c waits for other names there: only .wav",
+        "f:3:75: warning: functions.aws[0].lambda.output[0]: no function reads it, and b waits for mid/videos; is that the same path?",
+        "f:4:82: warning: functions.aws[1].lambda.output[0]: no function reads it, and c waits for other names there: only .wav",
     ]
 
 

@@ -1,12 +1,12 @@
-"""Findings that name what the user wrote, and say what to write: times, filters, variables."""
+"""Findings that name the written value and the one to write: times, filters, variables."""
 
 import time
 
 import pytest
 
 from contract.timing import kept_back
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from lambda_functions.gpu_runner.limits import TimeLimits
 
@@ -16,35 +16,35 @@ FUNCTION = (
 )
 
 
-def told(more: str) -> list[str]:
+def findings_of(more: str) -> list[str]:
     notes = lint(parse(FUNCTION + more, "f"))
     return [f"{note.severity}: {note.path}: {note.message}" for note in notes]
 
 
-def test_a_short_timeout_says_how_much_the_script_has_of_it() -> None:
+def test_a_short_timeout_is_reported_with_the_scripts_share() -> None:
     """The key that is named is the one that was written, `timeout`."""
-    (note,) = told("      timeout: 8\n")
+    (note,) = findings_of("      timeout: 8\n")
     assert note == (
         "warning: functions.aws[0].lambda.timeout: the script is stopped after 4 s of these 8 s:"
         " half is kept for uploading its outputs; write 18 for a script that needs 8 s"
     )
-    (note,) = told("      timeout: 15\n")
+    (note,) = findings_of("      timeout: 15\n")
     assert "stopped after 7.5 s of these 15 s" in note
-    assert told("      timeout: 20\n") == []
+    assert findings_of("      timeout: 20\n") == []
 
 
 def test_a_threshold_that_was_written_is_named() -> None:
-    (note,) = told("      timeout: 8\n      container: {timeout_threshold: 9}\n")
+    (note,) = findings_of("      timeout: 8\n      container: {timeout_threshold: 9}\n")
     assert note == (
         "error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time:"
         " the function's timeout is 8 s"
     )
-    assert told("      timeout: 20\n      container: {timeout_threshold: 2}\n") == []
+    assert findings_of("      timeout: 20\n      container: {timeout_threshold: 2}\n") == []
 
 
 @pytest.mark.parametrize("whole_s", [1, 4, 8, 15, 20, 60, 300, 900])
 @pytest.mark.parametrize("threshold_s", [0, 2, 10, 100])
-def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) -> None:
+def test_lint_reports_the_time_that_the_runner_reserves(whole_s: int, threshold_s: int) -> None:
     kept_s, rule = kept_back(whole_s, threshold_s)
     before_s = time.monotonic()
     left = TimeLimits.within(whole_s, threshold_s)
@@ -53,7 +53,7 @@ def test_the_runner_keeps_back_what_lint_says(whole_s: int, threshold_s: int) ->
     assert rule in ("half", "timeout_threshold", "minimum", "part")
 
 
-def test_which_rule_says_how_much_is_kept_back() -> None:
+def test_the_rule_by_which_time_is_reserved() -> None:
     rules = [kept_back(*times)[1] for times in ((8, 10), (60, 10), (20, 0), (900, 10))]
     assert rules == ["half", "timeout_threshold", "minimum", "part"]
 
@@ -78,7 +78,7 @@ def test_a_filter_in_the_shells_words_is_warned_of(place: str) -> None:
     "name", ["LD_PRELOAD", "BASH_ENV", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "PATH", "ENV"]
 )
 def test_variables_that_do_more_than_have_a_value_are_warned_of(name: str) -> None:
-    notes = told(f"      container: {{environment: {{Variables: {{{name}: x}}}}}}\n")
+    notes = findings_of(f"      container: {{environment: {{Variables: {{{name}: x}}}}}}\n")
     path = f"functions.aws[0].lambda.container.environment.Variables.{name}"
     assert [note for note in notes if note.startswith(f"warning: {path}: ")]
     assert not [note for note in notes if note.startswith(Severity.ERROR)]
@@ -86,11 +86,14 @@ def test_variables_that_do_more_than_have_a_value_are_warned_of(name: str) -> No
 
 def test_a_library_path_is_the_users_own_business() -> None:
     """Clients of other middlewares need it: the paper's own file sets it."""
-    assert told("      container: {environment: {Variables: {LD_LIBRARY_PATH: /opt/x}}}\n") == []
+    assert (
+        findings_of("      container: {environment: {Variables: {LD_LIBRARY_PATH: /opt/x}}}\n")
+        == []
+    )
 
 
-def test_what_loads_code_into_the_runner_is_warned_of_too() -> None:
-    (note,) = told("      environment: {Variables: {LD_PRELOAD: /opt/x.so}}\n")
+def test_variables_that_load_code_into_the_runner_give_a_warning() -> None:
+    (note,) = findings_of("      environment: {Variables: {LD_PRELOAD: /opt/x.so}}\n")
     path = "functions.aws[0].lambda.environment.Variables.LD_PRELOAD"
     assert note == f"warning: {path}: loads code into the function's runner and the script"
-    assert told("      environment: {Variables: {PATH: /opt/bin}}\n") == []
+    assert findings_of("      environment: {Variables: {PATH: /opt/bin}}\n") == []

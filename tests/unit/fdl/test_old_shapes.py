@@ -1,7 +1,7 @@
-"""What SCAR and OSCAR documented over the years: read with a warning, or refused by the inner key.
+"""Documented shapes of SCAR and OSCAR: read with a warning, or refused at the inner key.
 
 Written from the description of those shapes; `shapes/flat-*`, `list-in-aws`, `places-by-storage`
-and `oscar-more` hold what is said of them.
+and `oscar-more` hold their findings.
 """
 # ruff: noqa: E501  (one line per message, as people see it)
 
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.model import Document
 from fdl.parse import parse, read
 from fdl.text.compose import compose
@@ -27,7 +27,7 @@ def shape(name: str) -> Document:
     return parse((SHAPES / f"{name}.yaml").read_bytes(), f"{name}.yaml")
 
 
-def test_a_flat_function_keeps_all_it_says() -> None:
+def test_a_flat_function_keeps_all_its_settings() -> None:
     (function,) = shape("flat-with-s3").functions.aws
     declared, container = function.function, function.function.container
     assert (declared.name, declared.memory_mib, declared.timeout_s) == ("shape-flat", 2048, 280)
@@ -97,11 +97,11 @@ REFUSED = {
     ),
     "two places for input": (
         "functions:\n  f:\n    init_script: s\n    input: [abc]\n    s3: {input_bucket: abc}\n",
-        "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` both say where: keep `input`",
+        "f.yaml:5:9: error: functions.f.s3: input_bucket and `input` are both given; keep `input`",
     ),
     "two images": (
         "functions:\n  f:\n    image: a/b\n    container: {image: c/d}\n",
-        "f.yaml:3:12: error: functions.f.image: container.image says the same; keep that one",
+        "f.yaml:3:12: error: functions.f.image: container.image is given too; keep that one",
     ),
     "an item of a list": (
         "functions:\n- name: f\n  memmory: 1\n",
@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "an image of ECR": (
         AWS.replace("init_script: s", "container: {ecr_image: x}"),
-        "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` beside `container`",
+        "f.yaml:3:35: error: functions.aws[0].lambda.container.ecr_image: write `image: <the image in ECR>` and `create_image: false` here, and `runtime: image` next to `container`",
     ),
     "an image of ECR, too high": (
         AWS.replace("init_script: s", "ecr_image: x"),
@@ -149,11 +149,11 @@ REFUSED = {
     ),
     "a key of OSCAR's in Lambda": (
         AWS.replace("init_script: s", "federation: {}"),
-        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, no other cluster takes jobs over",
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'federation'; it is OSCAR's: leave it out, jobs are not delegated to other clusters",
     ),
     "a token": (
         AWS.replace("init_script: s", "propagate_token: true"),
-        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries nobody's token",
+        "f.yaml:3:23: error: functions.aws[0].lambda: unknown key 'propagate_token'; it is OSCAR's: leave it out, a job carries no token",
     ),
     "a stack of OpenFaaS": (
         "provider: {name: faas}\nfunctions:\n  f: {lang: dockerfile, handler: ./f, image: a/b}\n",
@@ -162,13 +162,13 @@ REFUSED = {
     "a key of the file": ("clusterz: {}\n" + AWS, "f.yaml:1:1: error: unknown key 'clusterz'"),
     "a key that goes nowhere": (
         AWS + "    storage_providers: {}\n",
-        "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+        "f.yaml:4:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: all storage is in S3, reached by the function's role",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_names_the_inner_key_and_what_to_write(case: str) -> None:
+def test_an_error_names_the_written_key_and_the_replacement(case: str) -> None:
     text, message = REFUSED[case]
     with pytest.raises(AppError) as caught:
         parse(text, "f.yaml")
@@ -224,7 +224,7 @@ _FLAT = st.fixed_dictionaries(
 
 @settings(max_examples=300)
 @given(st.dictionaries(_WORD.map(quoted) | st.just("f"), _FLAT, min_size=1, max_size=2), st.data())
-def test_what_migrate_prints_is_valid_or_it_prints_nothing(
+def test_migrate_prints_a_valid_file_or_nothing(
     functions: dict[str, dict[str, str]], data: st.DataObject
 ) -> None:
     lists = data.draw(st.booleans())
@@ -242,7 +242,7 @@ def test_what_migrate_prints_is_valid_or_it_prints_nothing(
     assert again.functions == document.functions
 
 
-def test_one_wrong_bucket_is_one_fault_at_the_key_that_was_written() -> None:
+def test_one_wrong_bucket_is_one_error_at_the_written_key() -> None:
     """Outputs go to the bucket of the inputs where none is named."""
     text = "functions:\n  f:\n    image: a/b\n    init_script: s.sh\n    s3:\n"
     with pytest.raises(AppError) as raised:

@@ -1,15 +1,15 @@
-"""Parsing: what is understood, and every kind of bad input with its exact place and words."""
+"""Parsing: the values of all keys, and every kind of bad input with its exact message."""
 # ruff: noqa: E501  (one line per message, as people see it)
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.model import Path, Storage
+from fdl.model import Function, Path, Storage
 from fdl.parse import parse
 from fdl.schema.schema import FAULTS_MAX
 from fdl.text.compose import BYTES_MAX, DEPTH_MAX
 from fdl.text.nodes import Location
-from gpu_scheduler.model import DeviceKind, Placement, Sharing
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 WHOLE = """\
 functions:
@@ -54,23 +54,49 @@ x-free: {anything: [at, all]}
 """
 
 
-def test_everything_is_understood() -> None:
+@pytest.fixture(name="whole")
+def _whole() -> Function:
     (function,) = parse(WHOLE).functions.aws
-    assert function.name == "gpu-blast"
-    assert function.function.memory_mib == 3072
-    assert function.user_input == (Storage(path=Path(bucket="my-input", prefix="seqs")),)
-    assert function.intermediate == Path(bucket="mid", prefix="blast")
-    assert function.queues == ("blast-q", "gpu-blast-dlq", "gpu-blast-done")
-    assert function.function.output[0].path == Path(bucket="out", prefix="results")
-    assert function.function.output[0].prefixes == ("hits-",)
-    assert function.gpu is not None
-    request = function.gpu.request()
-    assert (request.count, request.memory_mib, request.models) == (2, 4096, ())
-    assert request.kinds == (DeviceKind.CUDA, DeviceKind.CPU)
-    assert (request.compute_guarantee_pct, request.compute_limit_pct) == (50, 80)
-    assert request.sharing is Sharing.EXCLUSIVE
-    assert request.placement is Placement.SAME_HOST
-    assert (request.priority, request.max_wait_s) == (-3, 600.0)
+    return function
+
+
+def test_the_lambda_block(whole: Function) -> None:
+    assert (whole.name, whole.function.memory_mib) == ("gpu-blast", 3072)
+    assert whole.function.output == (
+        Storage(
+            path=Path(bucket="out", prefix="results"),
+            storage_provider="s3.default",
+            suffixes=(".tsv",),
+            prefixes=("hits-",),
+        ),
+    )
+
+
+def test_the_input_of_a_job_is_the_users_and_scars_is_the_intermediate_bucket(
+    whole: Function,
+) -> None:
+    assert whole.user_input == (Storage(path=Path(bucket="my-input", prefix="seqs")),)
+    assert whole.intermediate == Path(bucket="mid", prefix="blast")
+
+
+def test_queues_have_the_written_name_or_the_functions(whole: Function) -> None:
+    assert whole.queues == ("blast-q", "gpu-blast-dlq", "gpu-blast-done")
+
+
+def test_the_gpu_block_is_a_request_to_the_scheduler(whole: Function) -> None:
+    assert whole.gpu is not None
+    assert whole.gpu.request() == Request(
+        count=2,
+        memory_mib=4096,
+        kinds=(DeviceKind.CUDA, DeviceKind.CPU),
+        compute_guarantee_pct=50,
+        compute_limit_pct=80,
+        sharing=Sharing.EXCLUSIVE,
+        placement=Placement.SAME_HOST,
+        priority=-3,
+        max_wait_s=600.0,
+        middleware="rcuda",
+    )
 
 
 def test_values_of_variables_stay_as_written() -> None:
@@ -78,16 +104,16 @@ def test_values_of_variables_stay_as_written() -> None:
     assert variables == {"LEVEL": "010", "DEBUG": "on", "VERSION": "1.10", "EMPTY": ""}
 
 
-def test_bare_blocks_lend_with_defaults() -> None:
+def test_bare_blocks_have_all_defaults() -> None:
     (function,) = parse("functions: {aws: [{lambda: {name: a, input: []}, gpu: }]}").functions.aws
-    assert function.lends
+    assert function.queued
     assert function.gpu is not None
     assert function.gpu.request().count == 1
 
 
 def test_without_our_blocks_it_is_a_plain_function() -> None:
     (function,) = parse("functions: {aws: [{lambda: {name: a}}]}").functions.aws
-    assert not function.lends
+    assert not function.queued
 
 
 def test_a_scar_input_is_the_users_input_unless_job_has_one() -> None:
@@ -97,7 +123,7 @@ def test_a_scar_input_is_the_users_input_unless_job_has_one() -> None:
     assert function.intermediate == Path(bucket="ab-c-intermediate")
 
 
-def test_keys_know_where_they_stand() -> None:
+def test_keys_have_locations() -> None:
     document = parse(WHOLE)
     assert document.location("functions.aws[0].lambda.memory") == Location(5, 7)
     assert document.location("functions.aws[0].lambda.nothing.there") == Location(3, 5)
@@ -121,7 +147,7 @@ BAD = {
     ),
     "a block within another": (
         ONE + "      gpu: {}\n",
-        "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs beside 'lambda'",
+        "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda'",
     ),
     "no block around it": (
         "functions: {aws: [{name: f}]}",
@@ -129,7 +155,7 @@ BAD = {
     ),
     "the file's key": (
         ONE + "    storage_providers: {}\n",
-        "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: every place is in S3, reached by the function's role",
+        "f.yaml:5:5: error: functions.aws[0]: unknown key 'storage_providers'; leave it out: all storage is in S3, reached by the function's role",
     ),
     "the beginning of a key": (
         ONE + "    gpu: {lease: 960}\n",
@@ -141,7 +167,7 @@ BAD = {
     ),
     "oscar's secrets": (
         OSCAR % "secrets: {A: b}",
-        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by the cluster, and there is no cluster here: let the function's role read a store of secrets, as AWS Secrets Manager",
+        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by OSCAR's cluster, which does not exist here: let the function's role read a secret store, for example AWS Secrets Manager",
     ),
     "unknown top": (
         "function: {}\n",
@@ -226,7 +252,7 @@ BAD = {
     ),
     "gpu twice": (
         ONE + "    gpu: {compute: 5, compute_guarantee: 5}\n",
-        "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee say the same; keep one",
+        "f.yaml:5:10: error: functions.aws[0].gpu: compute.guarantee and compute_guarantee are both given; keep one",
     ),
     "gpu percent": (
         ONE + "    gpu: {compute: 120%}\n",
@@ -266,19 +292,19 @@ BAD = {
     "key": ("? [a]\n: 1\n", "f.yaml:1:3: error: a key must be a plain word"),
     "unclosed": (
         "a: [1\n",
-        "f.yaml:1:4: error: this is not YAML: the '[' that opens here is never closed",
+        "f.yaml:1:4: error: not valid YAML: the '[' that opens here is never closed",
     ),
     "tab": (
         "a:\n\tb: 1\n",
-        "f.yaml:2:1: error: this is not YAML: a tab: YAML indents with spaces; write spaces instead",
+        "f.yaml:2:1: error: not valid YAML: a tab: YAML indents with spaces; write spaces instead",
     ),
     "control": (
         "a: \x07\n",
-        "f.yaml:1:4: error: this is not YAML: the character U+0007 is not allowed; leave it out",
+        "f.yaml:1:4: error: not valid YAML: the character U+0007 is not allowed; leave it out",
     ),
     "escape": (
         'a: "\\UFFFFFFFF"\n',
-        "f.yaml:1:7: error: this is not YAML: an escape or a directive near here has a number that is too large",
+        "f.yaml:1:7: error: not valid YAML: an escape or a directive near here has a number that is too large",
     ),
     "empty": ("", "f.yaml:1:1: error: the file is empty; it needs 'functions:'"),
     "null": ("~\n", "f.yaml:1:1: error: missing key 'functions'"),
@@ -292,7 +318,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_says_where_and_what(case: str) -> None:
+def test_bad_input_gives_location_and_reason(case: str) -> None:
     text, message = BAD[case]
     with pytest.raises(AppError) as caught:
         parse(text, "f.yaml")
@@ -302,7 +328,7 @@ def test_bad_input_says_where_and_what(case: str) -> None:
     assert rest == "" or rest.startswith("\n") or message.endswith(": ")
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     text = (
         ONE
         + "      memory: 1\n      memmory: 2\n      input: [{path: B}, {path: abc}, 3]\n    gpu: {count: 0}\n"
@@ -315,7 +341,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert caught.value.message.count(": error: ") == 5
 
 
-def test_a_file_full_of_faults_tells_the_first_ones() -> None:
+def test_a_file_full_of_errors_reports_the_first_ones() -> None:
     keys = "".join(f"      k{n}: 1\n" for n in range(10_000))
     with pytest.raises(AppError) as caught:
         parse(ONE + keys, "f.yaml")

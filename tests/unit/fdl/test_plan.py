@@ -1,4 +1,4 @@
-"""Plans: golden texts, nothing to do after applying, resuming after any cut, and what is not ours."""
+"""Plans: golden texts, no steps after applying, resuming after interruptions, foreign resources."""
 # ruff: noqa: E501  (one line per step, as people see it)
 
 import dataclasses
@@ -17,11 +17,11 @@ from fdl.plan.desired import Code, DesiredFunction, desired
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
+    DeployTarget,
     FunctionResource,
     InvokeConfig,
     Ledger,
     Notification,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -29,7 +29,7 @@ from fdl.plan.resources import (
 )
 from orchgpu.core.function import Function
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 CODE = Code(sha256="ab" * 32, size=1000)
 
 BLAST = """\
@@ -119,7 +119,7 @@ class World:
         assert f"bucket/{rule.bucket}" in self.resources
 
 
-def test_a_change_names_only_what_changes() -> None:
+def test_a_change_names_only_the_changed_fields() -> None:
     """The record's urls are filled in when it is written; they are the same as before."""
     world = World()
     world.apply(world.plan(BLAST).steps)
@@ -139,8 +139,8 @@ def test_rules_of_a_bucket_go_out_together() -> None:
     for step in rules:
         bucket = step.resource.name.partition("/")[0]
         others = [s.resource for s in rules if s is not step]
-        assert step.along == tuple(r for r in others if r.name.startswith(f"{bucket}/"))
-    assert any(step.along for step in rules)
+        assert step.deleted_with == tuple(r for r in others if r.name.startswith(f"{bucket}/"))
+    assert any(step.deleted_with for step in rules)
 
 
 def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
@@ -218,7 +218,7 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_what_is_as_desired_needs_no_step(text: str) -> None:
+def test_a_resource_as_desired_needs_no_step(text: str) -> None:
     world = World()
     world.apply(world.plan(text).steps)
     assert world.plan(text).empty
@@ -241,7 +241,7 @@ def test_a_deploy_that_failed_at_any_step_is_finished_by_the_next(text: str) -> 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), min_size=1, max_size=6))
 def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str, int]]) -> None:
-    """Whatever was half done before: deploy leads to the same world, rm leaves nothing of ours."""
+    """After any interruption deploy leads to the same world, and rm leaves only foreign resources."""
     foreign = Bucket(name="queries", versioned=False)
     rule = Notification(bucket="queries", id="theirs", target_arn="arn:x", prefix="elsewhere/")
     world = World(foreign, rule)
@@ -272,7 +272,7 @@ def test_changes_are_shown_field_by_field_and_variables_by_name() -> None:
     assert "hush" not in str(world.plan(changed).as_json())
 
 
-def test_what_a_file_no_longer_names_goes_unless_it_holds_data() -> None:
+def test_a_resource_that_left_the_file_is_deleted_unless_it_holds_data() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     moved = BLAST.replace("answers", "results")
@@ -320,7 +320,7 @@ def test_a_foreign_rule_for_the_same_objects_is_a_conflict_before_anything_is_do
     assert not World(Bucket(name="queries"), other).plan(BLAST).empty
 
 
-def test_rm_keeps_what_another_function_uses() -> None:
+def test_rm_keeps_resources_of_another_function() -> None:
     world = World()
     world.apply(world.plan(BLAST).steps)
     world.apply(world.plan(PLAIN.replace("texts/in", "answers/x")).steps)

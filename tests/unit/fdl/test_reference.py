@@ -1,20 +1,20 @@
-"""The table of all keys: the page shows it, nothing is without a meaning, no word is ignored."""
+"""The table of all keys: on the page, with a meaning for each."""
 
 import pytest
 
 from corekit.errors import AppError
-from fdl.keys.lending import GPU
-from fdl.keys.reference import Known, Standing, explain, known_keys
+from fdl.keys.jobs import GPU
+from fdl.keys.reference import KeyStatus, KnownKey, explain, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 from tools.fdl_table import PAGE, renewed
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
-#: What a block of SCAR's needs to be read, with the key under test at the end.
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
+#: The smallest file that is read; the key under test follows.
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
-#: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
+#: A valid value for keys that are refused or have no effect, where "x" is not one.
 VALUES = {
     "alpine": "true",
     "max_payload_size": "1",
@@ -42,8 +42,8 @@ def test_every_word_of_a_request_is_a_key() -> None:
     assert [word.key for word in REQUEST_OPTIONS if word.key not in GPU.keys] == []
 
 
-def _file_with(known: Known) -> str:
-    """A file that declares one key, nested as its path says."""
+def _file_with(known: KnownKey) -> str:
+    """A file that declares one key, nested by its path."""
     words = known.path.replace("[]", "").removeprefix("functions.aws.").split(".")
     value = next((v for k, v in VALUES.items() if known.path.endswith(k)), "x")
     text = f"{words[-1]}: {value}"
@@ -58,22 +58,22 @@ def _file_with(known: Known) -> str:
     return WHOLE + f"    {words[0]}: {{{text}}}\n"
 
 
-REFUSED = [known for known in known_keys() if known.standing is Standing.REFUSED]
-IDLE = [known for known in known_keys() if known.standing is Standing.IDLE]
+REFUSED = [known for known in known_keys() if known.status is KeyStatus.REFUSED]
+NO_EFFECT = [known for known in known_keys() if known.status is KeyStatus.NO_EFFECT]
 
 
 @pytest.mark.parametrize("known", REFUSED, ids=lambda known: known.short)
-def test_a_refused_key_says_what_to_write_instead(known: Known) -> None:
+def test_the_error_of_a_refused_key_names_the_replacement(known: KnownKey) -> None:
     with pytest.raises(AppError) as caught:
         parse(_file_with(known), "f.yaml")
     assert known.key.refused in caught.value.message
 
 
-@pytest.mark.parametrize("known", IDLE, ids=lambda known: known.short)
-def test_a_key_without_effect_is_told(known: Known) -> None:
+@pytest.mark.parametrize("known", NO_EFFECT, ids=lambda known: known.short)
+def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
     notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
-    told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
-    assert told == [known.path]
+    paths = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]
+    assert paths == [known.path]
 
 
 def test_a_key_is_found_by_its_end() -> None:
@@ -82,8 +82,8 @@ def test_a_key_is_found_by_its_end() -> None:
         "functions.aws[].gpu.memory\n  Of each device: MiB, or with a unit.\n"
         "  value: MiB, or '4GiB'\n"
         "  default: all of an exclusive device, none of a shared one\n"
-        "  done"
+        "  supported"
     )
     assert [known.short for known in explain("memory")] == ["lambda.memory", "gpu.memory"]
-    with pytest.raises(AppError, match="there is no key 'memroy'; did you mean 'memory'"):
+    with pytest.raises(AppError, match="no key is named 'memroy'; did you mean 'memory'"):
         explain("memroy")

@@ -96,7 +96,7 @@ def test_a_shape_keeps_its_meaning_and_its_comments(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
-def test_a_migrated_shape_reads_as_what_it_was_read_as(path: Path) -> None:
+def test_a_migrated_shape_keeps_its_meaning(path: Path) -> None:
     composed = compose(path.read_bytes(), path.name)
     root, _ = migrate(composed.root, Reading(source=composed.source))
     assert bare(compose(render(composed, root), "again").root) == bare(root)

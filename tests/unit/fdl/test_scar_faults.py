@@ -1,4 +1,4 @@
-"""Faults of SCAR that belong to definitions and deploys; the page that says where each is held."""
+"""Faults of SCAR in definitions and deploys, and the page that lists a test for each."""
 
 import ast
 import re
@@ -9,17 +9,17 @@ import pytest
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError
-from fdl.keys.reference import Standing, known_keys
+from fdl.keys.reference import KeyStatus, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import removal
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import ListOf
 from tests.unit.fdl.test_plan import BLAST, PLACE, World
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_the_page_names_tests_that_exist() -> None:
@@ -33,7 +33,7 @@ def test_the_page_names_tests_that_exist() -> None:
     assert faults == [f"{letter}{n}" for letter in count for n in range(1, count[letter] + 1)]
 
 
-def test_credentials_of_a_file_go_nowhere() -> None:
+def test_credentials_of_a_file_are_not_deployed() -> None:
     """S9: SCAR sends them in clear in a variable of the function."""
     text = (
         "functions:\n  aws:\n"
@@ -56,12 +56,12 @@ def _blocks() -> list[str]:
     return [
         known.path
         for known in known_keys()
-        if known.block and known.standing is not Standing.TRANSLATED
+        if known.block and known.status is not KeyStatus.TRANSLATED
     ]
 
 
 @pytest.mark.parametrize("path", _blocks())
-def test_a_key_that_nobody_knows_is_an_error_in_every_block(path: str) -> None:
+def test_an_unknown_key_is_an_error_in_every_block(path: str) -> None:
     """C2: `memmory: 4096` deploys with 512."""
     value = "{zzz: 1}"
     for word in reversed(path.split(".")):
@@ -74,14 +74,14 @@ def test_a_key_that_nobody_knows_is_an_error_in_every_block(path: str) -> None:
     assert "'zzz'" in caught.value.message
 
 
-def test_a_list_is_what_the_file_says() -> None:
+def test_a_list_is_not_merged_with_defaults() -> None:
     """C3: a file's list is added to the defaults'."""
     text = "functions: {aws: [{lambda: {name: f, architectures: [arm64], layers: ['arn:a']}}]}"
     (function,) = parse(text).functions.aws
     assert (function.function.architectures, function.function.layers) == (("arm64",), ("arn:a",))
 
 
-def test_rm_goes_on_where_pieces_are_missing() -> None:
+def test_rm_continues_where_pieces_are_missing() -> None:
     """C7: `rm` aborts at the first thing that is not there."""
     world = World()
     world.apply(world.plan(BLAST).steps)

@@ -1,4 +1,4 @@
-"""The JSON Schema for editors says the same as the readers, as far as a schema can."""
+"""The JSON Schema for editors agrees with the readers, as far as a schema can."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
-"""The reader and the JSON Schema judge one generated corpus alike: every key, with many values.
+"""The reader and the JSON Schema agree on one generated corpus: every key, with many values.
 
 What the reader takes, the schema takes. What the reader refuses, the schema refuses, but for what a
-schema cannot say: how a value was written (quotes, `1e3`), rules of names, and keys together.
+schema cannot express: how a value was written (quotes, `1e3`), rules of names, and keys together.
 """
 
 import re
@@ -13,7 +13,7 @@ import pytest
 
 from corekit.errors import AppError
 from fdl.keys.document import json_schema
-from fdl.keys.reference import Known, Standing, known_keys
+from fdl.keys.reference import KeyStatus, KnownKey, known_keys
 from fdl.parse import read
 from fdl.schema.scalars import Choice, Flag, Percent, Version
 from fdl.schema.schema import Block, ListOf, MapOf
@@ -126,7 +126,7 @@ def _scalar(node: Scalar, text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _needed(known: Known, siblings: list[Known]) -> list[str]:
+def _needed(known: KnownKey, siblings: list[KnownKey]) -> list[str]:
     return [
         f"{name}: {NEEDED[name]}"
         for other in siblings
@@ -136,8 +136,8 @@ def _needed(known: Known, siblings: list[Known]) -> list[str]:
     ]
 
 
-def _files() -> Iterator[tuple[Known, str, str]]:
-    keys = [known for known in known_keys() if known.standing is not Standing.TRANSLATED]
+def _files() -> Iterator[tuple[KnownKey, str, str]]:
+    keys = [known for known in known_keys() if known.status is not KeyStatus.TRANSLATED]
     for known in keys:
         siblings = [k for k in keys if k.path.rpartition(".")[0] == known.path.rpartition(".")[0]]
         for value in VALUES:
@@ -158,11 +158,11 @@ def _file(path: str, beside: list[str], value: str) -> str:
     return f"{{{text}}}\n" if "functions:" in text else f"{{functions: {{aws: []}}, {text}}}\n"
 
 
-#: Kinds of values whose whole meaning a schema can say.
+#: Kinds of values that a schema can express completely.
 _SAYS_ALL = (Choice, Flag, Block, MapOf, Version, Percent)
 
 
-def _says_all(known: Known, value: str) -> bool:
+def _says_all(known: KnownKey, value: str) -> bool:
     reader = known.key.reader
     item = reader.item if isinstance(reader, ListOf) else reader
     if isinstance(item, Block) and item.short is not None:
@@ -175,7 +175,7 @@ def _says_all(known: Known, value: str) -> bool:
 class Judged:
     """One file of the corpus."""
 
-    known: Known
+    known: KnownKey
     value: str
     reader: bool | None  #: None: it was rewritten before
     schema: bool
@@ -196,13 +196,13 @@ def judged() -> list[Judged]:
     return found
 
 
-def test_the_schema_takes_what_the_reader_takes(judged: list[Judged]) -> None:
+def test_the_schema_accepts_all_that_the_reader_accepts(judged: list[Judged]) -> None:
     taken = [one for one in judged if one.reader]
     assert [(one.known.path, one.value) for one in taken if not one.schema] == []
     assert len(taken) > 1000
 
 
-def test_the_schema_refuses_what_the_reader_refuses(judged: list[Judged]) -> None:
+def test_the_schema_refuses_all_that_the_reader_refuses(judged: list[Judged]) -> None:
     refused = [one for one in judged if one.reader is False and _says_all(one.known, one.value)]
     assert [(one.known.path, one.value) for one in refused if one.schema] == []
     assert len(refused) > 1000
@@ -211,6 +211,6 @@ def test_the_schema_refuses_what_the_reader_refuses(judged: list[Judged]) -> Non
 def test_every_key_is_taken_with_some_value(judged: list[Judged]) -> None:
     """The corpus reaches every key: none is refused by both for a reason of the test's own."""
     reached = {one.known.path for one in judged if one.reader is not False}
-    gone = (Standing.REFUSED, Standing.TRANSLATED)
-    refused = {known.path for known in known_keys() if known.standing in gone}
+    gone = (KeyStatus.REFUSED, KeyStatus.TRANSLATED)
+    refused = {known.path for known in known_keys() if known.status in gone}
     assert {known.path for known in known_keys()} - refused - reached == set()

@@ -1,7 +1,7 @@
-"""Every shape that SCAR's own examples and documents have: what is said, and what it becomes.
+"""Every shape of SCAR's own examples and documents: its findings, and its translation.
 
-The files under `shapes/` are written anew from the structure of those examples. What lint says of
-them is `shapes/verdicts.txt`; when that changes for a good reason, the failure shows the new text.
+The files under `shapes/` have the structure of those examples. Their findings are in
+`shapes/verdicts.txt`; when that changes for a good reason, the failure shows the new text.
 """
 
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from fdl.lint.diagnostics import FileFacts, Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import FileFacts, Severity
 from fdl.migrate.migrate import migrate
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.plan import plan
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import Reading
 from fdl.text.compose import compose
 from tests.unit.fdl.test_plan import World, wanted
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 SHAPES = sorted((Path(__file__).parent / "shapes").glob("*.yaml"))
 SCRIPT = {"script.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
@@ -31,7 +31,7 @@ def verdicts() -> Iterator[str]:
             yield note.text(path.name)
 
 
-def test_what_is_said_of_every_shape() -> None:
+def test_the_findings_of_every_shape() -> None:
     golden = Path(__file__).parent / "shapes" / "verdicts.txt"
     assert "\n".join(verdicts()) + "\n" == golden.read_text()
 
@@ -55,7 +55,7 @@ def test_a_shape_plans_and_then_plans_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
-def test_what_was_rewritten_needs_no_rewriting(path: Path) -> None:
+def test_a_rewritten_file_needs_no_rewriting(path: Path) -> None:
     composed = compose(path.read_bytes(), path.name)
     root, rewrites = migrate(composed.root, Reading(source=composed.source))
     again, none = migrate(root, Reading(source=composed.source))
@@ -64,10 +64,10 @@ def test_what_was_rewritten_needs_no_rewriting(path: Path) -> None:
     assert (root is composed.root) == (rewrites == ())
 
 
-def test_scars_way_to_a_gpu_becomes_one_lent_device() -> None:
+def test_scars_batch_gpu_becomes_one_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
-    assert not split.lends
-    assert not subtitles.lends
+    assert not split.queued
+    assert not subtitles.queued
     assert objects.gpu is not None
     assert objects.gpu.count == 1
     assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)
@@ -92,7 +92,7 @@ def test_the_oldest_shape_keeps_its_filters() -> None:
     assert second.function.output[0].prefixes == ("my_file",)
 
 
-def test_the_papers_own_file_lends() -> None:
+def test_the_file_of_scars_paper_requests_a_device() -> None:
     (blast,) = shape("paper-figure-4").functions.aws
     assert blast.intermediate.bucket == "shape-blast-intermediate"
     assert blast.function.container.variables == {"LD_LIBRARY_PATH": "/opt/rcuda/lib"}

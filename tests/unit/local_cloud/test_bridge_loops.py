@@ -1,4 +1,4 @@
-"""The bridge goes on after answers of moto that nobody foresaw."""
+"""The bridge continues after unexpected answers of moto."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Babbling:
 
 
 @pytest.mark.asyncio
-async def test_an_answer_that_nobody_foresaw_ends_no_loop(
+async def test_an_unexpected_answer_does_not_end_a_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bridge_module, "DISCOVER_S", 0.01)

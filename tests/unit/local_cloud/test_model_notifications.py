@@ -62,7 +62,7 @@ class World:
         return [(r["eventName"], r["s3"]["object"]["key"]) for r in records]
 
 
-def test_a_record_is_what_aws_sends() -> None:
+def test_a_record_is_as_aws_sends_it() -> None:
     world = World()
     world.configure(world.to_queue(prefix="in/"))
     version = world.put("in/a b+c%.txt", b"hello")

@@ -33,7 +33,7 @@ def test_a_received_message_is_hidden_and_comes_back() -> None:
     assert again.first_received_at_s == 10.0
 
 
-def test_only_the_newest_handle_deletes_and_an_older_one_is_no_error() -> None:
+def test_only_the_newest_handle_deletes_and_an_older_one_is_not_an_error() -> None:
     queue = queue_with("a")
     old = queue.receive(0.0, visibility_s=1.0)[0].handle
     new = queue.receive(2.0)[0].handle
@@ -43,7 +43,7 @@ def test_only_the_newest_handle_deletes_and_an_older_one_is_no_error() -> None:
     assert queue.delete(new) is False
 
 
-def test_an_expired_handle_still_deletes_while_nobody_else_received() -> None:
+def test_an_expired_handle_deletes_until_the_next_receive() -> None:
     queue = queue_with("a")
     handle = queue.receive(0.0, visibility_s=1.0)[0].handle
     assert queue.delete(handle) is True
@@ -78,7 +78,7 @@ def test_twelve_hours_from_receipt_is_an_error_and_changes_nothing() -> None:
     assert len(queue.receive(43_200.0)) == 1
 
 
-def test_changing_the_visibility_of_what_is_not_in_flight_is_refused() -> None:
+def test_changing_the_visibility_of_a_message_not_in_flight_is_refused() -> None:
     queue = queue_with("a")
     handle = queue.receive(0.0, visibility_s=1.0)[0].handle
     with pytest.raises(CloudError) as visible:
@@ -94,8 +94,8 @@ def test_a_dead_message_moves_with_its_id_body_and_age() -> None:
     dead = queues.create(0.0, "dead")
     redrive = f'{{"deadLetterTargetArn": "{dead.arn}", "maxReceiveCount": "2"}}'
     queue = queues.create(0.0, "q", {"RedrivePolicy": redrive, "VisibilityTimeout": "1"})
-    told: list[str] = []
-    queues.on_message = lambda q: told.append(q.name)
+    woken: list[str] = []
+    queues.on_message = lambda q: woken.append(q.name)
     sent = queue.send(5.0, "poison")
     for at_s in (10.0, 12.0):
         assert len(queue.receive(at_s)) == 1
@@ -103,19 +103,19 @@ def test_a_dead_message_moves_with_its_id_body_and_age() -> None:
     found = dead.receive(14.0)[0]
     assert (found.id, found.body, found.sent_at_s, found.receives) == (sent.id, "poison", 5.0, 1)
     assert found.source_arn == queue.arn
-    assert told == ["dead"]
+    assert woken == ["dead"]
 
 
 def test_without_its_dead_letter_queue_a_message_stays() -> None:
     queues = Queues(ids=IdSource(1))
-    arn = queues.place.queue_arn("gone")
+    arn = queues.account.queue_arn("gone")
     redrive = f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": 1}}'
     queue = queues.create(0.0, "q", {"RedrivePolicy": redrive, "VisibilityTimeout": "0"})
     queue.send(0.0, "a")
     assert [queue.receive(float(t))[0].receives for t in range(3)] == [1, 2, 3]
 
 
-def test_redrive_gives_messages_back_to_where_they_came_from() -> None:
+def test_redrive_moves_messages_back_to_their_source() -> None:
     queues = Queues(ids=IdSource(1))
     dead = queues.create(0.0, "dead")
     redrive = f'{{"deadLetterTargetArn": "{dead.arn}", "maxReceiveCount": 1}}'
@@ -131,7 +131,7 @@ def test_redrive_gives_messages_back_to_where_they_came_from() -> None:
     assert refusal(error) == "UnsupportedOperation"
 
 
-def test_delay_hides_and_says_so_in_the_counts() -> None:
+def test_a_delayed_message_is_hidden_and_counted() -> None:
     queue = queue_with(DelaySeconds="5")
     queue.send(0.0, "late")
     queue.send(0.0, "now", delay_s=0)
@@ -141,7 +141,7 @@ def test_delay_hides_and_says_so_in_the_counts() -> None:
     assert [m.body for m in queue.receive(5.0, count_max=10)] == ["now", "late"]
 
 
-def test_retention_drops_what_is_too_old() -> None:
+def test_retention_drops_expired_messages() -> None:
     queue = queue_with("old", MessageRetentionPeriod="60")
     queue.send(59.0, "young")
     assert [m.body for m in queue.receive(60.0, count_max=10)] == ["young"]
@@ -175,7 +175,7 @@ def test_bad_attributes_are_named(attributes: dict[str, str], code: str) -> None
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Whatever is sent is visible, hidden or deleted, never lost and never held twice at once."""
+    """Every message is visible, hidden or deleted, never lost and never held twice."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def test_files_folders_and_modes_arrive_once(tmp_path: Path) -> None:
         [("fifo", b"", stat.S_IFIFO | 0o644)],
     ],
 )
-def test_what_is_not_harmless_is_refused_and_leaves_nothing(
+def test_a_harmful_zip_is_refused_and_leaves_nothing(
     tmp_path: Path, entries: list[tuple[str, bytes, int]]
 ) -> None:
     folder = tmp_path / "code"
@@ -75,6 +75,6 @@ def test_sizes_are_counted_not_believed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("data", [b"", b"not a zip", archive(("a", b"x" * 99, 0o644))[:60]])
-def test_what_is_no_zip_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_zip_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(AppError, match="not a readable zip"):
         unpack(data, tmp_path)

@@ -52,7 +52,7 @@ def test_a_chunked_body_may_be_cut_anywhere(
 
 
 @pytest.mark.parametrize("wire", [b"zz\r\n", b"-5\r\n", b"3\r\nabcX\r\n", b"x" * 20_000])
-def test_what_is_not_chunked_is_refused(wire: bytes) -> None:
+def test_a_body_that_is_not_chunked_is_refused(wire: bytes) -> None:
     with pytest.raises(CloudError, match="InvalidRequest"):
         ChunkDecoder().feed(wire)
 

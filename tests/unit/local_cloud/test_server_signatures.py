@@ -25,7 +25,7 @@ from local_cloud.server.signatures.keys import (
     SECRET_KEY_VARIABLE,
     key_pair,
 )
-from local_cloud.server.signatures.sent import Sent
+from local_cloud.server.signatures.sent import SentRequest
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 BODY = b"some body"
@@ -41,7 +41,7 @@ metadata = st.dictionaries(
 
 def signed(
     signer: Any, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Sent:
+) -> SentRequest:
     """A request signed by botocore, as it arrives."""
     pairs = "&".join(f"{quote(n, safe='')}={quote(v, safe='')}" for n, v in query.items())
     url = f"http://{HOST}{path}" + (f"?{pairs}" if pairs else "")
@@ -51,7 +51,7 @@ def signed(
     prepared = request.prepare()
     parts = urlsplit(prepared.url)
     sent = [("host", HOST), *((n.lower(), str(v)) for n, v in prepared.headers.items())]
-    return Sent(
+    return SentRequest(
         method=method,
         path=parts.path,
         query=parts.query,
@@ -108,7 +108,7 @@ def test_requests_of_other_services(name: str, query: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "", "/a//b/", "/a/../b", "/./", "/a/.", "//"])
-def test_paths_are_normalized_where_it_is_not_s3(path: str) -> None:
+def test_paths_are_normalized_for_services_other_than_s3(path: str) -> None:
     sent = signed(auth.SigV4Auth(credentials(), "sqs", "us-east-1"), "POST", path, {}, {})
     claim = v4.header_claim(sent)
     found = v4.sign(sent, claim, SECRET, hashlib.sha256(BODY).hexdigest())
@@ -218,7 +218,7 @@ BAD_SCOPE = "AWS4-HMAC-SHA256 Credential=a/b/c, SignedHeaders=host, Signature=0"
     ["AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=x", BAD_SCOPE, "AWS nothing", "AWS key:sig"],
 )
 def test_a_malformed_claim_is_refused(authorization: str) -> None:
-    sent = Sent(method="GET", path="/", query="", headers=[("authorization", authorization)])
+    sent = SentRequest(method="GET", path="/", query="", headers=[("authorization", authorization)])
     module = v4 if authorization.startswith("AWS4") else v2
     with pytest.raises(CloudError) as error:
         module.header_claim(sent)
@@ -228,7 +228,7 @@ def test_a_malformed_claim_is_refused(authorization: str) -> None:
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_a_claim_or_a_refusal(authorization: str, query: str) -> None:
     headers = [("authorization", f"AWS4-HMAC-SHA256 {authorization}")]
-    sent = Sent(method="GET", path="/", query=f"X-Amz-Algorithm={query}", headers=headers)
+    sent = SentRequest(method="GET", path="/", query=f"X-Amz-Algorithm={query}", headers=headers)
     for claim in (v4.header_claim, v4.query_claim, v2.header_claim, v2.query_claim):
         with pytest.raises(CloudError):
             claim(sent)

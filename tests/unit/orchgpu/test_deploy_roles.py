@@ -10,19 +10,19 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
+from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
-from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Action, Step
-from fdl.plan.resources import FunctionResource, Place, Role
+from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
 from orchgpu.adapters.aws.endpoints import resolve
 from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
-AWS = Place(account="123456789012", region="eu-west-1")
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
 BLAST = """\
 functions:
   aws:

@@ -25,7 +25,7 @@ class Signer(Protocol):
 
 
 class ChunkDecoder:
-    """Feed it what arrives; it gives the payload. After the last chunk `trailers` is filled.
+    """Turns the bytes that arrive into the payload. After the last chunk `trailers` is filled.
 
     With a signer every chunk, and trailers if there are any, must carry their signature. A chunk's
     payload is given before its signature was compared: use nothing of it before `end` returned.

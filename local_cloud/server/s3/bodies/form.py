@@ -33,13 +33,13 @@ _KIND = "multipart/form-data"
 _FIELDS_BYTES_MAX = 20 * 1024  #: of names and values before the file, as S3 has it
 _CHUNK_BYTES = 256 * 1024
 _STATUSES = frozenset({200, 201, 204})  #: that a form may ask for; anything else is a 204
-#: what aiohttp's reader raises for a body that is not multipart/form-data
+#: errors of aiohttp's reader for a body that is not multipart/form-data
 _UNREADABLE = (ValueError, AssertionError, KeyError, RuntimeError, HttpProcessingError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """What comes before the bytes of the file."""
+    """The fields before the bytes of the file."""
 
     fields: CIMultiDict[str]
     file: BodyPartReader
@@ -57,7 +57,7 @@ class _Form:
 
 
 def is_form(request: web.BaseRequest, target: Target) -> bool:
-    """Whether a request uploads by a form: such a one is signed by its fields."""
+    """Whether a request is an upload by form, which is signed in its fields."""
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return request.method == "POST" and not target.key and not target.query and kind == _KIND
 
@@ -69,13 +69,13 @@ def wrong_kind() -> CloudError:
 
 
 async def post(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
-    """POST Object. Raises AccessDenied for what its policy does not allow, and many a 400."""
+    """POST Object. Raises AccessDenied by its policy, and errors of status 400."""
     context.cloud.bucket(target.bucket)
     await continue_if_expected(request)
     form = await _read(request)
     bucket = context.cloud.bucket(target.bucket)
     owner = context.verifier.check_form(_lower(form.fields))
-    if not owner and not acl.bucket_open(bucket, "WRITE"):
+    if not owner and not acl.allows_anonymous(bucket, "WRITE"):
         raise CloudError("AccessDenied", 403, "Access Denied")
     policy = _policy(context, target, form.fields)
     if "acl" in form.fields:
@@ -198,7 +198,7 @@ def _answer(context: Context, target: Target, fields: Mapping[str, str], etag: s
 
 
 def _redirect(text: str) -> urllib.parse.SplitResult | None:
-    """Where a browser goes next; None for what is not an address on the web, as S3 ignores it."""
+    """The address that a browser goes to next; None for an invalid one, which S3 ignores."""
     try:
         page = urllib.parse.urlsplit(text)
     except ValueError:

@@ -34,13 +34,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expected:
-    """What the headers say about the body."""
+    """The size and checksums of the body by its headers."""
 
     algorithm: str  #: of the client's checksum; empty without one
     value: str  #: empty while it comes in a trailer
     sha256: str  #: hex, of the bytes as they are sent; empty when they are not signed
     md5: str  #: base64
-    size: str  #: of the decoded body; empty when it is not told
+    size: str  #: of the decoded body; empty when unknown
 
 
 async def continue_if_expected(request: web.BaseRequest) -> None:
@@ -74,7 +74,7 @@ async def read_small(request: web.BaseRequest, *, of_object: bool = False) -> by
 async def receive(
     request: web.BaseRequest, bodies: FileBodies, extra: str = "", signer: Signer | None = None
 ) -> Stored:
-    """Stream the body into a file; `extra` is an algorithm to compute beside the client's own.
+    """Stream the body into a file; `extra` is an algorithm to compute in addition to the client's.
 
     Chunks must be signed by `signer` if there is one.
 
@@ -107,7 +107,7 @@ async def receive(
 
 @dataclass(slots=True)
 class _Body:
-    """A body on its way, and what it is checked against."""
+    """A body while it arrives, and its expected size and checksums."""
 
     expected: _Expected
     extra: str = ""

@@ -1,6 +1,6 @@
-"""Access control lists of buckets and objects: kept, shown, and what they let anybody do.
+"""Access control lists of buckets and objects, and anonymous access by them.
 
-They matter where signatures are verified: a request without one is let in by them alone.
+They have an effect where signatures are verified: only they admit a request without one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LISTING = frozenset(
         "x-id",
         "bucket",
         "key",
-        "etag",  # what the redirect after a form upload adds
+        "etag",  # of the redirect after a form upload
     }
 )
 _READING = frozenset({"versionId", "partNumber", "x-id"})
@@ -47,7 +47,7 @@ _MALFORMED = "The XML you provided was not well-formed or did not validate again
 
 
 def check_headers(context: Context, target: Target, request: web.BaseRequest) -> None:
-    """Raises InvalidArgument and the like for a list that S3 has not, AccessDenied if blocked."""
+    """Raises InvalidArgument for a list that S3 does not have, AccessDenied if blocked, …"""
     grants = acl.of_headers(request.headers) if request.method in ("PUT", "POST") else acl.PRIVATE
     if target.key and grants != acl.PRIVATE:
         check_block(context.cloud.bucket(target.bucket), grants)
@@ -74,39 +74,41 @@ def set_for_bucket(bucket: Bucket, grants: acl.Grants) -> None:
         bucket.set_document(DOCUMENT, text)
 
 
-def bucket_open(bucket: Bucket, permission: str) -> bool:
-    """Whether the bucket's list lets anybody do this."""
+def allows_anonymous(bucket: Bucket, permission: str) -> bool:
+    """Whether the bucket's list grants this to requests without a signature."""
     ignored = _blocks(bucket, "IgnorePublicAcls")
-    return not ignored and acl.open_to_everybody(bucket.documents.get(DOCUMENT, ""), permission)
+    return not ignored and acl.is_public(bucket.documents.get(DOCUMENT, ""), permission)
 
 
 def check_anonymous(context: Context, target: Target, request: web.BaseRequest) -> None:
-    """Raises AccessDenied for a request without signature that no list lets in.
+    """Raises AccessDenied for a request without signature that no list admits.
 
     READ of a bucket is listing it, WRITE putting objects, READ of an object reading it.
     """
     reads = request.method in ("GET", "HEAD")
     if target.bucket and (target.key or reads):
         bucket = context.cloud.bucket(target.bucket)
-        if _lets_in(bucket, target, request.method, copies="x-amz-copy-source" in request.headers):
+        if _is_admitted(
+            bucket, target, request.method, copies="x-amz-copy-source" in request.headers
+        ):
             return
     raise CloudError("AccessDenied", 403, "Access Denied")
 
 
-def _lets_in(bucket: Bucket, target: Target, method: str, *, copies: bool) -> bool:
+def _is_admitted(bucket: Bucket, target: Target, method: str, *, copies: bool) -> bool:
     names = target.query.keys()
     if not target.key:
-        return names <= _LISTING and bucket_open(bucket, "READ")
+        return names <= _LISTING and allows_anonymous(bucket, "READ")
     if method == "PUT":
-        return names <= {"x-id"} and not copies and bucket_open(bucket, "WRITE")
+        return names <= {"x-id"} and not copies and allows_anonymous(bucket, "WRITE")
     if method not in ("GET", "HEAD") or not names <= _READING:
         return False
     try:
         version = bucket.get(target.key, target.query.get("versionId", ""))
     except CloudError:
-        return bucket_open(bucket, "READ")  # only who may list learns that a key is missing
+        return allows_anonymous(bucket, "READ")  # a missing key is reported to those who may list
     ignored = _blocks(bucket, "IgnorePublicAcls")
-    return not ignored and acl.open_to_everybody(version.attributes.acl, "READ")
+    return not ignored and acl.is_public(version.attributes.acl, "READ")
 
 
 async def handle(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -133,10 +135,11 @@ async def handle(context: Context, target: Target, request: web.BaseRequest) -> 
 
 
 def _shown(grants: acl.Grants) -> web.Response:
-    # groups first: the order means nothing to S3, and some clients sort by a name that they lack
+    # groups first: S3 defines no order, and some clients sort by a name that groups lack
     order = sorted(grants, key=lambda grant: grant[0] == acl.OWNER)
     shown = [
-        xml.element("Grant", _grantee(who), xml.text("Permission", what)) for who, what in order
+        xml.element("Grant", _grantee(name), xml.text("Permission", permission))
+        for name, permission in order
     ]
     return xml.document(
         "AccessControlPolicy",
@@ -145,14 +148,14 @@ def _shown(grants: acl.Grants) -> web.Response:
     )
 
 
-def _grantee(who: str) -> str:
-    kind = "CanonicalUser" if who == acl.OWNER else "Group"
-    inner = OWNER if who == acl.OWNER else xml.text("URI", acl.GROUPS[who])
+def _grantee(name: str) -> str:
+    kind = "CanonicalUser" if name == acl.OWNER else "Group"
+    inner = OWNER if name == acl.OWNER else xml.text("URI", acl.GROUPS[name])
     return f'<Grantee xmlns:xsi="{_SCHEMA}" xsi:type="{kind}">{inner}</Grantee>'
 
 
 def _read(body: bytes) -> acl.Grants:
-    """The grants of a document. Raises MalformedACLError, and as `acl.grantee`."""
+    """The grants of a document. Raises MalformedACLError, and as `acl.grantee_of`."""
     root = xml.parse(body, "AccessControlPolicy")
     found: list[tuple[str, str]] = []
     for grant in root.iterfind("AccessControlList/Grant"):
@@ -161,7 +164,7 @@ def _read(body: bytes) -> acl.Grants:
             raise refused("MalformedACLError", _MALFORMED)
         for name in ("ID", "URI", "EmailAddress"):
             if node.find(name) is not None:
-                found.append((acl.grantee(name.lower(), xml.value(node, name)), permission))
+                found.append((acl.grantee_of(name.lower(), xml.value(node, name)), permission))
                 break
         else:
             raise refused("MalformedACLError", _MALFORMED)

@@ -1,4 +1,4 @@
-"""A bucket's CORS rules: which pages of other sites may reach its objects.
+"""A bucket's CORS rules: the access of other sites' pages to its objects.
 
 Source: S3 user guide, "Using cross-origin resource sharing"; CORS headers by the Fetch standard.
 """
@@ -119,13 +119,13 @@ def _names(request: web.BaseRequest) -> tuple[str, ...]:
 
 
 def _headers(rule: Rule, origin: str, names: tuple[str, ...]) -> dict[str, str]:
-    everybody = rule.origin(origin) == "*"
+    any_origin = rule.origin(origin) == "*"
     found = {
-        "Access-Control-Allow-Origin": "*" if everybody else origin,
+        "Access-Control-Allow-Origin": "*" if any_origin else origin,
         "Access-Control-Allow-Methods": ", ".join(rule.methods),
         "Vary": _VARY,
     }
-    if not everybody:
+    if not any_origin:
         found["Access-Control-Allow-Credentials"] = "true"
     if names:
         found["Access-Control-Allow-Headers"] = ", ".join(names)

@@ -36,7 +36,7 @@ def buckets(context: Context, target: Target) -> web.Response:
             "Bucket",
             xml.text("Name", bucket.name),
             xml.text("CreationDate", iso_time(bucket.created_at_s)),
-            xml.text("BucketRegion", bucket.location or context.cloud.place.region),
+            xml.text("BucketRegion", bucket.location or context.cloud.account.region),
         )
         for bucket in page
     ]

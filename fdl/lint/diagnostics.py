@@ -1,4 +1,4 @@
-"""What lint says: findings with severity and place, and the facts it is told about files."""
+"""Diagnostics of lint: findings with severity and location, and the facts about files they need."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fdl.text.nodes import Location
 class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
-    NOTE = "note"  #: how it is, and nothing to do about it
+    NOTE = "note"  #: information; nothing to do about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """One finding."""
+class Diagnostic:
+    """One finding, with its location."""
 
     severity: Severity
-    path: str  #: of the key it is about
+    path: str  #: of the key concerned
     at: Location
     message: str
 
@@ -50,14 +50,14 @@ class MiddlewareFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """What the caller found where a path of the document points."""
+    """Facts about the file that a path of the document names."""
 
     exists: bool = True
     kind: FileKind = FileKind.FILE
     executable: bool = True
     first_line: bytes = b""  #: with its line end
     crlf: bool = False  #: some line ends in CR LF
-    #: Names that a Python module binds at its top; None = it was not looked at, or is no Python.
+    #: Names that a Python module binds; None = not examined, or not valid Python.
     defines: tuple[str, ...] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Our keys: `gpu:`, what each job asks of the scheduler, and `job:`, how input becomes jobs."""
+"""Our keys: `gpu:`, the request of each job to the scheduler, and `job:`, the jobs themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
 from fdl.model import Compute, Gpu, Intermediate, Job, Queue
-from fdl.schema.scalars import Choice, Duration, Flag, Memory, Percent, Text, Version, Whole
+from fdl.schema.scalars import (
+    Choice,
+    Duration,
+    Flag,
+    Integer,
+    Memory,
+    Percent,
+    Text,
+    Version,
+)
 from fdl.schema.schema import Block, Key, ListOf, Reader
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
 from gpu_scheduler.request_options import REQUEST_OPTIONS
@@ -32,7 +41,7 @@ def _word(
     refused: str = "",
     default: str | None = None,
 ) -> Key:
-    """A word of the scheduler's requests; `ssgm` says the same with the same words."""
+    """A key of the scheduler's requests, as `ssgm` has it."""
     return Key(reader=reader, to=to, about=_HELP[key], refused=refused, default=default)
 
 
@@ -47,7 +56,7 @@ _COMPUTE = Block(
 GPU = Block(
     into=Gpu,
     keys={
-        "count": _word("count", Whole(low=1, high=COUNT_MAX)),
+        "count": _word("count", Integer(low=1, high=COUNT_MAX)),
         "kinds": _word("kinds", ListOf(item=Choice(_words(DeviceKind)), one=True), default="any"),
         "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
         "memory": _word(
@@ -75,7 +84,7 @@ GPU = Block(
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),
-        "priority": _word("priority", Whole(low=-100, high=100)),
+        "priority": _word("priority", Integer(low=-100, high=100)),
         "tenant": _word(
             "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
         ),
@@ -83,20 +92,20 @@ GPU = Block(
         "deadline": Key(
             reader=Duration(),
             to="deadline_s",
-            about="A job that waited this long is of no use any more and ends as DEADLINE; it goes"
-            " on through hand-backs and further attempts.",
+            about="Give up after a job has waited this long: it ends as DEADLINE. Hand-backs and"
+            " further attempts count.",
         ),
         "lease_length": Key(
             reader=Duration(),
             to="lease_s",
-            about=_HELP["lease_length"] + " Forecasts and backfilling go by it.",
+            about=_HELP["lease_length"] + " Forecasts and backfill use it.",
             default="what the function's timeout allows",
         ),
         "on_unavailable": Key(
             reader=Choice(("fail", "cpu", "requeue")),
-            about="When `max_wait` passed: `fail` rejects the job, `cpu` asks once more for any"
-            " device of kind cpu (also when no known device could ever do), `requeue` waits again"
-            " at its old place.",
+            about="After `max_wait`: `fail` rejects the job, `cpu` requests any device of kind cpu"
+            " (also when the request is permanently infeasible), `requeue` waits again and keeps"
+            " the job's position in the queue.",
         ),
         "middleware": Key(
             reader=Text(
@@ -105,8 +114,8 @@ GPU = Block(
                 short="`builtin`, or a name from docs/middlewares.md",
                 listed="middlewares",
             ),
-            about="What carries the device's work: our own plane, or a server of this software"
-            " that the host offers (`gpud --middleware`), behind its gateway.",
+            about="The remote-GPU software between function and device: our own, or a server of"
+            " this one that the host offers (`gpud --middleware`), relayed by its gateway.",
         ),
         "advisory": _word(
             "advisory",
@@ -114,7 +123,7 @@ GPU = Block(
             refused="functions reach devices through a gateway, and advisory ones have none:"
             " use `ssgm alloc --advisory`",
         ),
-        "group": Key(reader=_TEXT, refused="write `group: NAME` beside `gpu:`"),
+        "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },
 )
 
@@ -123,10 +132,10 @@ _QUEUES = Block(
     short="name",
     keys={
         "name": Key(reader=_QUEUE, about="The job queue.", default="`<name>-jobs`"),
-        "dead_letter": Key(reader=_QUEUE, about="Where failed jobs go.", default="`<name>-dlq`"),
+        "dead_letter": Key(reader=_QUEUE, about="Receives failed jobs.", default="`<name>-dlq`"),
         "completion": Key(
             reader=_QUEUE,
-            about="Where results and Lambda's failures are told.",
+            about="Receives results and Lambda's failures.",
             default="`<name>-done`",
         ),
         "retention": Key(
@@ -136,12 +145,12 @@ _QUEUES = Block(
         ),
         "visibility_timeout": Key(
             reader=_TEXT,
-            refused="the orchestrator extends the visibility of what it works on by itself:"
+            refused="the orchestrator extends the visibility timeout of its messages by itself:"
             " leave it out",
         ),
         "max_receive_count": Key(
             reader=_TEXT,
-            refused="receives are no attempts here: write `job: {attempts: …}`",
+            refused="a receive does not count as an attempt here: write `job: {attempts: …}`",
         ),
     },
 )
@@ -150,7 +159,7 @@ JOB = Block(
     keys={
         "input": Key(
             reader=ListOf(item=STORAGE, one=True),
-            about="Where users upload; exactly one. Each object there is one job.",
+            about="The path to which users upload; exactly one. Each object there is one job.",
             default="`lambda.input`",
         ),
         "intermediate": Key(
@@ -162,11 +171,11 @@ JOB = Block(
                     "path": Key(
                         reader=STORAGE_KEYS["path"].reader,
                         required=True,
-                        about="A bucket of its own, for envelopes and results.",
+                        about="A separate bucket for envelopes and results.",
                     ),
                     "expire_days": Key(
-                        reader=Whole(low=1, high=365, unit="days"),
-                        about="Staged envelopes are deleted after this.",
+                        reader=Integer(low=1, high=365, unit="days"),
+                        about="Staged envelopes are deleted after this time.",
                     ),
                 },
             ),
@@ -174,30 +183,31 @@ JOB = Block(
             default="`<name>-intermediate`; with `job.input`, `lambda.input`",
         ),
         "queue": Key(reader=_QUEUES, about="Names of the queues; a lone name is the job queue's."),
-        "attempts": Key(reader=Whole(low=1, high=10), to="attempts_max", about="Tries of one job."),
+        "attempts": Key(
+            reader=Integer(low=1, high=10), to="attempts_max", about="Tries of one job."
+        ),
         "concurrency": Key(
-            reader=Whole(low=1, high=1000),
+            reader=Integer(low=1, high=1000),
             to="concurrency_max",
-            about="At most so many jobs at once, waiting or running, in one orchestrator.",
-            default="no limit but the devices'",
+            about="Limit of jobs in one orchestrator, waiting or running.",
+            default="limited by the devices alone",
         ),
         "completion": Key(
             reader=Choice(("result", "object")),
-            about="What ends a job: the `result` that our runner commits, or, for code that is not"
-            " run by it (an image with SCAR's supervisor, a `handler` of Lambda's own form), that"
-            " one `object` has changed. Weaker: a failure is seen by Lambda's record or the end of"
-            " the lease, and the lease lasts for its whole length unless the object comes.",
+            about="The end of a job: the `result` that our runner commits, or, weaker, a change of"
+            " one `object`, for code that our runner does not run (SCAR's supervisor, Lambda's own"
+            " form of `handler`).",
         ),
         "object": Key(
             reader=STORAGE_KEYS["path"].reader,
-            about="With `completion: object`: the key that ends a job, as `bucket/key` with `{key}`"
-            " (of the input, below its prefix), `{name}` (its last part), `{stem}` (that without"
-            " its last suffix) or `{job}` (the job's id) in it.",
+            about="With `completion: object`: the `bucket/key` that ends a job, with `{key}` (of"
+            " the input, below its prefix), `{name}` (its last part), `{stem}` (without the last"
+            " suffix) or `{job}` (the id).",
         ),
         "envelope": Key(
             reader=Choice(("zip", "tar.gz", "reference")),
-            about="How the input travels: inside the envelope while it is small (a `zip`, or a"
-            " `tar.gz` as orchGPU packs it), or never copied, the runner reads it where it is"
+            about="The form in which the runner gets the input: inside the envelope while it is"
+            " small (a `zip`, or a `tar.gz` as orchGPU packs it), or in place, never copied"
             " (`reference`).",
         ),
         "deadline": Key(reader=_TEXT, refused="write `gpu: {deadline: …}`"),

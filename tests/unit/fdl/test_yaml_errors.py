@@ -1,4 +1,4 @@
-"""What is no YAML, or YAML that is not taken: plain words with line, column and caret."""
+"""Invalid YAML, and YAML outside of the subset: explanations with line, column and caret."""
 
 import re
 
@@ -45,7 +45,11 @@ FAULTS = {
     "at sign": ("a: @x\n", "1:4", "a value cannot begin with @"),
     "backtick": ("a: `x`\n", "1:4", "a value cannot begin with `"),
     "bar": ("a: | x\n", "1:4", "after | or > a text begins on the next line"),
-    "unknown escape": ('a: "\\d+"\n', "1:6", "\\d is no escape inside double quotes: write \\\\d"),
+    "unknown escape": (
+        'a: "\\d+"\n',
+        "1:6",
+        "\\d is not a valid escape inside double quotes: write \\\\d",
+    ),
     "short escape": ('a: "\\xZZ"\n', "1:7", "the escape needs 2 hexadecimal digits"),
     "escape of nothing": ('a: "\\U99999999"\n', "1:7", "has a number that is too large"),
     "two documents": ("a: 1\n---\nb: 2\n", "2:1", "a second document begins here"),
@@ -62,7 +66,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_yaml_in_plain_words(case: str) -> None:
+def test_an_error_of_yaml_is_explained(case: str) -> None:
     text, place, words = FAULTS[case]
     with pytest.raises(AppError) as caught:
         compose(text, "f.yaml")
@@ -81,7 +85,7 @@ BYTES = {
 
 
 @pytest.mark.parametrize("case", BYTES)
-def test_what_is_not_utf8_has_a_column_and_an_excerpt(case: str) -> None:
+def test_text_that_is_not_utf8_is_reported_with_column_and_excerpt(case: str) -> None:
     data, message = BYTES[case]
     with pytest.raises(AppError) as caught:
         compose(data, "f.yaml")
@@ -100,7 +104,7 @@ functions:
     # a comment
     gpu: {memory: 4GiB}
 """
-#: PyYAML's own words; who writes a file has never heard them.
+#: PyYAML's own terms, which authors of files do not know.
 JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|flow|simple key|node")
 
 
@@ -149,7 +153,7 @@ JARGON = re.compile(r"token|<block|block (mapping|sequence|end)|stream|scalar|fl
         max_size=4,
     )
 )
-def test_whatever_is_broken_nobody_sees_the_parsers_words(
+def test_no_broken_text_gives_a_message_of_pyyaml(
     edits: list[tuple[int, int, str]],
 ) -> None:
     text = GOOD

@@ -1,7 +1,7 @@
-"""What PyYAML's scanner and parser complain of, in words for who wrote the file.
+"""PyYAML's errors in words for the author of a file.
 
-Their own messages speak of tokens and block ends. Each is known here by its text; one that is not
-(a newer PyYAML) is shown as it is, so nothing depends on the list being complete.
+PyYAML's own messages are about tokens and block ends. They are recognised by their text; an unknown
+one (of a newer PyYAML) is shown as it is, so nothing depends on the list being complete.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _COLON = re.compile(r":(\s|$)")
 
 
 def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Location, str]:
-    """Where to look, and what is wrong there."""
+    """The location of the mistake, and its explanation."""
     problem, context = str(error.problem or error.context), str(error.context or "")
     at = error.problem_mark or error.context_mark
     opened = error.context_mark or at
     fault = _Fault(lines=text.split("\n"), at=location_of(at), opened=location_of(opened))
-    for pattern, words in _BY_CONTEXT:
-        if pattern in context and (said := words(fault, problem)):
-            return said
-    for expression, words_of in _BY_PROBLEM:
+    for pattern, explain in _BY_CONTEXT:
+        if pattern in context and (found := explain(fault, problem)):
+            return found
+    for expression, explain_match in _BY_PROBLEM:
         match = re.match(expression, problem)
         if match is not None:
-            return words_of(fault, *match.groups())
+            return explain_match(fault, *match.groups())
     return fault.at, problem
 
 
@@ -48,18 +48,18 @@ def location_of(mark: _Mark | None) -> Location:
 
 
 class _Fault:
-    """One complaint: where it was noticed, and where what it is about begins."""
+    """One error: the location at which it was noticed, and the start of the construct."""
 
     def __init__(self, *, lines: Sequence[str], at: Location, opened: Location) -> None:
         self.at, self.opened, self._lines = at, opened, lines
 
     @property
     def line(self) -> str:
-        """The line on which it was noticed."""
+        """The line at which it was noticed."""
         return self._lines[self.at.line - 1] if self.at.line <= len(self._lines) else ""
 
     def before(self) -> tuple[int, str]:
-        """Number and text of the last line above that says something; (0, "") = there is none."""
+        """Number and text of the last line above that is not blank or a comment; (0, "") = none."""
         for index in range(min(self.at.line - 1, len(self._lines)) - 1, -1, -1):
             line = self._lines[index]
             if line.strip() and not line.lstrip().startswith("#"):
@@ -67,28 +67,28 @@ class _Fault:
         return 0, ""
 
 
-_Said = tuple[Location, str]
+_Explanation = tuple[Location, str]
 
 
-def _quote(fault: _Fault, problem: str) -> _Said | None:
+def _quote(fault: _Fault, problem: str) -> _Explanation | None:
     if "unexpected" not in problem:
         return None
     return fault.opened, "the quote that opens here is never closed"
 
 
-def _alias(fault: _Fault, _: str) -> _Said:
+def _alias(fault: _Fault, _: str) -> _Explanation:
     return fault.opened, "a value that begins with * needs quotes (aliases are not allowed here)"
 
 
-def _anchor(fault: _Fault, _: str) -> _Said:
+def _anchor(fault: _Fault, _: str) -> _Explanation:
     return fault.opened, "a value that begins with & needs quotes (anchors are not allowed here)"
 
 
-def _tag(fault: _Fault, _: str) -> _Said:
+def _tag(fault: _Fault, _: str) -> _Explanation:
     return fault.opened, "a value that begins with ! needs quotes (tags are not allowed here)"
 
 
-def _block_text(fault: _Fault, _: str) -> _Said:
+def _block_text(fault: _Fault, _: str) -> _Explanation:
     message = (
         "after | or > a text begins on the next line, indented; a value that begins with | or >"
         " needs quotes"
@@ -96,11 +96,11 @@ def _block_text(fault: _Fault, _: str) -> _Said:
     return fault.opened, message
 
 
-def _directive(fault: _Fault, _: str) -> _Said:
+def _directive(fault: _Fault, _: str) -> _Explanation:
     return fault.at, "directives (%YAML, %TAG) are not allowed here: leave the line out"
 
 
-def _key(fault: _Fault, _: str) -> _Said:
+def _key(fault: _Fault, _: str) -> _Explanation:
     message = (
         "a line without ': ': write 'key: value', or indent the line if it goes on with the value"
         " above"
@@ -108,8 +108,8 @@ def _key(fault: _Fault, _: str) -> _Said:
     return fault.opened, message
 
 
-#: What was being read → words, which may decline.
-_BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Said | None]], ...] = (
+#: Construct that was read → explanation, or None for another error in it.
+_BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Explanation | None]], ...] = (
     ("quoted scalar", _quote),
     ("an alias", _alias),
     ("an anchor", _anchor),
@@ -120,13 +120,13 @@ _BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Said | None]], ...] = (
 )
 
 
-def _character(fault: _Fault, character: str) -> _Said:
+def _character(fault: _Fault, character: str) -> _Explanation:
     if character == "\\t":
         return fault.at, "a tab: YAML indents with spaces; write spaces instead"
     return fault.at, f"a value cannot begin with {character}: put quotes around it"
 
 
-def _second_colon(fault: _Fault) -> _Said:
+def _second_colon(fault: _Fault) -> _Explanation:
     number, above = fault.before()
     if fault.at.column > _KEY_CHARACTERS_MAX:
         return fault.at, f"a key has at most {_KEY_CHARACTERS_MAX} characters"
@@ -139,7 +139,7 @@ def _second_colon(fault: _Fault) -> _Said:
     return fault.at, message
 
 
-def _open(fault: _Fault, closing: str, found: str) -> _Said:
+def _open(fault: _Fault, closing: str, found: str) -> _Explanation:
     opening = {"]": "[", "}": "{"}[closing]
     if found == "<stream end>":
         return fault.opened, f"the '{opening}' that opens here is never closed"
@@ -147,7 +147,7 @@ def _open(fault: _Fault, closing: str, found: str) -> _Said:
     return fault.at, f"',' or '{closing}' is missing: the '{opening}' on {where} is still open"
 
 
-def _no_value(fault: _Fault, found: str) -> _Said:
+def _no_value(fault: _Fault, found: str) -> _Explanation:
     if found in ("]", "}"):
         return _closes(fault, found)
     if found == ",":
@@ -157,11 +157,11 @@ def _no_value(fault: _Fault, found: str) -> _Said:
     return fault.at, f"a value is missing before {found!r}"
 
 
-def _closes(fault: _Fault, found: str) -> _Said:
+def _closes(fault: _Fault, found: str) -> _Explanation:
     return fault.at, f"'{found}' closes nothing that is open here; quote it if it is text"
 
 
-def _elsewhere(fault: _Fault, found: str) -> _Said:
+def _elsewhere(fault: _Fault, found: str) -> _Explanation:
     column, since = fault.opened.column, fault.opened.line
     if found in ("]", "}"):
         return _closes(fault, found)
@@ -179,7 +179,7 @@ def _elsewhere(fault: _Fault, found: str) -> _Said:
     return fault.at, message
 
 
-def _after_the_end(fault: _Fault, _: str) -> _Said:
+def _after_the_end(fault: _Fault, _: str) -> _Explanation:
     number, above = fault.before()
     if above.startswith("%"):
         return Location(number, 1), _directive(fault, "")[1]
@@ -188,16 +188,16 @@ def _after_the_end(fault: _Fault, _: str) -> _Said:
     return fault.at, "indented otherwise than the first line: all keys of a block begin alike"
 
 
-def _escape(fault: _Fault, character: str) -> _Said:
+def _escape(fault: _Fault, character: str) -> _Explanation:
     message = (
-        f"\\{character} is no escape inside double quotes: write \\\\{character}, or use single"
-        " quotes"
+        f"\\{character} is not a valid escape inside double quotes: write \\\\{character}, or use"
+        " single quotes"
     )
     return fault.at, message
 
 
-#: What was complained of → words.
-_BY_PROBLEM: tuple[tuple[str, Callable[..., _Said]], ...] = (
+#: Text of the error → explanation.
+_BY_PROBLEM: tuple[tuple[str, Callable[..., _Explanation]], ...] = (
     (r"found character '(.+)' that cannot start any token", _character),
     (r"mapping values are not allowed", _second_colon),
     (r"expected ',' or '([\]}])', but got '?(.*?)'?$", _open),
