@@ -14,7 +14,7 @@ from contract import envelope
 from orchgpu.core import actions as do
 from orchgpu.ports import StoredObject
 
-#: A fixed time keeps the same attempt's envelope byte for byte the same, whoever packs it.
+#: A fixed time makes the envelope of an attempt byte for byte the same on every replica.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
 
@@ -35,7 +35,7 @@ def pack(
     }
     if stored.body is not None:
         entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
-    return _FORMS[action.function.envelope_form](entries)
+    return _FORMATS[action.function.envelope_form](entries)
 
 
 def _zip(entries: Mapping[str, bytes]) -> bytes:
@@ -53,13 +53,13 @@ def _tar_gz(entries: Mapping[str, bytes]) -> bytes:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, data in entries.items():
-            info = tarfile.TarInfo(name)  # of 1970, owned by nobody in particular
+            info = tarfile.TarInfo(name)  # of 1970, without an owner
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
 
-_FORMS = {"zip": _zip, "tar.gz": _tar_gz}
+_FORMATS = {"zip": _zip, "tar.gz": _tar_gz}
 
 
 def _job(

@@ -1,4 +1,4 @@
-"""What a message of a completion queue says: an object was written, or Lambda gave an event up."""
+"""The messages of a completion queue: an object was written, or Lambda gave an event up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InvocationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWasWritten:
-    """Some other object: it may be the one that a foreign function's job ends with."""
+    """Another object than a result: it may be the one that ends a foreign function's job."""
 
     bucket: str
     key: str
@@ -41,7 +41,7 @@ Notice = ResultWasWritten | ObjectWasWritten | InvocationFailed
 
 
 def read_completion(body: str) -> list[Notice]:
-    """Every notice in a message; an unknown message is an empty list. Raises nothing."""
+    """Read every notice in a message; an unknown message has none. Raises nothing."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -89,7 +89,7 @@ def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
 
 
 def _objects(value: Any) -> list[tuple[str, str]]:
-    """Bucket ("" where it is not said) and key of every record."""
+    """Bucket ("" where it is missing) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):
         return []

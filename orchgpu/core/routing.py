@@ -1,8 +1,8 @@
-"""From the body of a queue message to what it asks for. Classifies everything, raises nothing.
+"""The verdict on a queue message: an input event, or why it is not one. Raises nothing.
 
 S3 sends its events at least once, with keys `unquote_plus`-encoded, sometimes several records in a
 message, and an `s3:TestEvent` when a trigger is configured (AWS: "Event message structure").
-Messages forwarded by SNS or EventBridge are unwrapped; what we cannot act on is quarantined.
+Messages forwarded by SNS or EventBridge are unwrapped; invalid ones are quarantined.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import msgspec
 from contract.states import Reason
 from orchgpu.core.function import Function
 
-#: A body larger than SQS itself allows is no message of SQS.
+#: SQS's own limit of a message.
 BODY_BYTES_MAX = 1024 * 1024
 KEY_BYTES_MAX = 1024  #: S3's limit of a key, in UTF-8
 VERSION_CHARS_MAX = 1024  #: S3's limit of a version id
 OBJECT_BYTES_MAX = 2**53  #: above what S3 stores (50 TiB), below what every JSON reader keeps exact
-#: S3 puts one record into an event; what gathers events before us (SNS, a script) a few. A message
-#: of thousands would hold up every other job while it is split.
+#: S3 puts one record into an event; SNS or a script may gather a few. A message of thousands would
+#: delay every other job while it is split.
 RECORDS_MAX = 100
 _WALL_S_MAX = 1e11  #: the year 5138
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputEvent:
-    """One object version that an event speaks of."""
+    """One object version, as an event names it."""
 
     bucket: str
     key: str  #: decoded exactly once
@@ -41,7 +41,7 @@ class InputEvent:
     event_name: str
     event_time: str
     sequencer: str = ""
-    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when it was buried
+    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when that was sent
 
     def as_s3_event(self) -> dict[str, Any]:
         """The event with this one record, as the user's script finds it in EVENT."""
@@ -76,7 +76,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Not an event we can act on: quarantine the message with this reason."""
+    """An invalid event: quarantine the message with this reason."""
 
     reason: Reason
     detail: str
@@ -129,7 +129,7 @@ def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
         "s3": {
             "bucket": detail.get("bucket"),
             "object": {
-                "key": quote(str(entry.get("key", ""))),  # EventBridge keys come undecorated
+                "key": quote(str(entry.get("key", ""))),  # EventBridge does not encode keys
                 "size": entry.get("size"),
                 "eTag": entry.get("etag"),
                 "versionId": entry.get("version-id"),
@@ -162,9 +162,9 @@ def _classify_value(value: Any, function: Function) -> Classified:
 
 
 def _dead_at_s(value: Mapping[str, Any]) -> float | None:
-    """When a dead-letter copy of ours was buried; None for a fresh event."""
-    ours = value.get("orchgpu")
-    dead_at = ours.get("dead_at") if isinstance(ours, Mapping) else None
+    """The time at which a dead-letter copy was sent; None for a fresh event."""
+    note = value.get("orchgpu")
+    dead_at = note.get("dead_at") if isinstance(note, Mapping) else None
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
     return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
@@ -199,7 +199,7 @@ def _classify_object(
         return Rejected(reason=Reason.BAD_KEY, detail="the record has no object key")
     key = unquote_plus(raw, errors="surrogateescape")
     if "\0" in key or len(key.encode("utf-8", "surrogateescape")) > KEY_BYTES_MAX:
-        return Rejected(reason=Reason.BAD_KEY, detail="the object key is no key S3 could hold")
+        return Rejected(reason=Reason.BAD_KEY, detail="the object key is not a valid S3 key")
     if any(0xD800 <= ord(c) <= 0xDFFF for c in key):
         return Rejected(reason=Reason.BAD_KEY, detail="the object key is not UTF-8")
     if key.endswith("/"):

@@ -79,7 +79,7 @@ def _batches(items: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _raise_server_faults(call: str, answer: Any) -> None:
-    """A receipt handle that is too old is no error (the message is gone or somebody else's)."""
+    """A receipt handle that is too old is ignored: the message is deleted or received again."""
     for failure in answer.get("Failed", ()):
         if not failure.get("SenderFault", True):
             raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {failure.get('Message')}")
