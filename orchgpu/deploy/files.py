@@ -15,9 +15,9 @@ from fdl.model import Document
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
 
-#: A script is looked at for line ends this far; larger ones are programs.
+#: The start of a script that is searched for line ends; larger files are programs.
 _LOOK_BYTES_MAX = 1 << 20
-#: What is opened only by whoever means to wait for it.
+#: Opening one of these may block.
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -25,7 +25,7 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-#: The FILE that stands for standard input, and what messages call it.
+#: The FILE for standard input, and its name in messages.
 STANDARD_INPUT, STANDARD_INPUT_NAME = Path("-"), "<stdin>"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -41,7 +41,7 @@ def read_composed(path: Path) -> Composed:
 
 
 def name_of(path: Path) -> str:
-    """What messages call a file."""
+    """The name of a file in messages."""
     return STANDARD_INPUT_NAME if path == STANDARD_INPUT else str(path)
 
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> bytes:
 
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
-    """Facts about every script and folder the document names, below `folder`."""
+    """Facts about every script and folder that the document names, below `folder`."""
     functions = document.functions.aws
     names = [name for f in functions for name in (f.runs, f.function.extra_payload) if name]
     return {name: _facts(folder / name) for name in names}
@@ -86,7 +86,7 @@ def _facts(path: Path) -> FileFacts:
 
 
 def _defined(text: bytes) -> tuple[str, ...] | None:
-    """Names that a module binds anywhere: one that is not among them is surely missing."""
+    """The names that a module binds anywhere: any other name is surely missing."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):

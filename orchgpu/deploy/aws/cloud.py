@@ -39,7 +39,7 @@ from orchgpu.deploy.revisions import Revision
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
 LOCAL_ACCOUNT = "000000000000"
-#: A person waits for the command: a dead endpoint is reported within seconds.
+#: An interactive command: a dead endpoint is reported within seconds.
 _PATIENCE: Mapping[str, Any] = {
     "retries": {"mode": "standard", "total_max_attempts": 3},
     "connect_timeout": 5,
@@ -224,7 +224,7 @@ def _put_part(
     | LogRetention
     | Role,
 ) -> None:
-    """Those that need nothing but themselves."""
+    """Create or update a resource that depends on no other."""
     match resource:
         case QueueResource():
             parts.queues.put(resource)

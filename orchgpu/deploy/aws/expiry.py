@@ -1,4 +1,4 @@
-"""Rules that delete what was staged, by boto3; foreign rules of a bucket's lifecycle survive."""
+"""Lifecycle rules that delete staged envelopes, by boto3; foreign rules of a bucket survive."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fdl.plan.resources import Expiry
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.storage import Held
 
-#: In a versioned bucket expiry only hides: the hidden versions go after this.
+#: In a versioned bucket expiry only hides: hidden versions are deleted after this.
 _HIDDEN_DAYS = 1
-#: S3 takes no rule that both expires objects and clears the markers which that leaves.
+#: S3 refuses a rule that both expires objects and deletes the markers which that leaves.
 _MARKERS = "-markers"
 
 
 class Expiries:
-    """Rules of buckets' lifecycles, changed by get, merge, put while their lock is held."""
+    """Lifecycle rules of buckets, changed by get, merge, put while their lock is held."""
 
     def __init__(self, s3: Any, held: Held) -> None:
         self._s3 = s3
@@ -44,8 +44,8 @@ class Expiries:
             self._put(expiry.bucket, self._foreign(expiry))
 
     def _foreign(self, expiry: Expiry) -> list[Mapping[str, Any]]:
-        ours = (expiry.id, expiry.id + _MARKERS)
-        return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in ours]
+        own = (expiry.id, expiry.id + _MARKERS)
+        return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in own]
 
     def _get(self, bucket: str) -> list[Mapping[str, Any]]:
         try:

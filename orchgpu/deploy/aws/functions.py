@@ -1,4 +1,4 @@
-"""Lambda functions, their policies and what becomes of failed events, by boto3."""
+"""Lambda functions, their policies and the destinations of failed events, by boto3."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from orchgpu.deploy.aws.roles import TRUST
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
-#: A fresh role reaches Lambda within seconds; after this something is wrong with it.
+#: A new role reaches Lambda within seconds; after this it is reported as wrong.
 _ROLE_SPREAD_S_MAX = 60.0
 _ROLE_SPREAD_POLL_S = 2.0
-#: What S3 sends to try a target out: every runner ignores it.
+#: The event by which S3 tests a target: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
-_SAID_BYTES_MAX = 500  #: of a failed call's answer
-#: Tags of ours; AWS and others may add their own.
+_ERROR_BYTES_MAX = 500  #: of a failed call's answer
+#: The tags of deploys; AWS and others may add their own.
 _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 
 
@@ -45,7 +45,7 @@ class Functions:
 
     def create(self, function: FunctionResource, data: bytes | None) -> None:
         if self.observe(function.name) is not None:
-            self.update(function, None, data)  # a deploy that was cut off made it
+            self.update(function, None, data)  # an interrupted deploy made it
             return
         arguments = {
             "FunctionName": function.name,
@@ -93,8 +93,8 @@ class Functions:
                 FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
             )
         if answer.get("FunctionError"):
-            said = answer["Payload"].read(_SAID_BYTES_MAX).decode("utf-8", "replace")
-            raise AppError(ErrorCode.INVALID, f"{name} failed: {said}")
+            error = answer["Payload"].read(_ERROR_BYTES_MAX).decode("utf-8", "replace")
+            raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
 
     def _create(self, arguments: Mapping[str, Any]) -> None:
         ends_s = time.monotonic() + _ROLE_SPREAD_S_MAX
@@ -113,8 +113,8 @@ class Functions:
 
     def _is_new_role(self, error: ClientError) -> bool:
         """A role is known to IAM some seconds before Lambda can take it."""
-        said = str(error)
-        return "role" in said.lower() if self._place.local else "cannot be assumed" in said
+        text = str(error)
+        return "role" in text.lower() if self._place.local else "cannot be assumed" in text
 
     def _make_local_role(self, arn: str) -> None:
         with translated(f"CreateRole {arn}"):
@@ -159,7 +159,7 @@ class Functions:
 
 
 class InvokeConfigs:
-    """What becomes of asynchronous events that fail."""
+    """The destinations of asynchronous events that fail."""
 
     def __init__(self, lambda_: Any) -> None:
         self._lambda = lambda_
@@ -254,7 +254,7 @@ def _absent_is_none(call: str, method: Any, **arguments: Any) -> Any:
 
 
 def _configuration(function: FunctionResource) -> dict[str, Any]:
-    """What CreateFunction and UpdateFunctionConfiguration share."""
+    """The arguments that CreateFunction and UpdateFunctionConfiguration share."""
     configuration: dict[str, Any] = {
         "Role": function.role,
         "MemorySize": function.memory_mib,
@@ -284,7 +284,7 @@ def _code_of(function: FunctionResource) -> tuple[str, ...]:
 
 
 def _emptied(old: FunctionResource | None) -> dict[str, Any]:
-    """What must be said to take a network or a file system away again."""
+    """The arguments that remove a network or a file system again."""
     emptied: dict[str, Any] = {}
     if old is not None and old.subnet_ids:
         emptied["VpcConfig"] = {"SubnetIds": [], "SecurityGroupIds": []}

@@ -16,7 +16,7 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-#: SQS gives at most this many at once; a queue with more surely holds more than test events.
+#: SQS returns at most this many at once; a queue with more holds more than test events.
 _LOOK_MESSAGES_MAX = 10
 
 
@@ -54,7 +54,7 @@ class Queues:
         return queue, url
 
     def messages(self, name: str) -> int:
-        """About how many messages it holds, hidden ones too; S3's test events do not count."""
+        """The approximate number of messages, hidden ones too, without S3's test events."""
         url = self.url(name)
         if url is None:
             return 0
@@ -69,7 +69,7 @@ class Queues:
         return attributes
 
     def _test_events(self, name: str, url: str) -> int:
-        """S3 sends one to every queue it is told to notify; nobody may have taken it yet."""
+        """S3 sends one to every queue that it notifies; it may still be there."""
         with translated(f"ReceiveMessage {name}"):
             answer = self._sqs.receive_message(
                 QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
@@ -79,7 +79,7 @@ class Queues:
 
     def put(self, queue: QueueResource) -> None:
         with translated(f"CreateQueue {queue.name}"):
-            url = self.url(queue.name)  # a deploy that was cut off may have made it
+            url = self.url(queue.name)  # an interrupted deploy may have made it
             if url is None:
                 attributes = {k: v for k, v in _attributes(queue).items() if v}
                 self._sqs.create_queue(QueueName=queue.name, Attributes=attributes, tags=_TAGS)

@@ -15,7 +15,7 @@ from fdl.plan.resources import Place
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
-#: A lock that is older belongs to a deploy that died: what it guards takes a second or two.
+#: An older lock belongs to a deploy that died: the guarded change takes a second or two.
 _LOCK_S = 60.0
 _LOCK_POLL_S = 0.1
 _LOCK_TRIES = 900
@@ -30,7 +30,7 @@ class Revisions:
         self._bucket = place.state_bucket
 
     def of(self, name: str) -> tuple[Revision, ...]:
-        """All that are kept, oldest first."""
+        """Every kept revision, oldest first."""
         keys = [key for key in self._keys(name) if key.endswith(".json")]
         found = [decode_json_known(Revision, self._read(key), key)[0] for key in keys]
         return tuple(sorted(found, key=lambda revision: revision.number))
@@ -40,7 +40,7 @@ class Revisions:
         return self._read(_package_key(revision.name, revision.package))
 
     def write(self, revision: Revision, data: bytes | None) -> Revision:
-        """Keep it under its number, or the next one that is free; the oldest ones go."""
+        """Store it under its number, or the next free one, and delete the oldest ones."""
         if data is not None:
             self._put(_package_key(revision.name, revision.package), data)
         for number in range(revision.number, revision.number + _NUMBER_TRIES):
@@ -54,10 +54,13 @@ class Revisions:
                 continue  # another deploy took the number
             self._forget_old(revision.name)
             return numbered
-        raise AppError(ErrorCode.CONFLICT, f"somebody keeps deploying {revision.name}; try again")
+        raise AppError(
+            ErrorCode.CONFLICT,
+            f"{revision.name} is being deployed by others at the same time; try again",
+        )
 
     def forget(self, name: str) -> None:
-        """Delete all of a function."""
+        """Delete all revisions of a function."""
         for key in self._keys(name):
             self._delete(key)
 
@@ -111,8 +114,8 @@ def _package_key(name: str, sha256: str) -> str:
 class Locks:
     """One deploy at a time changes what S3 can only replace whole: a bucket's rules.
 
-    `locks/<what>` in the state bucket, made on the condition that there is none. It is a courtesy
-    among deploys of ours; changes are verified besides, because others know nothing of it.
+    `locks/<what>` in the state bucket, created on the condition that there is none. Only deploys of
+    orchgpu take part; changes are verified as well, because other programs ignore the lock.
     """
 
     def __init__(self, s3: Any, place: Place) -> None:
@@ -121,14 +124,14 @@ class Locks:
 
     @contextmanager
     def held(self, what: str) -> Iterator[None]:
-        """Wait for the lock, and free it at the end. Raises CONFLICT when it is never free."""
+        """Wait for the lock, and release it at the end. Raises CONFLICT when it stays held."""
         key, token = f"locks/{what}", uuid.uuid4().hex
         self._take(key, token)
         ends_s = time.monotonic() + _LOCK_S
         try:
             yield
         finally:
-            if time.monotonic() < ends_s:  # else it ran out, and may be another one's by now
+            if time.monotonic() < ends_s:  # else it expired, and may be held by another
                 with suppress(AppError), translated(f"DeleteObject {key}"):
                     self._s3.delete_object(Bucket=self._bucket, Key=key)
 
@@ -137,7 +140,7 @@ class Locks:
             body = json.dumps({"token": token, "until_s": time.time() + _LOCK_S}).encode()
             if self._written(key, body, IfNoneMatch="*"):
                 return
-            etag = self._run_out(key)
+            etag = self._expired_etag(key)
             if etag is not None and self._written(key, body, IfMatch=etag):
                 return
             time.sleep(_LOCK_POLL_S)
@@ -155,8 +158,8 @@ class Locks:
             raise
         return True
 
-    def _run_out(self, key: str) -> str | None:
-        """The etag of a lock whose holder is gone."""
+    def _expired_etag(self, key: str) -> str | None:
+        """The etag of an expired lock."""
         try:
             with translated(f"GetObject {key}"):
                 answer = self._s3.get_object(Bucket=self._bucket, Key=key)

@@ -22,10 +22,10 @@ _TARGETS = {
     "LambdaFunctionConfigurations": "LambdaFunctionArn",
     "TopicConfigurations": "TopicArn",
 }
-#: A fresh queue policy or permission reaches S3 within seconds; after this something is wrong.
+#: A new queue policy or permission reaches S3 within seconds; after this it is reported as wrong.
 _VALIDATION_TRIES = 8
 _VALIDATION_PAUSE_S = 2.0
-#: Somebody else may write the same configuration between our read and our write.
+#: Other programs may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
 #: Holds the lock of a bucket's rules for a block.
 Held = Callable[[str], AbstractContextManager[None]]
@@ -34,7 +34,7 @@ _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
 
 class Buckets:
-    """Buckets. Never deletes one that holds anything."""
+    """Buckets. Only empty ones are deleted."""
 
     def __init__(self, s3: Any, region: str) -> None:
         self._s3 = s3
@@ -48,7 +48,7 @@ class Buckets:
             if status == 404:
                 return None
             if status in (301, 403):
-                message = f"bucket {name!r} exists and is not yours to use; choose another name"
+                message = f"bucket {name!r} belongs to another account; choose another name"
                 raise AppError(ErrorCode.DENIED, message) from error
         with translated(f"HeadBucket {name}"):
             self._s3.head_bucket(Bucket=name)
@@ -60,7 +60,7 @@ class Buckets:
             if not exists:
                 place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
                 arguments = {} if self._region == "us-east-1" else place
-                # a deploy that was cut off may have made it
+                # an interrupted deploy may have made it
                 with suppress(self._s3.exceptions.BucketAlreadyOwnedByYou):
                     self._s3.create_bucket(Bucket=bucket.name, **arguments)
             if bucket.versioned:
@@ -76,7 +76,7 @@ class Buckets:
             if code == "NoSuchBucket":
                 return
             if code == "BucketNotEmpty":
-                message = f"bucket {name!r} holds data now; run the command again to keep it"
+                message = f"bucket {name!r} is not empty any more; run the command again to keep it"
                 raise AppError(ErrorCode.CONFLICT, message) from error
             with translated(f"DeleteBucket {name}"):
                 raise
@@ -91,17 +91,17 @@ class Buckets:
 class Notifications:
     """Rules of buckets, changed by get, merge, put, verify: foreign rules survive.
 
-    S3 replaces all rules of a bucket at once and on no condition, so two deploys that merge at the
-    same time would lose one's rule: `held` lets one at a time do it.
+    S3 replaces all rules of a bucket at once and without a condition, so two deploys that merge at
+    the same time would lose a rule: `held` serialises them.
     """
 
     def __init__(self, s3: Any, held: Held | None = None) -> None:
-        """Without `held` they can only be read."""
+        """Without `held` the rules are read-only."""
         self._s3 = s3
         self._held = held or _only_read
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
-        """Every rule of a bucket that is somebody's wish: a bridge's mirrors repeat what stands."""
+        """Every rule of a bucket, without the mirrors that the moto bridge adds."""
         configuration = self._get(bucket)
         return tuple(
             _rule(bucket, item, item[arn])
@@ -115,10 +115,10 @@ class Notifications:
             self._merge(rule.bucket, (rule.id,), rule)
 
     def delete(self, rule: Notification, *along: Notification) -> None:
-        """Take rules of one bucket out, in one write; none when none of them is there.
+        """Remove rules of one bucket in one write; no write when none of them is there.
 
-        S3 would check the destinations of the rules that stay, which are not ours to judge: one
-        whose function was deleted elsewhere would keep ours in the bucket for good.
+        The destinations of the rules that stay are not checked: one whose function was deleted
+        elsewhere would prevent the removal.
         """
         with self._held(rule.bucket):
             self._merge(rule.bucket, (rule.id, *(other.id for other in along)), None)
@@ -136,7 +136,7 @@ class Notifications:
             after = self._get(bucket)
             if _ids(after) == _ids(merged):
                 return
-        message = f"bucket {bucket}: somebody keeps changing its notifications; try again later"
+        message = f"bucket {bucket}: its notifications are being changed by others; try again later"
         raise AppError(ErrorCode.CONFLICT, message)
 
     def _get(self, bucket: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Notifications:
 
 
 def _only_read(bucket: str) -> NoReturn:
-    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are only read here")
+    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are read-only here")
 
 
 def _rule(bucket: str, item: Mapping[str, Any], arn: str) -> Notification:
@@ -232,7 +232,7 @@ class StateObjects:
         return Record(name=name, bucket=record.bucket, body=body)
 
     def ledgers(self) -> dict[str, Ledger]:
-        """All of them; an unreadable one is INVALID, because ignoring it could delete too much."""
+        """Every ledger; an unreadable one is INVALID, because ignoring it could delete too much."""
         found = {}
         for key in self._keys("deployments/"):
             body = self._read(key)
