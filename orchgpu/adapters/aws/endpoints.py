@@ -26,6 +26,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.adapters.aws.api import Shape
 from orchgpu.local.home import Home, default_home
 
 #: The key that every emulator accepts, and that must never reach AWS.
@@ -55,11 +56,11 @@ class ClientSettings:
     source: str = "AWS"  #: which rule decided, for people
 
     @property
-    def session_variables(self) -> dict[str, Any] | None:
+    def session_variables(self) -> Shape | None:
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
-    def client_arguments(self, **config: Any) -> dict[str, Any]:
+    def client_arguments(self, **config: Any) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
         from botocore.config import Config  # heavy: imported where a client is made
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.ports import Message
 
@@ -17,7 +18,7 @@ RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 class SqsQueue:
     """Uses one shared client; whole seconds only, as SQS does."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def receive(

@@ -26,6 +26,7 @@ from fdl.plan.resources import (
     Role,
     key_of,
 )
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.expiry import Expiries
@@ -40,7 +41,7 @@ from orchgpu.deploy.revisions import Revision
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
 LOCAL_ACCOUNT = "000000000000"
 #: An interactive command: a dead endpoint is reported within seconds.
-_PATIENCE: Mapping[str, Any] = {
+_PATIENCE: Shape = {
     "retries": {"mode": "standard", "total_max_attempts": 3},
     "connect_timeout": 5,
     "read_timeout": 60,
@@ -69,7 +70,7 @@ class AwsCloud:
 
     def __init__(self, settings: Callable[[str], ClientSettings]) -> None:
         self._settings = settings
-        self._clients: dict[str, Any] = {}
+        self._clients: Shape = {}
 
     @cached_property
     def place(self) -> Place:
@@ -118,7 +119,7 @@ class AwsCloud:
         for client in self._clients.values():
             client.close()
 
-    def _client(self, service: str) -> Any:
+    def _client(self, service: str) -> Client:
         if service not in self._clients:
             self._clients[service] = boto3_client(
                 service, self._settings(service), session=self._session, **_PATIENCE

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Expiry
+from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.storage import Held
 
@@ -19,7 +16,7 @@ _MARKERS = "-markers"
 class Expiries:
     """Lifecycle rules of buckets, changed by get, merge, put while their lock is held."""
 
-    def __init__(self, s3: Any, held: Held) -> None:
+    def __init__(self, s3: Client, held: Held) -> None:
         self._s3 = s3
         self._held = held
 
@@ -43,21 +40,18 @@ class Expiries:
         with self._held(expiry.bucket):
             self._put(expiry.bucket, self._foreign(expiry))
 
-    def _foreign(self, expiry: Expiry) -> list[Mapping[str, Any]]:
+    def _foreign(self, expiry: Expiry) -> list[Shape]:
         own = (expiry.id, expiry.id + _MARKERS)
         return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in own]
 
-    def _get(self, bucket: str) -> list[Mapping[str, Any]]:
-        try:
-            with translated(f"GetBucketLifecycleConfiguration {bucket}"):
-                answer = self._s3.get_bucket_lifecycle_configuration(Bucket=bucket)
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:  # no bucket, or no rules
-                return []
-            raise
-        return list(answer.get("Rules", ()))
+    def _get(self, bucket: str) -> list[Shape]:
+        answer = found(
+            f"GetBucketLifecycleConfiguration {bucket}",
+            lambda: self._s3.get_bucket_lifecycle_configuration(Bucket=bucket),
+        )
+        return [] if answer is None else list(answer.get("Rules", ()))  # no bucket, or no rules
 
-    def _put(self, bucket: str, rules: list[Mapping[str, Any]]) -> None:
+    def _put(self, bucket: str, rules: list[Shape]) -> None:
         with translated(f"PutBucketLifecycleConfiguration {bucket}"):
             if rules:
                 self._s3.put_bucket_lifecycle_configuration(
@@ -67,7 +61,7 @@ class Expiries:
                 self._s3.delete_bucket_lifecycle(Bucket=bucket)
 
 
-def _rules(expiry: Expiry) -> list[Mapping[str, Any]]:
+def _rules(expiry: Expiry) -> list[Shape]:
     common = {"Filter": {"Prefix": expiry.prefix}, "Status": "Enabled"}
     return [
         {

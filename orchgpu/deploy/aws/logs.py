@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from fdl.plan.resources import LogRetention
+from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.errors import translated
 
 
 class LogRetentions:
     """Retention of functions' log groups."""
 
-    def __init__(self, logs: Callable[[], Any]) -> None:
+    def __init__(self, logs: Callable[[], Client]) -> None:
         self._client = logs  #: made when it is needed: few files name a retention
 
     def observe(self, function: str) -> LogRetention | None:

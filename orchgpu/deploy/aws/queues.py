@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import QueueResource
+from orchgpu.adapters.aws.api import Client, found
 from orchgpu.adapters.aws.errors import translated
 
 _TAGS = {"createdby": "orchgpu"}
@@ -23,18 +22,13 @@ _LOOK_MESSAGES_MAX = 10
 class Queues:
     """Queues of one account and region."""
 
-    def __init__(self, sqs: Any) -> None:
+    def __init__(self, sqs: Client) -> None:
         self._sqs = sqs
 
     def url(self, name: str) -> str | None:
         """The url of a queue, or None."""
-        try:
-            with translated(f"GetQueueUrl {name}"):
-                return str(self._sqs.get_queue_url(QueueName=name)["QueueUrl"])
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
+        answer = found(f"GetQueueUrl {name}", lambda: self._sqs.get_queue_url(QueueName=name))
+        return None if answer is None else str(answer["QueueUrl"])
 
     def observe(self, name: str) -> tuple[QueueResource, str] | None:
         """The queue and its url."""

@@ -7,11 +7,12 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import replace
 
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Place
+from orchgpu.adapters.aws.api import Client, all_keys, found
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
@@ -25,7 +26,7 @@ _NUMBER_TRIES = 20
 class Revisions:
     """`revisions/<function>/`: numbers and packages."""
 
-    def __init__(self, s3: Any, place: Place) -> None:
+    def __init__(self, s3: Client, place: Place) -> None:
         self._s3 = s3
         self._bucket = place.state_bucket
 
@@ -44,7 +45,7 @@ class Revisions:
         if data is not None:
             self._put(_package_key(revision.name, revision.package), data)
         for number in range(revision.number, revision.number + _NUMBER_TRIES):
-            numbered = Revision(**{**_fields(revision), "number": number})
+            numbered = replace(revision, number=number)
             try:
                 body = json.dumps(encode(numbered)).encode()
                 self._put(_key(revision.name, number), body, IfNoneMatch="*")
@@ -74,16 +75,7 @@ class Revisions:
                 self._delete(key)
 
     def _keys(self, name: str) -> list[str]:
-        keys: list[str] = []
-        try:
-            with translated(f"ListObjectsV2 {self._bucket}"):
-                pages = self._s3.get_paginator("list_objects_v2")
-                for page in pages.paginate(Bucket=self._bucket, Prefix=f"revisions/{name}/"):
-                    keys += [str(item["Key"]) for item in page.get("Contents", ())]
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-        return keys
+        return all_keys(self._s3, self._bucket, f"revisions/{name}/")
 
     def _read(self, key: str) -> bytes:
         with translated(f"GetObject {key}"):
@@ -97,10 +89,6 @@ class Revisions:
     def _delete(self, key: str) -> None:
         with translated(f"DeleteObject {key}"):
             self._s3.delete_object(Bucket=self._bucket, Key=key)
-
-
-def _fields(revision: Revision) -> dict[str, Any]:
-    return {name: getattr(revision, name) for name in Revision.__slots__}
 
 
 def _key(name: str, number: int) -> str:
@@ -118,7 +106,7 @@ class Locks:
     orchgpu take part; changes are verified as well, because other programs ignore the lock.
     """
 
-    def __init__(self, s3: Any, place: Place) -> None:
+    def __init__(self, s3: Client, place: Place) -> None:
         self._s3 = s3
         self._bucket = place.state_bucket
 
@@ -160,14 +148,13 @@ class Locks:
 
     def _expired_etag(self, key: str) -> str | None:
         """The etag of an expired lock."""
+        get = {"Bucket": self._bucket, "Key": key}
+        answer = found(f"GetObject {key}", lambda: self._s3.get_object(**get))
+        if answer is None:
+            return None
         try:
             with translated(f"GetObject {key}"):
-                answer = self._s3.get_object(Bucket=self._bucket, Key=key)
                 until_s = float(json.loads(answer["Body"].read()).get("until_s", 0.0))
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
         except (ValueError, AttributeError):
             until_s = 0.0
         return str(answer["ETag"]) if until_s < time.time() else None
