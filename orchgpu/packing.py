@@ -8,7 +8,6 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Mapping
-from typing import Any
 
 from contract import envelope
 from orchgpu.core import actions as do
@@ -22,7 +21,7 @@ NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
 def pack(
     action: do.StageEnvelope,
     stored: StoredObject,
-    environment: Mapping[str, Any],
+    environment: Mapping[str, object],
     *,
     staged_at_s: float,
     connect_by_s: float,

@@ -32,7 +32,7 @@ PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off 
 #: Errors of libraries by values that they cannot take: one job fails, not the process.
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
-Render = Callable[[str, GrantedLease], Mapping[str, Any]]
+Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
 
 class Performer:

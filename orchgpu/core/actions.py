@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from contract.result import Result
 from contract.states import Reason
@@ -59,7 +58,7 @@ class OpenAttempt(Action):
     attempt: int
     revision: int
     receipt_handle: str
-    payload: Mapping[str, Any]
+    payload: Mapping[str, object]
     request: Request
     hold: Hold
     received_at_s: float  #: monotonic
@@ -188,7 +187,7 @@ class FinishJob(Action):
     outcome: str
     reason: str
     detail: str
-    payload: Mapping[str, Any] | None  #: of a job without a record: it gets a terminal one
+    payload: Mapping[str, object] | None  #: of a job without a record: it gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote_plus
 
 from contract.keys import parse_result_key, parse_staging_key
@@ -60,7 +59,7 @@ def _written(bucket: str, key: str) -> list[Notice]:
     return [ObjectWasWritten(bucket=bucket, key=key)] if bucket else []
 
 
-def _failures(value: Mapping[str, Any]) -> list[Notice]:
+def _failures(value: Mapping[str, object]) -> list[Notice]:
     reason, detail = _why(value)
     staged = [parse_staging_key(key) for _, key in _objects(value["requestPayload"])]
     return [
@@ -70,7 +69,7 @@ def _failures(value: Mapping[str, Any]) -> list[Notice]:
     ]
 
 
-def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
+def _why(value: Mapping[str, object]) -> tuple[Reason, str]:
     context = value.get("requestContext")
     condition = context.get("condition") if isinstance(context, Mapping) else None
     if condition == "EventAgeExceeded":
@@ -88,7 +87,7 @@ def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
     return Reason.FUNCTION_ERROR, detail or "Lambda reports a failure without a reason"
 
 
-def _objects(value: Any) -> list[tuple[str, str]]:
+def _objects(value: object) -> list[tuple[str, str]]:
     """Bucket ("" where it is missing) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):

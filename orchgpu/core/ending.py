@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
@@ -204,7 +203,7 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iter
     return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
 
 
-def _device(job: Job) -> dict[str, Any]:
+def _device(job: Job) -> dict[str, object]:
     if job.granted is None or not job.granted.lease.shares:
         return {}
     share = job.granted.lease.shares[0]

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from contract.result import Result
 from contract.states import JobState, Reason
@@ -142,7 +141,7 @@ class Job:
         while len(self.receipt_handles) > RECEIPT_HANDLES_MAX:
             del self.receipt_handles[next(iter(self.receipt_handles))]
 
-    def payload(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, object]:
         """The data by which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         return {
             "function": self.function.name,
@@ -153,7 +152,7 @@ class Job:
         }
 
 
-def input_from_payload(payload: Mapping[str, Any]) -> InputEvent | None:
+def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
     """The inverse of `Job.payload`'s input; None when an older or foreign version wrote it."""
     value = payload.get("input")
     if not isinstance(value, Mapping):

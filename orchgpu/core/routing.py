@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote, unquote_plus
 
 import msgspec
@@ -43,9 +42,9 @@ class InputEvent:
     sequencer: str = ""
     dead_at_s: float | None = None  #: of a redriven dead-letter copy: when that was sent
 
-    def as_s3_event(self) -> dict[str, Any]:
+    def as_s3_event(self) -> dict[str, object]:
         """The event with this one record, as the user's script finds it in EVENT."""
-        entry: dict[str, Any] = {
+        entry: dict[str, object] = {
             "key": quote(self.key, safe="/!-_.*'()"),
             "size": self.size,
             "eTag": self.etag,
@@ -107,7 +106,7 @@ def classify(body: str, function: Function) -> Classified:
     return _classify_value(value, function)
 
 
-def _unwrap(value: Any) -> Any:
+def _unwrap(value: object) -> object:
     """Take an S3 event out of an SNS notification or an EventBridge event, once."""
     if not isinstance(value, Mapping):
         return value
@@ -118,9 +117,9 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
-    detail = value["detail"]
-    entry = dict(detail["object"]) if isinstance(detail.get("object"), Mapping) else {}
+def _from_event_bridge(value: Mapping[str, object]) -> dict[str, object]:
+    detail = _mapping(value.get("detail"))
+    entry = _mapping(detail.get("object"))
     created = value.get("detail-type") == "Object Created"
     return {
         "eventSource": "aws:s3",
@@ -139,7 +138,7 @@ def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _classify_value(value: Any, function: Function) -> Classified:
+def _classify_value(value: object, function: Function) -> Classified:
     if not isinstance(value, Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the message is not a JSON object")
     if value.get("Event") == "s3:TestEvent":
@@ -161,16 +160,15 @@ def _classify_value(value: Any, function: Function) -> Classified:
     return _classify_record(records[0], _dead_at_s(value), function)
 
 
-def _dead_at_s(value: Mapping[str, Any]) -> float | None:
+def _dead_at_s(value: Mapping[str, object]) -> float | None:
     """The time at which a dead-letter copy was sent; None for a fresh event."""
-    note = value.get("orchgpu")
-    dead_at = note.get("dead_at") if isinstance(note, Mapping) else None
+    dead_at = _mapping(value.get("orchgpu")).get("dead_at")
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
     return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
 
 
-def _classify_record(record: Any, dead_at_s: float | None, function: Function) -> Classified:
+def _classify_record(record: object, dead_at_s: float | None, function: Function) -> Classified:
     if not isinstance(record, Mapping) or not isinstance(record.get("s3"), Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the record is not an S3 event record")
     name = record.get("eventName")
@@ -188,8 +186,8 @@ def _classify_record(record: Any, dead_at_s: float | None, function: Function) -
 
 
 def _classify_object(
-    entry: Mapping[str, Any],
-    record: Mapping[str, Any],
+    entry: Mapping[str, object],
+    record: Mapping[str, object],
     name: str,
     dead_at_s: float | None,
     function: Function,
@@ -220,6 +218,10 @@ def _classify_object(
     )
 
 
-def _text(value: Any) -> str:
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
     """A string field of an event, bounded: events come from outside."""
     return value[:128] if isinstance(value, str) else ""

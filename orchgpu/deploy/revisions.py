@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -68,7 +68,7 @@ class Revision:
     note: str  #: for people: "rollback to 3"
     summary: tuple[str, ...]  #: the changes, as sentences of the plan
     package: str  #: hex sha256 of the kept zip; "" = none
-    resources: tuple[Mapping[str, Any], ...]  #: each with its `kind`
+    resources: tuple[Mapping[str, object], ...]  #: each with its `kind`
 
     def wanted(self) -> DesiredFunction:
         """The desired state, for a plan. Raises INVALID when another version wrote it."""
@@ -77,7 +77,7 @@ class Revision:
         )
 
 
-def _resource(revision: Revision, value: Mapping[str, Any]) -> Resource:
+def _resource(revision: Revision, value: Mapping[str, object]) -> Resource:
     kind = _KINDS.get(str(value.get("kind")))
     if kind is None:
         raise invalid(f"revision {revision.number} of {revision.name}: unknown {value.get('kind')}")
@@ -111,8 +111,8 @@ def _is_reported(step: Step) -> bool:
     return not isinstance(step.resource, Ledger | Record) and step.action is not Action.DELETE
 
 
-def _plain(resource: Resource) -> dict[str, Any]:
-    return {"kind": resource.kind, **cast("dict[str, Any]", encode(resource))}
+def _plain(resource: Resource) -> dict[str, object]:
+    return {"kind": resource.kind, **cast("dict[str, object]", encode(resource))}
 
 
 def digest_of(wanted: DesiredFunction) -> str:

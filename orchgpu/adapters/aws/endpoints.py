@@ -22,11 +22,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.adapters.aws.api import Shape
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.local.home import Home, default_home
 
 #: The key that every emulator accepts, and that must never reach AWS.
@@ -60,7 +60,7 @@ class ClientSettings:
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
-    def client_arguments(self, **config: Any) -> Shape:
+    def client_arguments(self, **config: object) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
         from botocore.config import Config  # heavy: imported where a client is made
 
@@ -117,7 +117,7 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
     return named if named in botocore.session.Session(WITHOUT_PROFILE).available_profiles else None
 
 
-def boto3_session(settings: ClientSettings) -> Any:
+def boto3_session(settings: ClientSettings) -> Client:
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
     import boto3
     import botocore.session
@@ -132,7 +132,7 @@ def boto3_session(settings: ClientSettings) -> Any:
 
 
 @functools.cache
-def _service_descriptions() -> Any:
+def _service_descriptions() -> object:
     """botocore's data files, parsed once per process: most of the time a client takes."""
     from botocore.loaders import create_loader
 
@@ -140,8 +140,8 @@ def _service_descriptions() -> Any:
 
 
 def boto3_client(
-    service: str, settings: ClientSettings, *, session: Any = None, **config: Any
-) -> Any:
+    service: str, settings: ClientSettings, *, session: Client = None, **config: object
+) -> Client:
     """A synchronous boto3 client, of `session` when one is given; close it after use.
 
     Raises UNAVAILABLE where no cloud is known at all, INVALID for settings that cannot be used.
@@ -158,7 +158,7 @@ def boto3_client(
         raise invalid(f"cannot make a client for {service}: {error}") from error
 
 
-def require_cloud(settings: ClientSettings, session: Any = None) -> None:
+def require_cloud(settings: ClientSettings, session: Client = None) -> None:
     """Raise UNAVAILABLE when no local system runs and AWS is not configured either.
 
     Without keys every call would fail, each with another message about keys.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, assert_never
+from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.plan import Action, Observed, Step
@@ -127,7 +127,7 @@ class AwsCloud:
         return self._clients[service]
 
     @cached_property
-    def _session(self) -> Any:
+    def _session(self) -> Client:
         return boto3_session(self._settings("s3"))
 
     def _account(self, local: bool) -> str:
@@ -245,7 +245,7 @@ def _put_part(
             assert_never(resource)
 
 
-def _is_reference(value: Any) -> bool:
+def _is_reference(value: object) -> bool:
     return isinstance(value, Mapping) and "$queue_url" in value
 
 
